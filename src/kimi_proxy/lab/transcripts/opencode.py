@@ -16,17 +16,25 @@ from kimi_proxy.lab.transcripts.transcript import (
     items,
     mapping,
     number,
+    open_regular,
+    read_document,
     seconds,
     string,
     text_of,
 )
 
 AGENT = "opencode"
+MAX_SESSIONS = 100_000
+MAX_VALUE_BYTES = 16 * 1024**2
+MAX_STEPS = 50_000_000  # of SQLite's machine in one query; a thousand parts of a message take about 20,000
+STEPS_PER_CALL = 10_000
 
 
 def read_export(export: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     """Yield the session that `{"info": …, "messages": [{"info": …, "parts": […]}]}` is."""
-    builder = TranscriptBuilder(AGENT, string(mapping(export.get("info")).get("id")) or name)
+    info = mapping(export.get("info"))
+    builder = TranscriptBuilder(AGENT, string(info.get("id")) or name)
+    builder.transcript.version = string(info.get("version"))
     for message in map(mapping, items(export.get("messages"))):
         _message(builder, mapping(message.get("info")), [mapping(part) for part in items(message.get("parts"))])
     return builder.done()
@@ -36,33 +44,62 @@ def read_folder(session: Path) -> Iterator[Transcript]:
     """Yield the session of `storage/session/PROJECT/ses_….json`, with its messages and parts in folders beside it."""
     storage, name = session.parent.parent.parent, session.stem
     builder = TranscriptBuilder(AGENT, name)
+    builder.transcript.version = string(read_document(session).get("version"))
     for file in sorted((storage / "message" / name).glob("*.json")):
         parts = sorted((storage / "part" / file.stem).glob("*.json"))
-        _message(builder, document(file.read_bytes()), [document(part.read_bytes()) for part in parts])
+        _message(builder, read_document(file), [read_document(part) for part in parts])
     return builder.done()
 
 
-def read_database(file: Path) -> Iterator[Transcript]:
+def read_database(file: Path, max_steps: int = MAX_STEPS) -> Iterator[Transcript]:
     """Yield the sessions of `opencode.db`, without what it has not yet written back from its log.
 
-    Opened as if nothing could change it, because SQLite would write beside a database in use otherwise.
+    Opened as if nothing could change it, because SQLite would write beside a database in use otherwise. The file is not
+    trusted: only stored tables are read, values are bounded in size, and each query in its steps.
     """
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+    open_regular(file).close()
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         try:
-            sessions = database.execute("SELECT id FROM session ORDER BY id").fetchall()
-            for (session,) in sessions:
+            database = _BoundedDatabase(connection, max_steps)
+            if not database.has_stored_tables():
+                return
+            for (session,) in database.rows("SELECT id FROM session ORDER BY id LIMIT ?", MAX_SESSIONS):
                 yield from _session(database, str(session))
         except sqlite3.DatabaseError:
-            return  # of a version that keeps them otherwise, or damaged
+            return  # damaged, beyond the limits, or of a version that keeps its sessions in another way
 
 
-def _session(database: sqlite3.Connection, session: str) -> Iterator[Transcript]:
+class _BoundedDatabase:
+    def __init__(self, connection: sqlite3.Connection, max_steps: int) -> None:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection = connection
+        self._calls = max_steps // STEPS_PER_CALL
+
+    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        """Return all rows; raise OperationalError if that takes more steps than allowed."""
+        calls = iter(range(self._calls))
+        self._connection.set_progress_handler(lambda: next(calls, None) is None, STEPS_PER_CALL)
+        return self._connection.execute(query, values).fetchall()
+
+    def has_stored_tables(self) -> bool:
+        """Return whether all values are stored ones: a view or a computed column could run without end."""
+        stored = """
+            SELECT name FROM sqlite_schema AS found
+            WHERE type = 'table' AND rootpage > 0 AND name IN ('session', 'message', 'part')
+            AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(found.name) WHERE hidden > 0)
+        """
+        return len(self.rows(stored)) == 3
+
+
+def _session(database: _BoundedDatabase, session: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, session)
-    query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
-    for message, data in database.execute(query, (session,)):
-        parts = database.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (message,))
-        info = {**document(_bytes(data)), "id": str(message)}
-        _message(builder, info, [document(_bytes(part)) for (part,) in parts])
+    in_order = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
+    for (message,) in database.rows(in_order, session):
+        for (data,) in database.rows("SELECT data FROM message WHERE id = ? LIMIT 1", message):
+            parts = database.rows("SELECT data FROM part WHERE message_id = ? ORDER BY id", message)
+            info = {**document(_bytes(data)), "id": str(message)}
+            _message(builder, info, [document(_bytes(part)) for (part,) in parts])
     return builder.done()
 
 

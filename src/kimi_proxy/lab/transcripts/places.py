@@ -2,8 +2,10 @@
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
@@ -15,13 +17,24 @@ from kimi_proxy.lab.transcripts import (
     checkpoints,
     claude_code,
     codex,
+    gemini_cli,
     kimi_cli,
     kimi_code,
     opencode,
+    pi,
     recordings,
     swe_agents,
 )
-from kimi_proxy.lab.transcripts.transcript import Transcript, document, entry, mapping, string
+from kimi_proxy.lab.transcripts.transcript import (
+    MAX_DOCUMENT_BYTES,
+    Transcript,
+    document,
+    entry,
+    mapping,
+    open_regular,
+    read_document,
+    string,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -29,19 +42,27 @@ else:
     from backports import zstd
 
 MAX_LINE_BYTES = 16 * 1024**2
-MAX_FILE_BYTES = 48 * 1024**2  # of a file that is one JSON document
+MAX_READ_BYTES = 512 * 1024**2  # of one file, after decompression; what is beyond is left out
 
 Form: TypeAlias = Literal["lines", "document", "opencode folder", "opencode database", "git"]
 
 _READERS: dict[str, Callable[[Iterable[bytes], str], Iterator[Transcript]]] = {
     claude_code.AGENT: claude_code.read,
     codex.AGENT: codex.read,
+    gemini_cli.AGENT: gemini_cli.read,
     kimi_cli.AGENT: kimi_cli.read,
     kimi_code.AGENT: kimi_code.read,
+    pi.AGENT: pi.read,
     recordings.AGENT: recordings.read,
 }
 _SNIFFED_LINES = 20
+# Members by which the agents' first lines differ.
+_TELLING = (
+    *("recording", "payload", "role", "protocol_version", "projectHash", "type", "cwd"),
+    *("sessionId", "uuid", "leafUuid"),
+)
 _CHUNK = 1024**2
+_ZSTD = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MB, what the program `zstd` accepts by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +89,11 @@ def usual_places(env: Mapping[str, str] = os.environ, home: Path | None = None) 
         (claude_code.AGENT, at("CLAUDE_CONFIG_DIR", ".claude") / "projects"),
         (codex.AGENT, at("CODEX_HOME", ".codex") / "sessions"),
         (codex.AGENT, at("CODEX_HOME", ".codex") / "archived_sessions"),
+        (gemini_cli.AGENT, user / ".gemini/tmp"),
         (kimi_cli.AGENT, at("KIMI_SHARE_DIR", ".kimi") / "sessions"),
         (kimi_code.AGENT, at("KIMI_CODE_HOME", ".kimi-code") / "sessions"),
         (opencode.AGENT, at("XDG_DATA_HOME", ".local/share") / "opencode"),
+        (pi.AGENT, at("PI_CODING_AGENT_DIR", ".pi/agent") / "sessions"),
         (swe_agents.MINI, mini),
     ]
 
@@ -95,9 +118,9 @@ def load(place: TranscriptPlace) -> Iterator[Transcript]:
         elif place.form == "git":
             yield from _stored(path, place)
         elif place.form == "document":
-            yield from _documented(path.read_bytes(), "/".join(path.parts[-3:]))
+            yield from _documented(read_document(path), "/".join(path.parts[-3:]))
         else:
-            with _opened(path) as file:
+            with _open_lines(path) as file:
                 yield from read_lines(bounded_lines(file), _name(path))
     except (OSError, zstd.ZstdError, EOFError):
         return
@@ -117,14 +140,15 @@ def read_lines(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     return iter(())
 
 
-def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file that are not longer than MAX_LINE_BYTES, and never hold more than that."""
-    while line := file.readline(MAX_LINE_BYTES):
+def bounded_lines(file: IO[bytes], max_bytes: int = MAX_READ_BYTES) -> Iterator[bytes]:
+    """Yield the lines that are not longer than MAX_LINE_BYTES, until `max_bytes` are read; never hold more than one."""
+    while max_bytes > 0 and (line := file.readline(MAX_LINE_BYTES)):
+        max_bytes -= len(line)
         if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
             yield line
             continue
-        while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
-            pass
+        while max_bytes > 0 and (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
+            max_bytes -= len(rest)
 
 
 def _chained(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -134,7 +158,7 @@ def _chained(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _agent_of(line: bytes) -> str:
-    record = entry(line, ("recording", "payload", "role", "protocol_version", "type", "sessionId", "uuid", "leafUuid"))
+    record = entry(line, _TELLING)
     if "recording" in record:
         return recordings.AGENT
     if "payload" in record:
@@ -143,6 +167,10 @@ def _agent_of(line: bytes) -> str:
         return kimi_cli.AGENT
     if "protocol_version" in record:
         return kimi_code.AGENT
+    if "projectHash" in record:
+        return gemini_cli.AGENT
+    if record.get("type") == "session" and "cwd" in record:
+        return pi.AGENT
     return claude_code.AGENT if "type" in record and record.keys() & {"sessionId", "uuid", "leafUuid"} else ""
 
 
@@ -160,15 +188,13 @@ def _places(source: str, folder: Path) -> Iterator[TranscriptPlace]:
 
 
 def _file(source: str, file: Path) -> Iterator[TranscriptPlace]:
-    form = _form(file)
-    if form is None or file.is_symlink():
-        return
     try:
-        size = file.stat().st_size
+        found = file.lstat()
     except OSError:
         return
-    if size and (form != "document" or size <= MAX_FILE_BYTES):
-        yield TranscriptPlace(source, form, str(file), size)
+    form = _form(file) if stat.S_ISREG(found.st_mode) and found.st_size else None
+    if form is not None and (form != "document" or found.st_size <= MAX_DOCUMENT_BYTES):
+        yield TranscriptPlace(source, form, str(file), found.st_size)
 
 
 def _form(file: Path) -> Form | None:
@@ -180,27 +206,32 @@ def _form(file: Path) -> Form | None:
     if name.endswith((".traj", ".traj.json")):
         return "document"
     if file.suffix == ".json" and file.parent.name not in ("message", "part") and not name.startswith(("msg_", "prt_")):
-        return "document" if _is_export(file) else None
+        return "document" if _is_session(file) else None
     # Kimi CLI's wire.jsonl only repeats what is in the context.jsonl beside it.
     if name == "wire.jsonl" and (file.parent / "context.jsonl").exists():
         return None
     return "lines" if name.endswith((".jsonl", ".jsonl.zst")) else None
 
 
-def _is_export(file: Path) -> bool:
-    """Whether a JSON file begins as `opencode export` writes it; other JSON files are many."""
+def _is_session(file: Path) -> bool:
+    """Return whether a JSON file begins as `opencode export` or Gemini CLI write theirs; other JSON files are many."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             head = opened.read(2000)
     except OSError:
         return False
-    return head.lstrip().startswith(b"{") and b'"info"' in head and b'"ses_' in head
+    is_export, is_chat = b'"info"' in head and b'"ses_' in head, b'"projectHash"' in head and b'"sessionId"' in head
+    return head.lstrip().startswith(b"{") and (is_export or is_chat)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    if path.suffix == ".zst":
-        return io.BufferedReader(zstd.ZstdFile(path, "rb"))
-    return path.open("rb")
+@contextmanager
+def _open_lines(path: Path) -> Iterator[IO[bytes]]:
+    with open_regular(path) as file:
+        if path.suffix != ".zst":
+            yield file
+            return
+        with io.BufferedReader(zstd.ZstdFile(file, "rb", options=_ZSTD)) as unpacked:
+            yield unpacked
 
 
 def _name(path: Path) -> str:
@@ -218,7 +249,7 @@ def _stored(repository: Path, place: TranscriptPlace) -> Iterator[Transcript]:
     first = next(pieces, b"")
     if first.lstrip()[:2] in (b"{\n", b"{\r") or place.name.endswith((".traj", ".traj.json")):
         whole = first + b"".join(pieces)
-        yield from _documented(whole, place.name)
+        yield from _documented(document(whole), place.name)
         return
     yield from read_lines(_lines_of(first, pieces), place.name)
 
@@ -229,12 +260,13 @@ def _lines_of(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield from piece.splitlines()
 
 
-def _documented(raw: bytes, name: str) -> Iterator[Transcript]:
-    record: Mapping[str, JsonValue] = document(raw)
+def _documented(record: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     if "trajectory" in record:
         return swe_agents.read_swe_agent(record, name.removesuffix(".traj"))
     if string(record.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):
         return swe_agents.read_mini(record, name.removesuffix(".traj.json"))
     if mapping(record.get("info")) and "messages" in record:
         return opencode.read_export(record, name)
+    if "projectHash" in record:
+        return gemini_cli.read_chat(record, name)
     return iter(())

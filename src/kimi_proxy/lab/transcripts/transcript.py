@@ -1,8 +1,12 @@
 """The one shape that every agent's session is read into, and how it is built up entry by entry."""
 
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from typing import IO
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
@@ -10,6 +14,10 @@ from kimi_proxy.core.json import JsonValue
 
 MAX_SESSION_CHARS = 64 * 1024**2  # what is read of one session; a longer one ends there
 
+MAX_DOCUMENT_BYTES = 48 * 1024**2  # of a file that is one JSON document
+
+_MAX_COUNT = 10**9  # tokens of one request: a larger count is damage, and would make every share of the report nonsense
+_MAX_SECONDS = 1e11  # of a time since 1970; larger numbers are milliseconds
 _NUMBER = (int, float)
 
 
@@ -62,6 +70,7 @@ class AgentRequest:
 class Transcript:
     agent: str
     id: str
+    version: str = ""  # of the agent's program, where the session keeps it
     requests: list[AgentRequest] = field(default_factory=list)
     instructions: str = ""  # the system prompt, where the agent keeps it
     tools: dict[str, str] = field(default_factory=dict)  # descriptions by name, where the session keeps them
@@ -138,6 +147,26 @@ class TranscriptBuilder:
         return self._chars <= self._max_chars
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file for reading; raise OSError for a link, a device, a pipe or a socket.
+
+    Sessions lie where other programs write. A link could lead to an endless device, and opening a pipe would wait.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    opened = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(f"{path} is not a regular file")
+    return os.fdopen(opened, "rb")
+
+
+def read_document(path: Path) -> Mapping[str, JsonValue]:
+    """Return the JSON object that a file is; an empty one if it is something else, a link, or too large."""
+    with open_regular(path) as file:
+        raw = file.read(MAX_DOCUMENT_BYTES + 1)
+    return document(raw) if len(raw) <= MAX_DOCUMENT_BYTES else {}
+
+
 def entry(line: bytes, names: Sequence[str]) -> Mapping[str, JsonValue]:
     """Return these members of the JSON object that a line is; none if it is truncated or something else."""
     try:
@@ -168,8 +197,8 @@ def string(value: JsonValue) -> str:
 
 
 def number(value: JsonValue) -> int:
-    """Return a count; 0 for what is none, such as a number too large to be finite."""
-    return int(value) if isinstance(value, _NUMBER) and 0 < value < float("inf") else 0
+    """Return a count of tokens; 0 for anything that cannot be one, such as infinity or not-a-number."""
+    return int(value) if isinstance(value, _NUMBER) and 0 < value <= _MAX_COUNT else 0
 
 
 def text_of(content: JsonValue) -> str:
@@ -188,7 +217,8 @@ def arguments_of(given: JsonValue) -> str:
 def seconds(stamp: JsonValue) -> float:
     """Return a time in seconds since 1970, from ISO 8601, seconds or milliseconds; 0 if it is none of them."""
     if isinstance(stamp, _NUMBER):
-        return stamp / 1000 if stamp > 1e11 else float(stamp)
+        at = stamp / 1000 if stamp > _MAX_SECONDS else float(stamp)
+        return at if 0 < at <= _MAX_SECONDS else 0.0
     try:
         return datetime.fromisoformat(string(stamp)).timestamp()
     except (ValueError, OverflowError, OSError):
