@@ -79,6 +79,39 @@ def test_agents_that_it_starts_are_transcripts_of_their_own():
     assert [(one.id, one.is_sidechain, len(one.requests)) for one in found] == [("s1", False, 2), ("s1/a1", True, 1)]
 
 
+def progress(inner: bytes, agent: str = "a1", kind: str = "agent_progress") -> bytes:
+    data = {"message": json.loads(inner), "normalizedMessages": [], "type": kind, "agentId": agent}
+    told = {"sessionId": "s1", "version": "2.1.29", "type": "progress", "data": data, "toolUseID": "t"}
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def test_agents_that_only_its_progress_entries_show_are_transcripts_too():
+    found = list(
+        read(
+            [
+                entry("user", "do it", version="2.1.29"),
+                answer([call("t")]),
+                progress(entry("user", [{"type": "text", "text": "explore"}])),
+                progress(answer([call("u")], "msg_s")),
+                progress(entry("user", [result("u", "text of u")])),
+                progress(answer([{"type": "text", "text": "found"}], "msg_s2")),
+                progress(entry("user", "no agent"), kind="bash_progress"),
+                progress(progress(entry("user", "nested"))),
+                entry("user", [result("t", "found")]),
+                answer([{"type": "text", "text": "thanks"}], "msg_2"),
+            ],
+            "file",
+        )
+    )
+
+    assert [(one.id, one.is_sidechain, len(one.requests), one.version) for one in found] == [
+        ("s1", False, 2, "2.1.29"),
+        ("s1/a1", True, 2, "2.1.29"),
+    ]
+    assert found[1].requests[1].outputs == [CallOutput("u", "text of u")]
+    assert found[1].requests[0].usage == ProviderUsage(10, 1000, 100, 200, 5)
+
+
 def test_sidechains_without_a_name_are_told_apart_by_where_they_begin():
     def side(uuid: str, parent: str | None) -> dict[str, object]:
         return {"isSidechain": True, "uuid": uuid, "parentUuid": parent}

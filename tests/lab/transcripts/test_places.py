@@ -162,7 +162,9 @@ def branch(repository: Path, name: str, files: dict[str, bytes]) -> None:
         sha = git(repository, "hash-object", "-w", "--stdin", stdin=content)
         git(repository, "update-index", "--add", "--cacheinfo", f"100644,{sha},{path}")
     tree = git(repository, "write-tree")
-    git(repository, "update-ref", f"refs/heads/{name}", git(repository, "commit-tree", tree, "-m", "sessions"))
+    ref = name if name.startswith("refs/") else f"refs/heads/{name}"
+    git(repository, "update-ref", ref, git(repository, "commit-tree", tree, "-m", "sessions"))
+    git(repository, "read-tree", "--empty")
 
 
 def test_sessions_of_a_repository_are_read_from_its_branch_the_longest_copy_of_each(tmp_path: Path):
@@ -186,6 +188,41 @@ def test_sessions_of_a_repository_are_read_from_its_branch_the_longest_copy_of_e
     found = find([("repo", tmp_path)])
 
     assert [(one.id, len(one.requests)) for place in found for one in load(place)] == [("ses_1", 1), ("s1", 2)]
+
+
+def test_checkpoints_that_are_kept_as_refs_are_read(tmp_path: Path):
+    git(tmp_path, "init", "-q", "--bare")
+    more = [*CLAUDE, CLAUDE[2].replace(b'"m"', b'"m2"')]
+    branch(tmp_path, "refs/entire/checkpoints/v2/main", {"00/aa/0/metadata.json": b'{"session_id": "s1"}'})
+    pieces = {"00/aa/0/raw_transcript": b"\n".join(more[:2]), "00/aa/0/raw_transcript.001": b"\n".join(more[2:])}
+    branch(tmp_path, "refs/entire/checkpoints/v2/full/current", pieces)
+    branch(tmp_path, "entire/checkpoints/v1", {"00/aa/0/full.jsonl": b"\n".join(CLAUDE)})
+
+    found = find([("repo", tmp_path)])
+
+    assert [(place.name, one.id, len(one.requests)) for place in found for one in load(place)] == [("s1", "s1", 2)]
+
+
+def test_an_object_that_a_partial_clone_lacks_shifts_no_other(tmp_path: Path):
+    git(tmp_path, "init", "-q", "--bare")
+    files = {f"00/{name}/0/metadata.json": f'{{"session_id": "{name}"}}'.encode() for name in ("aa", "bb")}
+    files |= {f"00/{name}/0/full.jsonl": b"\n".join([*CLAUDE, name.encode()]) for name in ("aa", "bb")}
+    branch(tmp_path, "entire/checkpoints/v1", files)
+    sha = git(tmp_path, "rev-parse", "entire/checkpoints/v1:00/aa/0/metadata.json")
+    (tmp_path / "objects" / sha[:2] / sha[2:]).unlink()
+
+    assert sorted(place.name for place in find([("repo", tmp_path)])) == ["00/aa/0", "bb"]
+
+
+def test_trees_that_name_billions_of_files_hold_nothing(tmp_path: Path):
+    git(tmp_path, "init", "-q", "--bare", "--initial-branch=main")
+    entry = f"100644 blob {git(tmp_path, 'hash-object', '-w', '--stdin', stdin=b'x')}\t"
+    for _ in range(10):
+        tree = git(tmp_path, "mktree", stdin="".join(f"{entry}{at}.traj\n" for at in range(10)).encode())
+        entry = f"040000 tree {tree}\t"
+    git(tmp_path, "update-ref", "refs/heads/main", git(tmp_path, "commit-tree", tree, "-m", "bomb"))
+
+    assert find([("repo", tmp_path)]) == []
 
 
 def test_trajectories_of_a_repository_are_read_from_its_newest_commit(tmp_path: Path):

@@ -1,11 +1,13 @@
-"""Sessions that entire.io's CLI keeps on a repository's branch `entire/checkpoints/v1`, read without a checkout.
+"""Sessions that entire.io's CLI keeps in a git repository, read without a checkout.
 
-A session is stored anew at each checkpoint, so the largest copy has all of it. Long ones lie in numbered pieces.
+They lie on the branch `entire/checkpoints/v1`, or below `refs/entire/checkpoints`. A session is stored anew at each
+checkpoint, so the largest copy has all of it. Long ones lie in numbered pieces.
 """
 
 import os
 import re
 import subprocess
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +17,14 @@ from typing import IO
 
 from kimi_proxy.lab.transcripts.transcript import document, string
 
-BRANCHES = ("refs/heads/entire/checkpoints/v1", "refs/remotes/origin/entire/checkpoints/v1")
 TIMEOUT_S = 120
 MAX_BLOB_BYTES = 64 * 1024**2
+MAX_LISTING_BYTES = 128 * 1024**2  # of what git prints: a few small trees can name billions of files
+MAX_BLOBS_BYTES = 512 * 1024**2  # of one session
 
 _TRAJECTORY = re.compile(r"\.traj(?:\.json)?$")
-_FULL = re.compile(r"(?P<folder>.+)/full(?:\.(?P<piece>\d+))?\.jsonl$")
+_CHECKPOINTS = re.compile(r"refs/(?:heads/|remotes/[^/]+/)?entire/checkpoints/")
+_FULL = re.compile(r"(?P<folder>.+)/(?:full(?:\.(?P<piece>\d+))?\.jsonl|raw_transcript(?:\.(?P<part>\d+))?)$")
 _HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -39,21 +43,23 @@ def is_repository(folder: Path) -> bool:
 
 
 def sessions(repository: Path) -> list[StoredSession]:
-    """Return the sessions of the checkpoints' branch, else the trajectories in the newest commit."""
-    branch = next((name for name in BRANCHES if _git(repository, "rev-parse", "--verify", "-q", name)), None)
-    if branch is None:
-        listed = _listed(repository, "HEAD")
+    """Return the sessions of all checkpoints, else the trajectories in the newest commit."""
+    names = _git(repository, "for-each-ref", "--format=%(refname)").decode("utf-8", "replace").split("\n")
+    refs = [name for name in names if _CHECKPOINTS.match(name)]
+    if not refs:
+        listed = _list_files(repository, "HEAD")
         return [StoredSession(path, (sha,), size) for path, sha, size in listed if _TRAJECTORY.search(path)]
-    folders: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    folders: dict[tuple[str, str], list[tuple[int, str, int]]] = defaultdict(list)
     metadata: dict[str, str] = {}
-    for path, sha, size in _listed(repository, branch):
-        if found := _FULL.match(path):
-            folders[found["folder"]].append((int(found["piece"] or 0), sha, size))
-        elif path.endswith("/metadata.json"):
-            metadata[path.removesuffix("/metadata.json")] = sha
-    ids = _session_ids(repository, {folder: metadata[folder] for folder in folders if folder in metadata})
+    for ref in refs:
+        for path, sha, size in _list_files(repository, ref):
+            if found := _FULL.match(path):
+                folders[ref, found["folder"]].append((int(found["piece"] or found["part"] or 0), sha, size))
+            elif path.endswith("/metadata.json"):
+                metadata[path.removesuffix("/metadata.json")] = sha
+    ids = _session_ids(repository, {folder: metadata[folder] for _, folder in folders if folder in metadata})
     largest: dict[str, StoredSession] = {}
-    for folder, pieces in folders.items():
+    for (_, folder), pieces in folders.items():
         name, size = ids.get(folder, folder), sum(size for _, _, size in pieces)
         if name not in largest or size > largest[name].size:
             largest[name] = StoredSession(name, tuple(sha for _, sha, _ in sorted(pieces)), size)
@@ -61,22 +67,25 @@ def sessions(repository: Path) -> list[StoredSession]:
 
 
 def blobs(repository: Path, objects: tuple[str, ...]) -> Iterator[bytes]:
-    """Yield the contents of objects; those that a partial clone lacks, or that are too large, are passed over."""
+    """Yield the contents of objects, nothing for one that a partial clone lacks, until one or all are too large."""
+    left = MAX_BLOBS_BYTES
     with _batch(repository) as (asks, answers):
         for sha in objects:
             asks.write(sha.encode() + b"\n")
             asks.flush()
             head = answers.readline().split()
             if len(head) < 3:  # "… missing"
+                yield b""
                 continue
             size = int(head[2])
-            if size > MAX_BLOB_BYTES:
+            left -= size
+            if size > MAX_BLOB_BYTES or left < 0:
                 return
             yield answers.read(size)
             answers.read(1)
 
 
-def _listed(repository: Path, ref: str) -> Iterator[tuple[str, str, int]]:
+def _list_files(repository: Path, ref: str) -> Iterator[tuple[str, str, int]]:
     """Yield path, object and size of every file of a commit."""
     for line in _git(repository, "ls-tree", "-r", "-l", "-z", ref).decode("utf-8", "replace").split("\0"):
         meta, _, path = line.partition("\t")
@@ -98,19 +107,25 @@ def _command(repository: Path, *arguments: str) -> list[str]:
 
 
 def _git(repository: Path, *arguments: str) -> bytes:
-    """Return what git prints; nothing if it fails or is not there."""
+    """Return what git prints; nothing if it fails, is not there, or prints or takes too much."""
     try:
-        done = subprocess.run(  # noqa: S603 - no shell, and every argument is ours
+        git = subprocess.Popen(  # noqa: S603 - no shell, and every argument is ours
             _command(repository, *arguments),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            env={**os.environ, **_ENV},
             stdin=subprocess.DEVNULL,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_ENV},
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return b""
-    return done.stdout if done.returncode == 0 else b""
+    timeout = threading.Timer(TIMEOUT_S, git.kill)
+    timeout.start()
+    with git:
+        printed = git.stdout.read(MAX_LISTING_BYTES + 1) if git.stdout else b""
+        if len(printed) > MAX_LISTING_BYTES:
+            git.kill()
+    timeout.cancel()
+    return printed if git.returncode == 0 else b""
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Claude Code: `~/.claude/projects/**/*.jsonl`, one line for each piece of a message.
 
 The pieces of one answer share their message's id, and results of its first calls may stand between them. Agents that it
-starts write lines with `isSidechain`, here or in files of their own; each of them is a transcript of its own.
+starts write lines with `isSidechain`, here or in files of their own, or stand in `progress` entries; each of them is a
+transcript of its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,8 +27,9 @@ AGENT = "Claude Code"
 
 _KEYS = (
     *("type", "subtype", "message", "timestamp", "sessionId", "uuid", "parentUuid", "isSidechain", "agentId"),
-    *("isMeta", "isCompactSummary", "attachment"),
+    *("isMeta", "isCompactSummary", "attachment", "version", "data"),
 )
+_SUB_AGENT = b'"type":"agent_progress"'
 # What the program itself puts where the user's words stand.
 _NOT_A_PERSON = (
     "<command-",
@@ -42,8 +44,8 @@ _NOT_A_PERSON = (
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     reader = _ClaudeReader(name)
     for line in lines:
-        # Most bytes of a file may be progress reports, which hold copies of what stands elsewhere.
-        if b'"type":"progress"' not in line[:600]:
+        # Most lines of a file may report progress. Only that of sub-agents stands nowhere else.
+        if b'"type":"progress"' not in line[:600] or _SUB_AGENT in line:
             reader.take(entry(line, _KEYS))
     for builder in reader.builders.values():
         yield from builder.done()
@@ -66,6 +68,15 @@ class _ClaudeReader:
             self._user(self._builder(record), record, at)
         elif kind == "assistant" and mapping(record.get("message")).get("model") != "<synthetic>":
             self._assistant(self._builder(record), mapping(record.get("message")), at)
+        elif kind == "progress":
+            self._take_progress(record, mapping(record.get("data")))
+
+    def _take_progress(self, record: Mapping[str, JsonValue], data: Mapping[str, JsonValue]) -> None:
+        """Take what a sub-agent said or read, as an entry of its own sidechain."""
+        inner = mapping(data.get("message"))
+        if inner.get("type") in ("user", "assistant"):
+            about = {name: record.get(name) for name in ("sessionId", "version")}
+            self.take({**inner, **about, "isSidechain": True, "agentId": data.get("agentId")})
 
     def _builder(self, record: Mapping[str, JsonValue]) -> TranscriptBuilder:
         chain = self._chain(record) if record.get("isSidechain") is True else ""
@@ -73,6 +84,8 @@ class _ClaudeReader:
             session = string(record.get("sessionId")) or self._name
             self.builders[chain] = TranscriptBuilder(AGENT, f"{session}/{chain}" if chain else session)
             self.builders[chain].transcript.is_sidechain = bool(chain)
+        transcript = self.builders[chain].transcript
+        transcript.version = transcript.version or string(record.get("version"))
         return self.builders[chain]
 
     def _chain(self, record: Mapping[str, JsonValue]) -> str:

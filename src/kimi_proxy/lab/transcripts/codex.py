@@ -49,6 +49,7 @@ class _CodexReader:
         if kind == "session_meta" and not self._has_id:
             self._has_id = True
             self._builder.transcript.id = string(payload.get("id")) or self._builder.transcript.id
+            self._builder.transcript.version = string(payload.get("cli_version"))
             self._builder.transcript.instructions = text_of(payload.get("base_instructions"))
         elif kind == "turn_context":
             self._builder.model = string(payload.get("model"))

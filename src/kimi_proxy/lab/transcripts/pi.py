@@ -1,0 +1,77 @@
+"""pi: `~/.pi/agent/sessions/**/*.jsonl`, a header and the entries of a tree, read in the order of writing."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.lab.transcripts.transcript import (
+    AgentCall,
+    ProviderUsage,
+    Transcript,
+    TranscriptBuilder,
+    arguments_of,
+    entry,
+    items,
+    mapping,
+    number,
+    seconds,
+    string,
+    text_of,
+)
+
+AGENT = "pi"
+
+_KEYS = ("type", "id", "timestamp", "message", "summary", "content")
+
+
+def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
+    builder = TranscriptBuilder(AGENT, name)
+    for line in lines:
+        record = entry(line, _KEYS)
+        kind, at = record.get("type"), seconds(record.get("timestamp"))
+        if kind == "session":
+            builder.transcript.id = string(record.get("id")) or name
+        elif kind == "message":
+            _take_message(builder, mapping(record.get("message")), at)
+        elif kind == "custom_message":
+            builder.user(text_of(record.get("content")), at, is_person=False)
+        elif kind == "compaction":
+            builder.compacted()
+            builder.user(string(record.get("summary")), at, is_person=False)
+    return builder.done()
+
+
+def _take_message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
+    role = message.get("role")
+    if role == "user":
+        builder.user(text_of(message.get("content")), at)
+    elif role == "toolResult":
+        call_id, failed = string(message.get("toolCallId")), message.get("isError") is True
+        builder.output(call_id, text_of(message.get("content")), failed, at)
+    elif role == "bashExecution":  # a command of the user, whose output the model reads
+        builder.user(f"$ {string(message.get('command'))}\n{string(message.get('output'))}", at)
+    elif role == "assistant":
+        _take_answer(builder, message, at)
+
+
+def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
+    builder.model = string(message.get("model")) or builder.model
+    # Each assistant message is one answer, even one that has called nothing.
+    key = str(len(builder.transcript.requests))
+    request = builder.answer(key, at)
+    for part in map(mapping, items(message.get("content"))):
+        kind = part.get("type")
+        if kind == "text":
+            builder.said(string(part.get("text")), key, at)
+        elif kind == "thinking":
+            builder.thought(string(part.get("thinking")), key, at)
+        elif kind == "toolCall":
+            arguments = arguments_of(part.get("arguments"))
+            builder.call(AgentCall(string(part.get("id")), string(part.get("name")), arguments), key, at)
+    if usage := mapping(message.get("usage")):
+        request.usage = ProviderUsage(
+            number(usage.get("input")),
+            number(usage.get("cacheRead")),
+            number(usage.get("cacheWrite")),
+            0,
+            number(usage.get("output")),
+        )
