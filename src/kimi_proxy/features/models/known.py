@@ -63,10 +63,10 @@ def find(name: str, provider: str = "") -> KnownModel | None:
     Tried in order: the name itself or an alias; the name without a date; without a tag; without a provider's prefix.
     Upper case and the dots of versions make no difference: providers spell the same model either way.
     """
-    key = _key(name)
+    key = spelling(name)
     while key:
-        for spelling in dict.fromkeys((key, _DATE.sub("", key), _TAG.sub("", key), _DATE.sub("", _TAG.sub("", key)))):
-            if rows := _index().get(spelling):
+        for each in dict.fromkeys((key, _DATE.sub("", key), _TAG.sub("", key), _DATE.sub("", _TAG.sub("", key)))):
+            if rows := _index().get(each):
                 return next((row for row in rows if row.provider == provider), rows[0])
         key = key.partition("/")[2]
     return None
@@ -77,14 +77,14 @@ def maker(name: str) -> str:
     row = find(name)
     if row is not None and row.provider not in _SERVE_OTHERS:
         return row.provider
-    found = _WORD.match(_key(name).rpartition("/")[2])
+    found = _WORD.match(spelling(name).rpartition("/")[2])
     return _makers().get(found[0], "") if found is not None else ""
 
 
 @cache
 def _makers() -> dict[str, str]:
     rows = (row for row in reversed(table()) if row.provider not in _SERVE_OTHERS)
-    return {found[0]: row.provider for row in rows if (found := _WORD.match(_key(row.name)))}
+    return {found[0]: row.provider for row in rows if (found := _WORD.match(spelling(row.name)))}
 
 
 @cache
@@ -93,11 +93,12 @@ def _index() -> dict[str, list[KnownModel]]:
     index: dict[str, list[KnownModel]] = {}
     for row in table():
         for name in (row.name, *row.aliases):
-            index.setdefault(_key(name), []).append(row)
+            index.setdefault(spelling(name), []).append(row)
     return index
 
 
-def _key(name: str) -> str:
+def spelling(name: str) -> str:
+    """Return a name in lower case with dashes for dots: providers write the same model either way."""
     return name[:200].lower().replace(".", "-")
 
 
