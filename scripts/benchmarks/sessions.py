@@ -15,7 +15,8 @@ from pathlib import Path
 
 from timing import table
 
-from kimi_proxy.lab.audit import Audit, audit, sourced
+from kimi_proxy.lab.audit import Audit, audit, name_source
+from kimi_proxy.lab.savings import COMPARED
 from kimi_proxy.lab.transcripts.places import TranscriptPlace, find
 
 HEAD = (
@@ -38,15 +39,18 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     places: list[TranscriptPlace] = []
     for folder in given.folders:
-        found = find([sourced(folder)])
+        found = find([name_source(folder)])
         if given.without:
             found = [one for one in found if not re.search(given.without, f"{one.path}/{one.name}")]
         random.Random(1).shuffle(found)
         places += found[: given.most or None]
     began = time.monotonic()
-    done = audit(places, lambda done, total: print(f"\r{done / max(total, 1):.0%} ", end="", file=sys.stderr))
+    show = lambda done, total: print(f"\r{done / max(total, 1):.0%} ", end="", file=sys.stderr)  # noqa: E731
+    done = audit(places, show, policies=COMPARED)
     print(f"\n{len(places)} files, {sum(one.size for one in places) / 1e6:.0f} MB, {time.monotonic() - began:.0f} s")
     for name, part in done.by_source().items():
+        _show(name, part)
+    for name, part in done.by_version().items():
         _show(name, part)
     if len(done.by_source()) > 1:
         _show("all", done)

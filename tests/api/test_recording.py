@@ -7,7 +7,7 @@ from tests.api.watching import MODEL, models, world
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.recording import Recording, read
-from kimi_proxy.lab.replay import OFF, Replay
+from kimi_proxy.lab.replay import conversations, play
 
 KEY = "sk-canary-0123456789"
 
@@ -38,8 +38,9 @@ async def test_what_was_asked_is_on_disk_with_its_count_and_without_a_key(tmp_pa
     ]
     assert [taken.usage.input_tokens for taken in recording.requests if taken.usage] == [900, 900]
 
-    outcome = await Replay(recording, parse("", {}, tmp_path)).under(OFF, recording.head.prices, None)
-    assert (outcome.requests, outcome.output_tokens) == (2, 14)
+    (conversation,) = conversations(path)
+    off = play(conversation, parse("", {}, tmp_path))[0]
+    assert (off.requests, off.figures.output) == (2, 14)
 
 
 async def test_nothing_is_recorded_unless_somebody_says_so(tmp_path: Path):

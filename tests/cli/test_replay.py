@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.deep import deep
 
 from .conftest import Cli
 
@@ -25,7 +24,6 @@ def beginning(cli: Cli) -> Path:
     return cli.here / "beginning.jsonl"
 
 
-@deep
 def test_a_person_reads_a_table(cli: Cli, beginning: Path):
     done = cli("replay", str(beginning))
 
@@ -47,7 +45,6 @@ def test_a_program_reads_json(cli: Cli):
     assert both["compressions"] >= 1
 
 
-@deep
 def test_another_model_has_another_window_and_other_prices(cli: Cli, beginning: Path):
     (cli.here / "mine.toml").write_text(MODEL)
 
@@ -59,7 +56,6 @@ def test_another_model_has_another_window_and_other_prices(cli: Cli, beginning: 
     assert told["policies"][0]["cost_usd"] == round(told["policies"][0]["input_tokens"] / 1e7, 9)
 
 
-@deep
 def test_sessions_of_agents_are_played_beside_recordings(cli: Cli, beginning: Path):
     folder = cli.here / "sessions"
     folder.mkdir()

@@ -2,14 +2,15 @@
 
 import pytest
 
-from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut, Policy
+from kimi_proxy.features.compression import Preset
+from kimi_proxy.features.sanitizer.policy import POLICIES, Policy
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.audit import where_spent
-from kimi_proxy.lab.measured import measure, price_of
+from kimi_proxy.lab.measured import BROKEN, COMPACTED, LONG_PAUSE, PAUSE, SWITCHED, measure, price_of
 from kimi_proxy.lab.savings import MARKER_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 
-USD = price_of("claude-sonnet-4-5")[0]
+USD = price_of("claude-sonnet-4-5").usd
 FIXED = 5000
 LINE = "the one line in it that is used later on, word for word"
 LONG = "\n".join([LINE, *(f"line {at} of an output that nobody needs any more" for at in range(200))])
@@ -65,8 +66,8 @@ def turns(within: int, keep: int) -> SimulatedPolicy:
     return SimulatedPolicy("turns", "", old=policy)
 
 
-def entry(spares_quoted: bool = False, joins_late: bool = False) -> SimulatedPolicy:
-    return SimulatedPolicy("entry", "", entry=Policy(1000, spares_quoted), joins_late=joins_late)
+def entry(spares_quoted: bool) -> SimulatedPolicy:
+    return SimulatedPolicy("entry", "", entry=Policy(1000, spares_quoted))
 
 
 def aged_saving(talk: "Conversation") -> float:
@@ -184,10 +185,9 @@ def test_after_a_compaction_nothing_is_saved_on_what_was_before():
     last = talk.transcript.requests[-1]
     last.is_compacted, last.usage = True, ProviderUsage(0, 0, FIXED + 100, 0, 1)
 
-    saved, _ = talk.under(SimulatedPolicy("mask", "", mask_over=100))
+    saved, _ = talk.under(SimulatedPolicy("oracle", "", oracle_over=100))
 
-    tool = tool_tokens() * (1.25 + 0.1 + 1.25)
-    assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25 - tool, abs=2)
+    assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25, abs=2)
 
 
 def test_an_oracle_keeps_the_used_lines_and_harms_nothing():
@@ -206,7 +206,7 @@ def test_without_counts_of_the_provider_the_cache_is_modelled_by_the_clock():
     requests = [
         AgentRequest(at=1000 + at, model="claude-sonnet-4-5", user=["a few words"], said="ok") for at in (0, 10, 2000)
     ]
-    session = measure(Transcript("Kimi CLI", "s", requests, instructions="word " * 3000), count=words)
+    session = measure(Transcript("Kimi CLI", "s", requests=requests, instructions="word " * 3000), count=words)
 
     first, second, third = session.requests
     assert (first.read, second.read, third.read) == (0, first.prompt, 0)
@@ -215,36 +215,10 @@ def test_without_counts_of_the_provider_the_cache_is_modelled_by_the_clock():
 
 
 def test_a_session_of_one_empty_request_costs_nothing():
-    session = measure(Transcript("any", "s", [AgentRequest()]))
+    session = measure(Transcript("any", "s", requests=[AgentRequest()]))
 
     assert baseline(session) == 0
     assert where_spent(session)[1] == {}
-
-
-def test_a_tool_that_joins_late_pays_for_the_cache_or_nothing_is_cut():
-    code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
-    policy = entry(joins_late=True)
-    early = Conversation()
-    early.ask("look at it")
-    early.ask(output=code)
-    early.ask("go on")
-
-    saved, figures = early.under(policy)
-
-    forms = measure(early.transcript, count=words, scale=1.0).requests[1].outputs[0].forms
-    entered = forms.engine[EntryCut(1000)].saved
-    assert entered > FIXED / 3
-    assert figures.cut == 1
-    assert saved == pytest.approx(entered * 1.35 - 1.15 * (FIXED + 3) - tool_tokens() * 1.35, rel=0.01)
-
-    late = Conversation()
-    late.ask("word " * 50_000)
-    late.ask(output=code)
-
-    assert late.under(policy) == (
-        pytest.approx(0),
-        PolicyFigures(cost_usd=pytest.approx(late.under(SimulatedPolicy("none", ""))[1].cost_usd)),
-    )
 
 
 @pytest.mark.parametrize(
@@ -309,3 +283,110 @@ def test_no_policy_lets_a_huge_output_enter_whole(name: str):
     policy = next(policy for key, policy in POLICIES.items() if key == name)
 
     assert talk.under(SimulatedPolicy(name, "", lossless=True, entry=policy, old=policy))[1].cut == 1
+
+
+def cause_of(talk: Conversation) -> list[tuple[int, str, float]]:
+    session = measure(talk.transcript, count=words, scale=1.0)
+    misses = [request.miss for request in session.requests if request.miss]
+    return [(miss.request, miss.cause, miss.pause_s) for miss in misses]
+
+
+def test_a_pause_that_is_longer_than_the_cache_lives_is_a_miss_with_its_cost():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", pause_s=900)
+    talk.ask("and again")
+
+    (miss,) = [one.miss for one in measure(talk.transcript, count=words, scale=1.0).requests if one.miss]
+
+    lost = talk.transcript.requests[1].usage
+    assert lost is not None
+    assert (miss.request, miss.cause, miss.pause_s, miss.tokens) == (2, PAUSE, 900, lost.prompt)
+    assert miss.usd / USD == pytest.approx(lost.prompt * (1.25 - 0.1))
+
+
+def test_every_miss_has_the_cause_that_the_transcript_tells():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask("tomorrow", pause_s=50_000)
+    talk.ask("at once", hits=False)
+    talk.ask("with another model", hits=False)
+    talk.transcript.requests[-1].model = "claude-opus-4-6"
+    talk.ask("and so on")
+    talk.transcript.requests[-1].model = "claude-opus-4-6"
+    talk.ask("in short", hits=False)
+    talk.transcript.requests[-1].model = "claude-opus-4-6"
+    talk.transcript.requests[-1].is_compacted = True
+
+    assert cause_of(talk) == [
+        (1, LONG_PAUSE, 50_000),
+        (2, BROKEN, 10),
+        (3, SWITCHED, 10),
+        (5, COMPACTED, 10),
+    ]
+
+
+def test_a_pause_of_a_few_seconds_over_the_life_is_not_cold_yet():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask("hello again", pause_s=299)
+    talk.transcript.requests[-1].at += 20
+
+    assert not measure(talk.transcript, count=words, scale=1.0).requests[1].is_cold
+
+
+def test_a_cache_for_an_hour_costs_more_to_write_unless_a_pause_needs_it():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    for request in talk.transcript.requests:
+        assert request.usage is not None
+        request.usage.cache_write_1h, request.usage.cache_write_5m = request.usage.cache_write_5m, 0
+    written = sum(request.usage.cache_write_1h for request in talk.transcript.requests if request.usage)
+    session = measure(talk.transcript, count=words, scale=1.0)
+    assert session.requests[0].price.write == 2
+    assert session.hour_premium_usd / USD == pytest.approx(written * (2 - 1.25))
+
+    talk.transcript.requests[1].at += 900
+
+    needed = FIXED + words("look at it")
+    premium = measure(talk.transcript, count=words, scale=1.0).hour_premium_usd
+    assert premium / USD == pytest.approx(written * (2 - 1.25) - needed * (1.25 - 0.1))
+
+
+@pytest.mark.parametrize(
+    ("model", "usd", "read"),
+    [
+        ("claude-opus-5", 5.0, 0.1),
+        ("claude-fable-5", 10.0, 0.1),
+        ("claude-opus-5-5", 4.0, 0.05),
+        ("nobody-knows", 3.0, 0.1),
+    ],
+)
+def test_prices_are_those_of_the_list_of_models(model: str, usd: float, read: float):
+    price = price_of(model)
+
+    assert (price.usd * 1e6, price.read) == (pytest.approx(usd), pytest.approx(read))
+    session = measure(Transcript("any", "s", requests=[AgentRequest(model=model)]))
+    assert session.unpriced == ({model} if model == "nobody-knows" else set())
+
+
+def test_a_summary_takes_the_place_of_old_exchanges_when_the_window_is_nearly_full():
+    preset = Preset("compression", 80, keep_exchanges=1, summary_tokens=100, asks_provider=True)
+    talk = Conversation()
+    for at in range(6):
+        talk.ask(f"task {at}")
+        talk.ask(output=LONG.replace("line", f"line{at}"), said="done")
+    session = measure(talk.transcript, count=words, scale=1.0)
+    window = round(session.requests[-1].prompt)
+
+    off = simulate(session, SimulatedPolicy("off", ""), window)
+    done = simulate(session, SimulatedPolicy("compressed", "", compression=preset), window)
+
+    assert (off.compressions, done.compressions) == (0, 1)
+    assert done.largest < off.largest <= window
+    assert done.input < off.input
+    assert simulate(session, SimulatedPolicy("compressed", "", compression=preset), None) == simulate(
+        session, SimulatedPolicy("off", "")
+    )

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 from tests.conversations import Assistant, Call, Item, Result, User, tool
 from tests.evil import Heard, Line, http
+from tests.recordings.provider import CachingProvider, blocks
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.lab.replay import CachingProvider, blocks
 
 MAX_OUTPUT_CHARS = 30_000
 SYSTEM = (Path(__file__).parent / "system.md").read_text("utf-8")

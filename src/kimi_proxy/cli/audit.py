@@ -11,7 +11,7 @@ from kimi_proxy.cli.console import PATH, home, html_option, json_option, remark,
 from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from kimi_proxy.lab.transcripts.places import TranscriptPlace
+    from collections.abc import Sequence
 
 
 @click.command()
@@ -27,21 +27,27 @@ if TYPE_CHECKING:
 def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     """Show what your agents' past sessions cost, and what would have been saved in them, net.
 
-    Reads what Claude Code, Codex, Kimi CLI, Kimi Code, opencode and mini-swe-agent keep on this machine, and recordings
-    of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md says how it counts.
+    Reads what Claude Code, Codex, Gemini CLI, Kimi CLI, Kimi Code, opencode, pi and mini-swe-agent keep on this
+    machine, and recordings of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md says
+    how it counts.
 
     Example: kimi-proxy audit --html audit.html
     """
     from kimi_proxy.lab import audit_report
     from kimi_proxy.lab.audit import audit as run_audit
+    from kimi_proxy.lab.transcripts.places import find
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         raise click.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
-    places = _places(paths)
+    searched = _folders(paths)
+    places = find(searched)
     with progress_bar("reading sessions") as progress:
         done = run_audit(places, lambda done, total: progress("", done, total))
     if not done.sessions:
-        raise click.BadParameter("no session was found: name a folder that has some", param_hint="PATH")
+        write_json({"sessions": 0, "searched": [str(folder) for _, folder in searched]}) if as_json else write(
+            _say_where(searched)
+        )
+        return
     if html is not None:
         try:
             html.write_text(audit_report.as_html(done), "utf-8", "replace")
@@ -51,14 +57,23 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
 
 
-def _places(paths: tuple[Path, ...]) -> list[TranscriptPlace]:
-    from kimi_proxy.lab.audit import sourced
+def _folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Return where to look, each folder with a name for a person."""
+    from kimi_proxy.lab.audit import name_source
     from kimi_proxy.lab.transcripts import recordings
-    from kimi_proxy.lab.transcripts.places import find, usual_places
+    from kimi_proxy.lab.transcripts.places import usual_places
 
     for path in paths:
         if not path.exists():
             raise click.BadParameter(f"{path} does not exist", param_hint="PATH")
-    if paths:
-        return find(map(sourced, paths))
-    return find([*usual_places(), (recordings.AGENT, home() / "recordings")])
+    return [name_source(path) for path in paths] or [*usual_places(), (recordings.AGENT, home() / "recordings")]
+
+
+def _say_where(searched: Sequence[tuple[str, Path]]) -> str:
+    width = max(len(name) for name, _ in searched)
+    looked = "".join(f"  {name:<{width}}  {folder}\n" for name, folder in searched)
+    return (
+        f"No agent sessions found in:\n{looked}"
+        "If your agent keeps its sessions elsewhere: kimi-proxy audit PATH\n"
+        "To see what kimi-proxy does without any: kimi-proxy demo\n"
+    )

@@ -1,5 +1,6 @@
-"""Past sessions of agents, audited: where their money went, and what policies of cutting would have saved, net."""
+"""The audit of past sessions: where the money went, why prompt caches missed, and what policies would have saved."""
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -9,8 +10,9 @@ from pathlib import Path
 
 from kimi_proxy.core import tokens
 from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weighed
-from kimi_proxy.lab.measured import READ_PRICE, MeasuredRequest, MeasuredSession, measure
-from kimi_proxy.lab.savings import DEFAULT, POLICIES, Lost, PolicyFigures, SimulatedPolicy, baseline, by_policy
+from kimi_proxy.lab.measured import CacheMiss, MeasuredRequest, MeasuredSession, measure
+from kimi_proxy.lab.savings import CHOICES, DEFAULT, Lost, PolicyFigures, SimulatedPolicy, baseline, simulate
+from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE
 from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
 
 PROCESSES = 2
@@ -38,6 +40,7 @@ class SessionAudit:
     """What is left of a session when it has been read: figures, and a few lines of it."""
 
     agent: str
+    version: str
     source: str
     id: str
     is_sidechain: bool
@@ -51,6 +54,9 @@ class SessionAudit:
     described: dict[str, ToolCost]
     policies: dict[str, PolicyFigures]
     lost: list[Lost]
+    misses: list[CacheMiss]
+    hour_premium_usd: float  # what caches for an hour cost more than caches for 5 minutes would have
+    unpriced: frozenset[str]
 
     def saved_usd(self, policy: str) -> float:
         return self.cost_usd - self.policies[policy].cost_usd
@@ -72,8 +78,29 @@ class PolicyTotals:
 
 
 @dataclass(slots=True)
+class MissTotals:
+    """All cache misses of one cause."""
+
+    cause: str
+    times: int
+    median_pause_s: float
+    tokens: float
+    usd: float
+
+
+@dataclass(slots=True)
+class HourCaches:
+    """What the caches of sub-agents that live for an hour cost more than those of 5 minutes would have."""
+
+    sessions: int
+    cost_usd: float  # of these sessions
+    premium_usd: float
+
+
+@dataclass(slots=True)
 class Audit:
     sessions: list[SessionAudit] = field(default_factory=list)
+    policies: Sequence[SimulatedPolicy] = CHOICES
 
     @property
     def cost_usd(self) -> float:
@@ -84,10 +111,10 @@ class Audit:
         return sum(session.requests for session in self.sessions)
 
     def spent(self) -> dict[str, float]:
-        return _summed(session.spent for session in self.sessions)
+        return _sum_up(session.spent for session in self.sessions)
 
     def tools(self) -> dict[str, float]:
-        return _summed(session.tools for session in self.sessions)
+        return _sum_up(session.tools for session in self.sessions)
 
     def described(self) -> list[tuple[DescribedTools, float]]:
         """Return the tools that requests described, by MCP server, each with what that cost; dearest first."""
@@ -104,12 +131,48 @@ class Audit:
         return sorted(((one, usd[one.name, one.is_server]) for one in found), key=lambda pair: -pair[1])
 
     def totals(self) -> list[PolicyTotals]:
-        return [self._total(policy) for policy in POLICIES] if self.sessions else []
+        return [self._total(policy) for policy in self.policies] if self.sessions else []
+
+    def misses(self) -> list[MissTotals]:
+        """Return what was written to prompt caches again, by cause; dearest first."""
+        by_cause: dict[str, list[CacheMiss]] = {}
+        for session in self.sessions:
+            for miss in session.misses:
+                by_cause.setdefault(miss.cause, []).append(miss)
+        totals = [
+            MissTotals(
+                cause,
+                len(found),
+                statistics.median(miss.pause_s for miss in found),
+                sum(miss.tokens for miss in found),
+                sum(miss.usd for miss in found),
+            )
+            for cause, found in by_cause.items()
+        ]
+        return sorted(totals, key=lambda total: -total.usd)
+
+    def hour_caches(self) -> HourCaches | None:
+        """Return None if no sub-agent of Claude Code wrote such a cache, or if 5 minutes would have cost as much."""
+        agents = (one for one in self.sessions if one.is_sidechain and one.agent == CLAUDE_CODE)
+        having = [one for one in agents if one.hour_premium_usd]
+        premium = sum(one.hour_premium_usd for one in having)
+        return HourCaches(len(having), sum(one.cost_usd for one in having), premium) if premium > 0 else None
+
+    def unpriced(self) -> list[str]:
+        return sorted({model or "(no name)" for session in self.sessions for model in session.unpriced})
 
     def by_source(self) -> dict[str, "Audit"]:
+        return self._split(lambda session: f"{session.source}: {session.agent}")
+
+    def by_version(self) -> dict[str, "Audit"]:
+        """Return the sessions by the program that wrote them and its version, where it says so; dearest first."""
+        parts = self._split(lambda session: f"{session.agent} {session.version}".strip())
+        return dict(sorted(parts.items(), key=lambda item: -item[1].cost_usd))
+
+    def _split(self, name_of: Callable[[SessionAudit], str]) -> dict[str, "Audit"]:
         parts: dict[str, Audit] = {}
         for session in self.sessions:
-            parts.setdefault(f"{session.source}: {session.agent}", Audit()).sessions.append(session)
+            parts.setdefault(name_of(session), Audit(policies=self.policies)).sessions.append(session)
         return parts
 
     def _total(self, policy: SimulatedPolicy) -> PolicyTotals:
@@ -130,33 +193,41 @@ class Audit:
         )
 
 
-def audit(places: Sequence[TranscriptPlace], progress: Progress, processes: int = PROCESSES) -> Audit:
+def audit(
+    places: Sequence[TranscriptPlace],
+    progress: Progress,
+    processes: int = PROCESSES,
+    policies: Sequence[SimulatedPolicy] = CHOICES,
+) -> Audit:
     """Return the audit of all sessions in `places`; of a session that lies in several, the longest copy counts."""
     longest: dict[tuple[str, str], SessionAudit] = {}
-    for found in _examined(places, progress, processes):
+    for found in _examine_all(places, progress, processes, policies):
         for session in found:
             key = (session.agent, session.id)
             if key not in longest or session.requests > longest[key].requests:
                 longest[key] = session
-    return Audit(sorted(longest.values(), key=lambda session: (session.source, session.began_at, session.id)))
+    in_order = sorted(longest.values(), key=lambda session: (session.source, session.began_at, session.id))
+    return Audit(in_order, policies)
 
 
-def examine(place: TranscriptPlace) -> list[SessionAudit]:
+def examine(place: TranscriptPlace, policies: Sequence[SimulatedPolicy]) -> list[SessionAudit]:
     """Return the sessions of a place, one after the other in memory."""
-    return [_audited(measure(transcript, place.source, _count)) for transcript in load(place)]
+    return [_examine(measure(transcript, place.source, _count), policies) for transcript in load(place)]
 
 
-def sourced(path: Path) -> tuple[str, Path]:
+def name_source(path: Path) -> tuple[str, Path]:
     """Return a path with the name that a person would give it."""
     folder = path.resolve()
     return (folder.parent if folder.name in (".git", "repo") else folder).name, path
 
 
-def _examined(places: Sequence[TranscriptPlace], progress: Progress, processes: int) -> Iterator[list[SessionAudit]]:
+def _examine_all(
+    places: Sequence[TranscriptPlace], progress: Progress, processes: int, policies: Sequence[SimulatedPolicy]
+) -> Iterator[list[SessionAudit]]:
     total, done = sum(place.size for place in places), 0
     if processes <= 1 or len(places) <= 1:
         for place in places:
-            yield examine(place)
+            yield examine(place, policies)
             done += place.size
             progress(done, total)
         return
@@ -165,7 +236,7 @@ def _examined(places: Sequence[TranscriptPlace], progress: Progress, processes: 
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[list[SessionAudit]], int] = {}
         for place in queue:
-            running[pool.submit(examine, place)] = place.size
+            running[pool.submit(examine, place, policies)] = place.size
             if len(running) < 2 * processes:
                 continue
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -192,14 +263,15 @@ def _count(text: str) -> int:
     return known
 
 
-def _audited(session: MeasuredSession) -> SessionAudit:
-    policies = dict(by_policy(session))
-    lost = policies[DEFAULT.name].lost[:LOST_SHOWN]
-    for figures in policies.values():
-        figures.lost = []
+def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> SessionAudit:
+    figures = {policy.name: simulate(session, policy) for policy in policies}
+    lost = figures[DEFAULT.name].lost[:LOST_SHOWN]
+    for one in figures.values():
+        one.lost = []
     spent, tools = where_spent(session)
     return SessionAudit(
         agent=session.agent,
+        version=session.version,
         source=session.source,
         id=session.id,
         is_sidechain=session.is_sidechain,
@@ -210,9 +282,12 @@ def _audited(session: MeasuredSession) -> SessionAudit:
         cost_usd=baseline(session),
         spent=spent,
         tools=tools,
-        described=_described(session),
-        policies=policies,
+        described=_price_tools(session),
+        policies=figures,
         lost=lost,
+        misses=[request.miss for request in session.requests if request.miss],
+        hour_premium_usd=session.hour_premium_usd,
+        unpriced=session.unpriced,
     )
 
 
@@ -222,12 +297,12 @@ def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, f
     tools: defaultdict[str, float] = defaultdict(float)
     lasting = _price_while_it_lasts(session.requests)
     for request, price in zip(session.requests, lasting, strict=True):
-        spent[FIXED] += _fixed(session, request)
+        spent[FIXED] += _price_fixed(session, request)
         spent[USER] += price * request.user
         for output in request.outputs:
             spent[next((name for over, name in SIZES if output.tokens > over), SMALL)] += price * output.tokens
             tools[output.tool or "unknown"] += price * output.tokens
-        per_token = request.usd * request.output_price
+        per_token = request.price.usd * request.price.output
         spent[TEXT] += per_token * request.said
         spent[CALLS] += per_token * request.calls
         spent[THINKING] += per_token * max(request.output - request.said - request.calls, 0.0)
@@ -239,8 +314,8 @@ def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, f
     return dict(spent), dict(tools)
 
 
-def _described(session: MeasuredSession) -> dict[str, ToolCost]:
-    per_token = sum(_fixed(session, request) for request in session.requests) / max(session.fixed, 1.0)
+def _price_tools(session: MeasuredSession) -> dict[str, ToolCost]:
+    per_token = sum(_price_fixed(session, request) for request in session.requests) / max(session.fixed, 1.0)
     count = len(session.requests)
     return {one.name: ToolCost(per_token * one.tokens, count * one.tokens, one.calls) for one in session.tools}
 
@@ -251,21 +326,21 @@ def _price_while_it_lasts(requests: Sequence[MeasuredRequest]) -> list[float]:
     later = 0.0
     for at in range(len(requests) - 1, -1, -1):
         request = requests[at]
-        prices.append(request.usd * request.write_price + later)
+        prices.append(request.price.usd * request.price.write + later)
         before = requests[at - 1].prompt if at else 0.0
         share = min(1.0, request.read / before) if request.is_hit and before else 0.0
-        again = share * READ_PRICE + (1 - share) * request.write_price
-        later = 0.0 if request.is_reset else later + request.usd * again
+        again = share * request.price.read + (1 - share) * request.price.write
+        later = 0.0 if request.is_reset else later + request.price.usd * again
     return prices[::-1]
 
 
-def _fixed(session: MeasuredSession, request: MeasuredRequest) -> float:
+def _price_fixed(session: MeasuredSession, request: MeasuredRequest) -> float:
     fixed = min(session.fixed, request.prompt)
     read = min(fixed, request.read)
-    return request.usd * (READ_PRICE * read + request.write_price * (fixed - read))
+    return request.price.usd * (request.price.read * read + request.price.write * (fixed - read))
 
 
-def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _sum_up(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     total: defaultdict[str, float] = defaultdict(float)
     for part in parts:
         for name, usd in part.items():

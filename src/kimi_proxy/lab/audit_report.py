@@ -1,5 +1,6 @@
 """An audit as text, as JSON, and as one HTML page that needs nothing else."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -7,35 +8,44 @@ from html import escape
 from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import tools
-from kimi_proxy.lab.audit import Audit, PolicyTotals, SessionAudit
+from kimi_proxy.lab.audit import Audit, MissTotals, PolicyTotals, SessionAudit
+from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.report import COLOURS, html_table, page
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
 MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
 MOST_TOOLS = 8
 MOST_DESCRIBED = 20
+MOST_VERSIONS = 8
 MOST_LOST = 10
 MOST_LOSERS = 5
-LINE_CHARS = 100
+LINE_CHARS = 100  # of every line for people
 
-NOT_DESCRIBED = "these sessions do not keep them; recordings do, and the dashboard's context map shows them live"
-_POLICY_HEAD = ("policy", "saved", "USD", "extra turns / 100", "outputs harmed", "recovering, USD", "sessions lose")
+NOT_DESCRIBED = "These sessions do not keep them. Recordings do, and the dashboard's context map shows them live."
+NO_MISSES = "Nothing that was cached had to be written again."
+_POLICY_HEAD = ("policy", "saved", "USD", "extra turns/100", "harmed", "recovery USD", "losing")
+_MISS_HEAD = ("cause", "times", "median pause", "tokens", "of all", "USD")
 
 
 def as_text(audit: Audit) -> str:
-    out = [summary(audit), "", "Where the money went", *_grid(_shares(audit.spent(), audit.cost_usd))]
+    out = [summary(audit), *_warn_of_prices(audit)]
+    out += ["", "Where the money went", *_grid(_shares(audit.spent(), audit.cost_usd))]
+    out += ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
     out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS])]
-    out += ["", "Tools that every request describes", *_grid(_described_rows(audit) or [(NOT_DESCRIBED,)])]
-    out += ["", "What policies would have saved, after all that they cost", *_grid([_POLICY_HEAD, *_rows(audit)])]
-    sources = audit.by_source()
-    if len(sources) > 1:
-        out += ["", f"By source, with the policy {DEFAULT.name}", *_grid([_POLICY_HEAD, *_source_rows(sources)])]
+    out += ["", "Tools that every request describes", *(_grid(_described_rows(audit)) or [f"  {NOT_DESCRIBED}"])]
+    out += ["", "What [sanitizer] policy would have saved, net of everything it costs"]
+    out += _grid([_POLICY_HEAD, *_policy_rows(audit)])
+    out += [line for total in audit.totals() for line in _wrap(f"{total.policy.name}: {total.policy.title}")]
+    for title, parts in (("source", audit.by_source()), ("version of the agent", _most(audit.by_version()))):
+        if len(parts) > 1:
+            rows = _grid([(title, *_POLICY_HEAD[1:]), *_part_rows(parts)])
+            out += ["", f"By {title}, with the policy {DEFAULT.name}", *rows]
     if lost := list(_lost(audit)):
-        out += ["", "Used lines that the default would have cut, and the answer that used them"]
-        out += [f"  {_where(session, one)}: {_clipped(one.line)}" for session, one in lost]
+        out += ["", f"Used lines that {DEFAULT.name} would have cut, and the answer that used them"]
+        out += [line for one in lost for line in (f"  {_where(*one)}", f"    {_clip(one[1].line)}")]
     if losers := _losers(audit):
-        out += ["", "Sessions that would have lost with the default", *_grid([*map(_loser, losers)])]
-    return "\n".join(out) + "\n"
+        out += ["", f"Sessions that would have lost with {DEFAULT.name}", *_grid([*map(_loser, losers)])]
+    return "\n".join(line[:LINE_CHARS] for line in out) + "\n"
 
 
 def summary(audit: Audit) -> str:
@@ -46,9 +56,56 @@ def summary(audit: Audit) -> str:
     )
 
 
+def _warn_of_prices(audit: Audit) -> list[str]:
+    models = audit.unpriced()
+    return _wrap(f"No list price is known for {', '.join(models)}: priced as {STAND_IN}.", indent="") if models else []
+
+
+def _wrap(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, LINE_CHARS, initial_indent=indent, subsequent_indent=f"{indent}  ")
+
+
 def _shares(parts: dict[str, float], cost: float) -> list[tuple[str, ...]]:
     rows = ((name, usd / cost if cost else 0.0, usd) for name, usd in parts.items())
     return [(name, f"{share:.1%}", f"{usd:,.2f}") for name, share, usd in rows if share >= MIN_SHARE]
+
+
+def _miss_lines(audit: Audit) -> list[str]:
+    rows = _miss_rows(audit)
+    return [*(_grid([_MISS_HEAD, *rows]) if rows else [f"  {NO_MISSES}"]), *_wrap(_advise_on_hour_caches(audit))]
+
+
+def _miss_rows(audit: Audit) -> list[tuple[str, ...]]:
+    """Return the causes, and what all of them cost beyond what reading from the cache would have."""
+    totals = audit.misses()
+    rows = [
+        (one.cause, f"{one.times:,}", _duration(one.median_pause_s), f"{one.tokens:,.0f}", *_money(audit, one.usd))
+        for one in totals
+    ]
+    usd, tokens, times = sum(one.usd for one in totals), sum(one.tokens for one in totals), sum(o.times for o in totals)
+    return [*rows, ("all", f"{times:,}", "", f"{tokens:,.0f}", *_money(audit, usd))] if rows else []
+
+
+def _money(audit: Audit, usd: float) -> tuple[str, str]:
+    return f"{usd / audit.cost_usd if audit.cost_usd else 0.0:.1%}", f"{usd:,.2f}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _advise_on_hour_caches(audit: Audit) -> str:
+    found = audit.hour_caches()
+    if found is None:
+        return ""
+    return (
+        f"{found.sessions} sub-agents of Claude Code cached for an hour. With 5 minutes they would have cost "
+        f"{found.premium_usd:,.2f} USD less ({found.premium_usd / found.cost_usd:.0%} of their cost). To change it: "
+        '"subagentPromptCacheTtl": "5m" in ~/.claude/settings.json (Claude Code 2.1.243 or newer).'
+    )
 
 
 def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
@@ -56,22 +113,28 @@ def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one, usd in audit.described():
         name = f"{one.name} ({one.tools} tools, MCP)" if one.is_server else one.name
-        called = f"{one.calls:,} calls" if one.calls else "never called"
-        share = usd / audit.cost_usd if audit.cost_usd else 0.0
-        rows.append((name, f"{share:.1%}", f"{usd:,.2f}", called, one.switch_off))
+        calls = f"{one.calls:,} calls" if one.calls else "never called"
+        rows.append((name, *_money(audit, usd), calls, one.switch_off))
     width = max((len(row[-1]) for row in rows), default=0)
     return [(*row[:-1], row[-1].ljust(width)) for row in rows[:MOST_DESCRIBED]]
 
 
-def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
+def _policy_rows(audit: Audit) -> Iterator[tuple[str, ...]]:
     for total in audit.totals():
-        yield (f"{total.policy.name}: {total.policy.title}", *_cells(total))
+        yield (total.policy.name, *_cells(total))
 
 
-def _source_rows(sources: dict[str, Audit]) -> Iterator[tuple[str, ...]]:
-    for name, part in sources.items():
+def _part_rows(parts: dict[str, Audit]) -> Iterator[tuple[str, ...]]:
+    for name, part in parts.items():
         total = next(total for total in part.totals() if total.policy == DEFAULT)
         yield (f"{name} ({len(part.sessions)})", *_cells(total))
+
+
+def _most(versions: dict[str, Audit]) -> dict[str, Audit]:
+    """Return the dearest versions, and the rest as one."""
+    rest = list(versions.values())[MOST_VERSIONS:]
+    others = [session for part in rest for session in part.sessions]
+    return {**dict(list(versions.items())[:MOST_VERSIONS]), **({"others": Audit(others)} if others else {})}
 
 
 def _cells(total: PolicyTotals) -> tuple[str, ...]:
@@ -86,10 +149,13 @@ def _cells(total: PolicyTotals) -> tuple[str, ...]:
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table, whose first column is clipped where lines would be too long."""
     if not rows:
-        return ["  nothing"]
+        return []
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [f"  {row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}".rstrip() for row in rows]
+    first = max(min(widths[0], LINE_CHARS - 2 - sum(width + 2 for width in widths[1:])), 10)
+    cells = ((_clip(row[0], first), "  ".join(map(str.rjust, row[1:], widths[1:]))) for row in rows)
+    return [f"  {name:<{first}}  {rest}".rstrip() for name, rest in cells]
 
 
 def _lost(audit: Audit) -> Iterator[tuple[SessionAudit, Lost]]:
@@ -104,9 +170,9 @@ def _where(session: SessionAudit, lost: Lost) -> str:
     return f"{session.id[:36]} request {lost.request + 1}, {by} used a line of {lost.tool or 'an output'}"
 
 
-def _clipped(line: str) -> str:
-    shown = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…"
-    return "".join(character if character.isprintable() else "�" for character in shown)
+def _clip(line: str, most: int = LINE_CHARS - 5) -> str:
+    clipped = line if len(line) <= most else f"{line[: most - 1]}…"
+    return "".join(character if character.isprintable() else "�" for character in clipped)
 
 
 def _saved(session: SessionAudit) -> float:
@@ -123,34 +189,51 @@ def _loser(session: SessionAudit) -> tuple[str, ...]:
 
 
 def as_json(audit: Audit) -> JsonObject:
+    hour = audit.hour_caches()
     return {
         "version": __version__,
         "sessions": len(audit.sessions),
         "requests": audit.requests,
         "cost_usd": round(audit.cost_usd, 6),
-        "spent_usd": _rounded(audit.spent()),
-        "tools_usd": _rounded(audit.tools()),
+        "spent_usd": _round(audit.spent()),
+        "tools_usd": _round(audit.tools()),
+        "cache_misses": [_miss_to_json(total) for total in audit.misses()],
+        "hour_caches": None if hour is None else {"sessions": hour.sessions, "premium_usd": round(hour.premium_usd, 6)},
+        "unpriced_models": list(audit.unpriced()),
         "described_tools": [{**tools.to_json(one), "cost_usd": round(usd, 6)} for one, usd in audit.described()],
-        "policies": [_policy(total) for total in audit.totals()],
-        "sources": {
-            name: {
-                "sessions": len(part.sessions),
-                "requests": part.requests,
-                "cost_usd": round(part.cost_usd, 6),
-                "spent_usd": _rounded(part.spent()),
-                "policies": [_policy(total) for total in part.totals()],
-            }
-            for name, part in audit.by_source().items()
-        },
-        "details": [_session(session) for session in audit.sessions],
+        "policies": [_policy_to_json(total) for total in audit.totals()],
+        "sources": {name: _part_to_json(part) for name, part in audit.by_source().items()},
+        "versions": {name: _part_to_json(part) for name, part in audit.by_version().items()},
+        "details": [_session_to_json(session) for session in audit.sessions],
     }
 
 
-def _rounded(parts: dict[str, float]) -> JsonObject:
+def _round(parts: dict[str, float]) -> JsonObject:
     return {name: round(usd, 6) for name, usd in parts.items()}
 
 
-def _policy(total: PolicyTotals) -> JsonObject:
+def _part_to_json(part: Audit) -> JsonObject:
+    return {
+        "sessions": len(part.sessions),
+        "requests": part.requests,
+        "cost_usd": round(part.cost_usd, 6),
+        "spent_usd": _round(part.spent()),
+        "cache_misses": [_miss_to_json(total) for total in part.misses()],
+        "policies": [_policy_to_json(total) for total in part.totals()],
+    }
+
+
+def _miss_to_json(total: MissTotals) -> JsonObject:
+    return {
+        "cause": total.cause,
+        "times": total.times,
+        "median_pause_s": round(total.median_pause_s, 1),
+        "tokens": round(total.tokens),
+        "cost_usd": round(total.usd, 6),
+    }
+
+
+def _policy_to_json(total: PolicyTotals) -> JsonObject:
     return {
         "name": total.policy.name,
         "title": total.policy.title,
@@ -165,9 +248,10 @@ def _policy(total: PolicyTotals) -> JsonObject:
     }
 
 
-def _session(session: SessionAudit) -> JsonObject:
+def _session_to_json(session: SessionAudit) -> JsonObject:
     return {
         "agent": session.agent,
+        "version": session.version,
         "source": session.source,
         "id": session.id,
         "is_sidechain": session.is_sidechain,
@@ -177,6 +261,16 @@ def _session(session: SessionAudit) -> JsonObject:
         "used_outputs": session.used_outputs,
         "cost_usd": round(session.cost_usd, 6),
         "saved_usd": {name: round(session.saved_usd(name), 6) for name in session.policies},
+        "cache_misses": [
+            {
+                "request": miss.request + 1,
+                "cause": miss.cause,
+                "pause_s": round(miss.pause_s, 1),
+                "tokens": round(miss.tokens),
+                "cost_usd": round(miss.usd, 6),
+            }
+            for miss in session.misses
+        ],
         "lost": [
             {"request": one.request + 1, "tool": one.tool, "line": one.line, "used_by": one.by} for one in session.lost
         ],
@@ -199,17 +293,22 @@ def as_html(audit: Audit) -> str:
     title = "What your agents' sessions cost, and what could be saved"
     body = [
         f'<p class="faint">kimi-proxy {escape(__version__)} · {datetime.now(UTC):%Y-%m-%d}</p>',
-        f"<p>{escape(summary(audit))}</p>",
+        *(f"<p>{escape(line)}</p>" for line in (summary(audit), " ".join(_warn_of_prices(audit))) if line),
         "<h2>Where the money went</h2>",
         _bars([(name, usd / audit.cost_usd) for name, usd in audit.spent().items()] if audit.cost_usd else []),
+        "<h2>What was in the prompt cache and had to be written again</h2>",
+        _html_table(_MISS_HEAD, _miss_rows(audit)) if audit.misses() else f"<p>{NO_MISSES}</p>",
+        f"<p>{escape(_advise_on_hour_caches(audit))}</p>",
         "<h2>What would have been saved</h2>",
         f"<p>{_READING}</p>",
-        _bars([(f"{total.policy.title}", total.saved) for total in audit.totals()]),
-        _html_table(_POLICY_HEAD, _rows(audit)),
+        _bars([(f"{total.policy.name}: {total.policy.title}", total.saved) for total in audit.totals()]),
+        _html_table(_POLICY_HEAD, _policy_rows(audit)),
         f"<h2>Each session with the policy {DEFAULT.name}</h2>",
         _strip(audit),
         "<h2>By source</h2>",
-        _html_table(_POLICY_HEAD, _source_rows(audit.by_source())),
+        _html_table(("source", *_POLICY_HEAD[1:]), _part_rows(audit.by_source())),
+        "<h2>By version of the agent</h2>",
+        _html_table(("version", *_POLICY_HEAD[1:]), _part_rows(_most(audit.by_version()))),
         "<h2>Tools whose outputs cost most</h2>",
         _html_table(("tool", "of all", "USD"), _shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS]),
         "<h2>Tools that every request describes</h2>",
@@ -217,9 +316,7 @@ def as_html(audit: Audit) -> str:
         if audit.described()
         else f"<p>{escape(NOT_DESCRIBED)}.</p>",
         "<h2>Used lines that the default would have cut</h2>",
-        "".join(
-            f"<p>{escape(_where(*one))}<br><code>{escape(_clipped(one[1].line))}</code></p>" for one in _lost(audit)
-        )
+        "".join(f"<p>{escape(_where(*one))}<br><code>{escape(_clip(one[1].line))}</code></p>" for one in _lost(audit))
         or "<p>None.</p>",
         "<h2>Sessions that would have lost with the default</h2>",
         _html_table(("session", "saved", "of, USD"), map(_loser, _losers(audit))) if _losers(audit) else "<p>None.</p>",

@@ -4,10 +4,14 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kimi_proxy.core import tokens
+from kimi_proxy.features.accounting import MILLION, Prices
 from kimi_proxy.features.clients.tools import ToolWeight, weighed
+from kimi_proxy.features.models import known as known_models
+from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
 from kimi_proxy.features.sanitizer.plan import origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import POLICIES, likely_used
@@ -16,32 +20,58 @@ from kimi_proxy.lab.forms import MIN_LISTED_CHARS, Entering, FormsBuilder, Outpu
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 from kimi_proxy.lab.used_lines import LineUse, uses
 
-READ_PRICE = 0.1  # of reading from the prompt cache, with 1 for a plain input token
-# How long a cache lives without use: Anthropic's as it was written, others' an hour. In public sessions of Codex 60 to
-# 85 % of the requests after pauses of 5 to 60 minutes found it, none after longer ones; of Claude Code's with the cache
-# of 5 minutes 15 % after 5 to 10, none after longer ones.
-FIVE_MINUTES_S, HOUR_S = 300.0, 3600.0
 ADDRESS = "http://127.0.0.1:8000"  # of the proxy, for models that have no tool of ours
 DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
 HIT = 0.5  # a request that read this share of the one before found it in the cache
+LEAST_MISS_TOKENS = 1024  # providers cache in steps, and clients move their marks: less is no miss
+HOUR_S = 3600.0
+STAND_IN = "claude-sonnet-4-5"  # whose prices stand for those of a model that the list does not have
+FOR_AN_HOUR = "1h"
+
+# Why something had to be written to the prompt cache again.
+PAUSE, LONG_PAUSE = "expired in a pause of up to an hour", "expired in a longer pause"
+SWITCHED, COMPACTED = "another model", "the conversation was compacted"
+BROKEN = "lost while warm: its beginning changed"
 
 LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
 CountTokens = Callable[[str], int]
 
-# List prices: USD for a million input tokens, and what an output token costs in input tokens. The first that fits.
-_PRICES: tuple[tuple[re.Pattern[str], float, float], ...] = (
-    (re.compile(r"claude-(?:3-)?opus(?!-4-[5-9])|claude-opus-4-[01]"), 15.0, 5.0),
-    (re.compile(r"opus"), 5.0, 5.0),
-    (re.compile(r"sonnet"), 3.0, 5.0),
-    (re.compile(r"haiku"), 1.0, 5.0),
-    (re.compile(r"gpt|codex|\bo\d"), 1.25, 8.0),
-    (re.compile(r"gemini"), 2.0, 6.0),
-    (re.compile(r"kimi|k2|k3"), 0.6, 4.2),
-)
 _QUOTE = re.compile(r'"old_?(?:[sS]tr|[tT]ext)')  # old_string, oldString, old_str, oldText
-_OTHER_PRICE = (3.0, 5.0)
-_WRITES_COST = re.compile(r"claude|opus|sonnet|haiku")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """What tokens of a model cost: `usd` is for a plain input token, the others are multiples of it."""
+
+    usd: float
+    read: float  # from the prompt cache
+    write: float
+    output: float
+
+    @classmethod
+    def of(cls, prices: Prices) -> "TokenPrice":
+        plain = prices.input or 1e-9  # so that multiples exist
+        return cls(plain / MILLION, prices.cached / plain, prices.cache_write / plain, prices.output / plain)
+
+
+def price_of(model: str) -> TokenPrice:
+    """Return the list price of a model for a cache of the usual life, or that of STAND_IN if the list has none."""
+    return _price(model, "")
+
+
+def is_priced(model: str) -> bool:
+    row = known_models.find(model)
+    return row is not None and bool(row.input_usd and row.output_usd)
+
+
+@lru_cache(maxsize=1000)
+def _price(model: str, ttl: str) -> TokenPrice:
+    row = known_models.find(model if is_priced(model) else STAND_IN)
+    if row is None or row.input_usd is None or row.output_usd is None:
+        raise LookupError(f"the list of models has no price for {STAND_IN}")
+    rules = cache_rules("", model, ttl)
+    return TokenPrice(row.input_usd / MILLION, rules.read, rules.write, row.output_usd / row.input_usd)
 
 
 @dataclass(slots=True)
@@ -68,15 +98,14 @@ class MeasuredRequest:
     prompt: float
     read: float  # from the prompt cache
     output: float
-    usd: float  # for one input token
-    output_price: float
-    write_price: float
+    price: TokenPrice
     is_hit: bool = False
     is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
     is_reset: bool = False  # nothing of the conversation before is in this prompt
     is_user_turn: bool = False
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
+    miss: "CacheMiss | None" = None
     referred: frozenset[int] = frozenset()  # earlier outputs whose file the newest words name
     # What the parts of the prompt and the answer weigh, to show where the money went.
     user: float = 0.0
@@ -85,38 +114,76 @@ class MeasuredRequest:
     thinking: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """What one request had to write to the prompt cache again, why, and what that cost beyond reading it there."""
+
+    request: int
+    cause: str
+    pause_s: float  # since the request before; 0 if the agent keeps no times
+    tokens: float
+    usd: float
+
+
 @dataclass(slots=True)
 class MeasuredSession:
     agent: str
     id: str
     source: str
+    version: str
     is_sidechain: bool
     quotes_to_edit: bool  # it has a tool that edits a file by quoting what is there
     has_tools: bool  # ours can be among them
     fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
     requests: list[MeasuredRequest]
     tools: list[ToolWeight] = field(default_factory=list)  # that every request describes, where the session says so
+    hour_premium_usd: float = 0.0  # what its caches for an hour cost more than caches for 5 minutes would have
+    unpriced: frozenset[str] = frozenset()  # models that the list of prices does not have
 
 
 def measure(
-    transcript: Transcript, source: str = "", count: CountTokens = tokens.count, scale: float | None = None
+    transcript: Transcript,
+    source: str = "",
+    count: CountTokens = tokens.count,
+    scale: float | None = None,
+    price: TokenPrice | None = None,
 ) -> MeasuredSession:
     """Return `transcript` measured.
 
-    `count` may remember what it has counted; `scale` is how many tokens the provider counts for one of its own.
+    `count` may remember what it has counted; `scale` is how many tokens the provider counts for one of its own; `price`
+    is taken in place of the list's.
     """
     scale = scale or _scale(transcript, count)
     quotes = any(_QUOTE.search(call.arguments) for request in transcript.requests for call in request.calls)
-    has_tools = transcript.has_tools
     session = MeasuredSession(
-        transcript.agent, transcript.id, source, transcript.is_sidechain, quotes, has_tools, 0.0, []
+        agent=transcript.agent,
+        id=transcript.id,
+        source=source,
+        version=transcript.version,
+        is_sidechain=transcript.is_sidechain,
+        quotes_to_edit=quotes,
+        has_tools=transcript.has_tools,
+        fixed=0.0,
+        requests=[],
     )
-    _Measuring(transcript, session, scale, count).run()
+    if price is None:
+        models = {request.model for request in transcript.requests}
+        session.unpriced = frozenset(model for model in models if not is_priced(model))
+    _Measuring(transcript, session, scale, count, price).run()
     return session
 
 
 class _Measuring:
-    def __init__(self, transcript: Transcript, session: MeasuredSession, scale: float, count: CountTokens) -> None:
+    def __init__(
+        self,
+        transcript: Transcript,
+        session: MeasuredSession,
+        scale: float,
+        count: CountTokens,
+        price: TokenPrice | None,
+    ) -> None:
+        self._price = price
+        self._ttl = ""  # for which the newest prefix was written
         self._transcript = transcript
         self._session = session
         self._scale = scale
@@ -139,24 +206,18 @@ class _Measuring:
         described = {name: self._weigh(text) for name, text in self._transcript.tools.items()}
         self._session.tools = weighed(described, called)
         before: MeasuredRequest | None = None
-        first_model = self._transcript.requests[0].model
-        life_s = FIVE_MINUTES_S if _WRITES_COST.search(first_model) else HOUR_S
         for index, request in enumerate(self._transcript.requests):
             for words in [own for text in request.user if request.is_user_turn and (own := own_words(text))]:
                 self._words.append(words)
                 self._history.user(words)
-            made = self._request(index, request, before, life_s)
+            made = self._request(index, request, before)
             self._session.requests.append(made)
-            if request.usage and request.usage.cache_write_1h + request.usage.cache_write_5m:
-                life_s = HOUR_S if request.usage.cache_write_1h else FIVE_MINUTES_S
             self._calls.update((call.id, call) for call in request.calls)
             self._history.answer(request.said, (MadeCall(call.id, call.name, call.arguments) for call in request.calls))
             before = made
 
-    def _request(
-        self, index: int, request: AgentRequest, before: MeasuredRequest | None, life_s: float
-    ) -> MeasuredRequest:
-        usd, output_price = price_of(request.model)
+    def _request(self, index: int, request: AgentRequest, before: MeasuredRequest | None) -> MeasuredRequest:
+        rules = cache_rules("", request.model, self._ttl)  # of what the requests before have left there
         weights = [self._weigh(output.text) for output in request.outputs]
         user = sum(map(self._weigh, request.user))
         said, thinking = self._weigh(request.said), self._weigh(request.thinking)
@@ -176,9 +237,7 @@ class _Measuring:
             prompt=prompt,
             read=0.0,
             output=max(usage.output if usage else 0.0, written),
-            usd=usd,
-            output_price=output_price,
-            write_price=_write_price(request.model, usage, before),
+            price=self._price or self._listed_price(request.model, usage),
             is_user_turn=request.is_user_turn,
             uses=self._uses.get(index, []),
             user=user,
@@ -186,7 +245,7 @@ class _Measuring:
             calls=calls,
             thinking=thinking,
         )
-        self._cache(made, request, before, life_s)
+        self._read_cache(made, request, before, rules)
         if made.is_reset:
             self._forms.forget()
             self._files.clear()
@@ -194,22 +253,60 @@ class _Measuring:
         self._place_outputs(made, request, weights)
         return made
 
-    def _cache(
-        self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest | None, life_s: float
+    def _listed_price(self, model: str, usage: ProviderUsage | None) -> TokenPrice:
+        """Return the price of a request; where caches of both lives were written, the mean price of what was."""
+        if usage and usage.cache_write_5m + usage.cache_write_1h:
+            self._ttl = FOR_AN_HOUR if usage.cache_write_1h else ""
+            if usage.cache_write_5m and usage.cache_write_1h:
+                short, long = _price(model, ""), _price(model, FOR_AN_HOUR)
+                share = usage.cache_write_1h / (usage.cache_write_5m + usage.cache_write_1h)
+                return replace(short, write=short.write + share * (long.write - short.write))
+        return _price(model, self._ttl)
+
+    def _read_cache(
+        self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest | None, rules: CacheRules
     ) -> None:
         """Find out what was cached, from the provider's count or else from the time since the request before."""
+        usage = request.usage
         if before is None:
-            made.read = float(request.usage.cache_read) if request.usage else 0.0
+            made.read = float(usage.cache_read) if usage else 0.0
+            self._add_hour_premium(made, usage, pause_s=0.0)
             return
         made.is_reset = request.is_compacted or made.prompt < DROP * before.prompt
-        model_before = self._transcript.requests[made.index - 1].model
-        is_paused = before.at > 0 and made.at - before.at > life_s
-        made.is_cold = is_paused or request.model != model_before
-        if self._keeps_cache_counts and request.usage:
-            made.read = float(request.usage.cache_read)
+        pause_s = max(made.at - before.at, 0.0) if before.at > 0 else 0.0
+        is_switched = request.model != self._transcript.requests[made.index - 1].model
+        made.is_cold = pause_s > rules.cold_after_s or is_switched
+        if self._keeps_cache_counts and usage:
+            made.read = float(usage.cache_read)
         elif not made.is_cold:
             made.read = min(self._session.fixed, made.prompt) if made.is_reset else before.prompt
         made.is_hit = not made.is_reset and made.read >= HIT * before.prompt
+        cause = BROKEN if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
+        cause = COMPACTED if made.is_reset else SWITCHED if is_switched else cause
+        self._add_miss(made, request, before, cause, pause_s)
+        self._add_hour_premium(made, usage, pause_s)
+
+    def _add_miss(
+        self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest, cause: str, pause_s: float
+    ) -> None:
+        usage = self._transcript.requests[before.index].usage
+        # Providers that ask a price for writing leave out what came after the last mark.
+        unmarked = usage.input if usage and before.price.write > 1 and usage.prompt > usage.input else 0
+        left = self._session.fixed if made.is_reset else before.prompt - unmarked
+        again = min(left, made.prompt) - made.read
+        if again >= LEAST_MISS_TOKENS:
+            usd = again * (made.price.write - made.price.read) * made.price.usd
+            made.miss = CacheMiss(made.index, cause, pause_s, again, usd)
+
+    def _add_hour_premium(self, made: MeasuredRequest, usage: ProviderUsage | None, pause_s: float) -> None:
+        """Add what the write for an hour cost more, less what a cache of 5 minutes would have lost in the pause."""
+        model = self._transcript.requests[made.index].model
+        short = _price(model, "")
+        if usage and usage.cache_write_1h:
+            more = _price(model, FOR_AN_HOUR).write - short.write
+            self._session.hour_premium_usd += usage.cache_write_1h * more * short.usd
+        if self._ttl == FOR_AN_HOUR and pause_s > cache_rules("", model, "").cold_after_s:
+            self._session.hour_premium_usd -= made.read * (short.write - short.read) * short.usd
 
     def _place_outputs(self, made: MeasuredRequest, request: AgentRequest, weights: list[float]) -> None:
         place = made.prompt - made.user - sum(weights)
@@ -247,26 +344,6 @@ class _Measuring:
         return self._scale * self._count(text) if text else 0.0
 
 
-def price_of(model: str) -> tuple[float, float]:
-    """Return the list price of an input token in USD, and what an output token costs in input tokens."""
-    per_million, output = next(((usd, out) for form, usd, out in _PRICES if form.search(model)), _OTHER_PRICE)
-    return per_million / 1e6, output
-
-
-def _write_price(model: str, usage: ProviderUsage | None, before: MeasuredRequest | None) -> float:
-    """Return what it costs to write to the cache: only Anthropic asks for more than for plain input."""
-    if usage and usage.cache_write_1h:
-        return 2.0
-    if usage and usage.cache_write_5m:
-        return 1.25
-    return write_price_of(model) if before is None else before.write_price
-
-
-def write_price_of(model: str) -> float:
-    """Return what the makers of a model ask for writing to the cache for five minutes, with 1 for a plain token."""
-    return 1.25 if _WRITES_COST.search(model) else 1.0
-
-
 def _scale(transcript: Transcript, count: CountTokens) -> float:
     """Return how many tokens the provider counts for one of ours: the median over how its prompts grew."""
     grown: list[float] = []
@@ -279,5 +356,5 @@ def _scale(transcript: Transcript, count: CountTokens) -> float:
             if ours > 300 and more > 0:
                 grown.append(more / ours)
         before = request
-    usual = 1.15 if any(_WRITES_COST.search(r.model) for r in transcript.requests[:1]) else 1.0
+    usual = 1.15 if known_models.maker(transcript.requests[0].model) == "anthropic" else 1.0
     return min(max(statistics.median(grown), 0.8), 1.6) if len(grown) >= 3 else usual

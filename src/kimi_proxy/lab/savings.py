@@ -6,21 +6,21 @@ prompt is smaller by what is cut, and what comes after a cut in an old output ha
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
 from kimi_proxy.features.sanitizer.policy import Aged, CachedCut, Policy, PolicyName
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
-from kimi_proxy.lab.measured import READ_PRICE, MeasuredOutput, MeasuredRequest, MeasuredSession
+from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession
 
 MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
-RESENT_PER_SAVED = 3  # a tool that joins late is worth the cache that it loses up to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,14 @@ class SimulatedPolicy:
     lossless: bool = False
     entry: Policy | None = None  # whose cuts are made as outputs come in
     old: Policy | None = None  # by which old outputs are cut, when that is free or pays
-    mask_over: int = 0  # at entry outputs over this are masked whole
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
-    joins_late: bool = False  # the tool that reads back joins with the first cut, which loses the whole cache once
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
+    compression: Preset | None = None  # by which old exchanges become a summary when the window is nearly full
 
     @property
     def offers_tool(self) -> bool:
         """Whether the tool that reads back is there from the first request."""
-        return bool(self.lossless or self.entry or self.mask_over or self.old) and not self.joins_late
+        return bool(self.lossless or self.entry or self.old)
 
     @property
     def has_limit(self) -> bool:
@@ -48,7 +47,7 @@ class SimulatedPolicy:
         return self.lossless and self.entry is not None
 
 
-def _of_product(name: PolicyName) -> SimulatedPolicy:
+def of_product(name: PolicyName, compression: Preset | None = None) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
     entry = f"over {real.entry_tokens:,}"
@@ -56,23 +55,17 @@ def _of_product(name: PolicyName) -> SimulatedPolicy:
     within = f"{real.pays_within} (patches {real.patched_within})"
     turns = f", turns within {within} keep {real.keep_cached}" if real.pays_within else ""
     title = f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}"
-    return SimulatedPolicy(name, title, lossless=True, entry=real, old=real)
+    return SimulatedPolicy(name, title, lossless=True, entry=real, old=real, compression=compression)
 
 
-_ENTRY = Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=0)
-CAREFUL, DEFAULT, DEEP = _of_product("careful"), _of_product("default"), _of_product("deep")
-POLICIES = (
-    SimulatedPolicy("today", "engine over 1,000, the tool joins with the first cut", entry=_ENTRY, joins_late=True),
+OFF = SimulatedPolicy("off", "as it was")
+DEFAULT = of_product("default")
+CHOICES = (of_product("careful"), DEFAULT, of_product("deep"))  # what `[sanitizer] policy` may say
+COMPARED = (
     SimulatedPolicy("lossless", "lossless", lossless=True),
-    SimulatedPolicy("cold", "cold cuts of all old outputs", old=_ENTRY),
-    CAREFUL,
-    DEFAULT,
-    DEEP,
-    SimulatedPolicy("entry", "engine over 1,000 at entry", entry=_ENTRY),
+    *CHOICES,
     SimulatedPolicy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
-    SimulatedPolicy("mask", "all over 200 masked at entry", mask_over=200),
-    SimulatedPolicy("oracle 1000", "oracle: never-used lines, over 1,000", oracle_over=1000),
-    SimulatedPolicy("oracle 200", "oracle: never-used lines, over 200", oracle_over=200),
+    SimulatedPolicy("oracle", "oracle: never-used lines, over 200", oracle_over=200),
 )
 
 
@@ -94,11 +87,30 @@ class PolicyFigures:
     recoveries: int = 0
     harmed: int = 0  # outputs of which a used line was cut
     cut: int = 0  # outputs
+    compressions: int = 0
+    # Tokens of all requests, extra turns among them.
+    input: float = 0.0
+    cached: float = 0.0  # of the input, what was read from the prompt cache
+    written: float = 0.0  # of the input, what was put there at a price of its own
+    output: float = 0.0
+    largest: float = 0.0  # input of one request
+    too_long: int = 0  # requests that do not fit into the window: a provider would have refused them
     lost: list[Lost] = field(default_factory=list)
 
+    def plus(self, other: "PolicyFigures") -> "PolicyFigures":
+        """Return what two sessions come to."""
+        total = PolicyFigures(largest=max(self.largest, other.largest), lost=[*self.lost, *other.lost])
+        for name in _SUMMED:
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
 
-def simulate(session: MeasuredSession, policy: SimulatedPolicy) -> PolicyFigures:
-    simulation = _Simulation(session, policy)
+
+_SUMMED = [each.name for each in fields(PolicyFigures) if each.name not in ("largest", "lost")]
+
+
+def simulate(session: MeasuredSession, policy: SimulatedPolicy, window: int | None = None) -> PolicyFigures:
+    """Return what a session comes to under a policy; without the size of its `window` nothing is compressed."""
+    simulation = _Simulation(session, policy, window)
     for request in session.requests:
         simulation.step(request)
     return simulation.figures
@@ -121,8 +133,11 @@ class _Held:
 
 
 class _Simulation:
-    def __init__(self, session: MeasuredSession, policy: SimulatedPolicy) -> None:
+    def __init__(self, session: MeasuredSession, policy: SimulatedPolicy, window: int | None) -> None:
         self.figures = PolicyFigures()
+        self._window = window
+        self._summarized = 0.0  # tokens that a summary has replaced, beside those of outputs
+        self._cut_at = 0  # the request before which the summary stands
         self._session = session
         self._policy = policy
         self._held: dict[int, _Held] = {}
@@ -138,30 +153,32 @@ class _Simulation:
     def step(self, request: MeasuredRequest) -> None:
         if request.is_reset:
             self._held.clear()
-            self._saved = 0.0
+            self._saved = self._summarized = 0.0
+            self._cut_at = request.index
             self._added = float(tool_tokens() if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
         valid = self._prompt
         for output in request.outputs:
-            self._held[output.index] = self._entered(output)
-        if self._policy.joins_late and not self._has_tool:
-            valid = self._joined([self._held[output.index] for output in request.outputs], valid)
+            self._held[output.index] = self._enter(output)
         if cuts := self._old_cuts(request):
             valid = min(valid, self._place(cuts[0].output))
             for held in cuts:
                 self._age(held)
             self._renew({held.output.index for held in cuts})
-        prompt = request.prompt - self._saved + self._added
+        if self._compress(request):
+            valid = min(valid, self._session.fixed)
+        prompt = self._size(request)
         self._pay(request, prompt, valid)
         self._prompt, self._whole_prompt = prompt, request.prompt
         self._read_back(request, prompt)
 
-    def _entered(self, output: MeasuredOutput) -> _Held:
+    def _size(self, request: MeasuredRequest) -> float:
+        return max(request.prompt - self._saved - self._summarized + self._added, 0.0)
+
+    def _enter(self, output: MeasuredOutput) -> _Held:
         policy, tokens = self._policy, output.tokens
         held = _Held(output)
-        if policy.mask_over and tokens > policy.mask_over:
-            self._show(held, _all_but(output, MARKER_TOKENS), is_masked=True)
-        elif policy.oracle_over and tokens > policy.oracle_over:
+        if policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
         if policy.entry is not None:
             cut = policy.entry.entry_cut(output.tool, self._session.quotes_to_edit, output.likely)
@@ -178,19 +195,6 @@ class _Simulation:
             return None
         pointers = [one for one in output.forms.pointers if self._is_readable(one.points_to)][:MAX_EARLIER]
         return max((*pointers, output.forms.plain or _WHOLE), key=lambda form: form.saved)
-
-    def _joined(self, new: list[_Held], valid: float) -> float:
-        """Return what is left of the cache when the tool joins for new cuts; take cuts back that do not pay for it."""
-        saved = sum(held.form.saved for held in new)
-        if saved and self._prompt <= RESENT_PER_SAVED * saved:
-            self._has_tool = True
-            self._added += tool_tokens()
-            return 0.0
-        for held in new:
-            self._show_whole(held)
-            self._cut.discard(held.output.index)
-        self.figures.cut = len(self._cut)
-        return valid
 
     def _is_readable(self, index: int) -> bool:
         return index in self._held and self._held[index].form.is_readable
@@ -238,10 +242,54 @@ class _Simulation:
         chosen = sanitizer.paying(cuts, int(self._prompt), within_requests)
         return old[len(old) - len(chosen) :]
 
+    def _compress(self, request: MeasuredRequest) -> bool:
+        """Let a summary take the place of old exchanges if the window is nearly full, and pay for it."""
+        preset, window = self._policy.compression, self._window
+        if preset is None or window is None or self._size(request) < window * preset.threshold_percentage / 100:
+            return False
+        before, best = self._size(request), (0, 0.0, 0.0)
+        for at in self._places_to_cut(request, preset.keep_exchanges):
+            removed = self._text_before(at) + sum(held.shown_tokens for held in self._held_before(at))
+            if removed >= LEAST_REMOVED:
+                best = (at, removed, min(preset.summary_tokens, removed / SUMMARY_SHARE))
+            if before - best[1] + best[2] <= TARGET * window:
+                break
+        at, removed, summary = best
+        if removed - summary < LEAST_SAVED * before:
+            return False
+        self._summarized += self._text_before(at)
+        for held in self._held_before(at):
+            self._show(held, Form(held.output.tokens), is_masked=True)
+        self._added += summary
+        self._cut_at = at
+        self.figures.compressions += 1
+        if preset.asks_provider:
+            self.figures.extra_turns += 1
+            self._count(request, removed, 0.0, summary, 1.0)
+        return True
+
+    def _places_to_cut(self, request: MeasuredRequest, keep: int) -> Iterator[int]:
+        """Yield the requests before which the history can end, those that keep most first."""
+        past = self._session.requests[self._cut_at + 1 : request.index + 1]
+        turns = [one.index for one in past if one.is_user_turn]
+        yield from turns[-keep - 1 :]
+        last = turns[-1] if turns else 0
+        yield from [one.index for one in past if one.index > last][-keep:]
+
+    def _text_before(self, at: int) -> float:
+        """Return the tokens of all messages before a request that no summary has replaced yet, outputs left out."""
+        request = self._session.requests[at]
+        outputs = sum(held.output.tokens for held in self._held_before(at))
+        whole = request.prompt - request.user - sum(output.tokens for output in request.outputs)
+        return max(whole - self._session.fixed - outputs - self._summarized, 0.0)
+
+    def _held_before(self, at: int) -> list[_Held]:
+        return [held for held in self._held.values() if held.output.request < at]
+
     def _place(self, output: MeasuredOutput) -> float:
         """Return how many tokens stand before an output, as the policy has left them."""
         before = sum(held.form.saved for at, held in self._held.items() if at < output.index)
-        return output.place - before + self._added
+        return output.place - before - self._summarized + self._added
 
     def _age(self, held: _Held) -> None:
         output = held.output
@@ -271,9 +319,20 @@ class _Simulation:
             read = min(1.0, request.read / self._whole_prompt) * min(self._prompt, valid)
         else:
             read = min(request.read, valid or request.read)
-        read = min(read, prompt)
-        units = READ_PRICE * read + request.write_price * (prompt - read) + request.output_price * request.output
-        self.figures.cost_usd += units * request.usd
+        self.figures.largest = max(self.figures.largest, prompt)
+        self.figures.too_long += self._window is not None and prompt > self._window
+        self._count(request, prompt, min(read, prompt), request.output, request.price.write)
+
+    def _count(self, request: MeasuredRequest, prompt: float, read: float, output: float, write: float) -> float:
+        """Add a request to the figures, and return its price; `write` is that of a token that is not read."""
+        figures, price = self.figures, request.price
+        usd = (price.read * read + write * (prompt - read) + price.output * output) * price.usd
+        figures.input += prompt
+        figures.cached += read
+        figures.written += prompt - read if write > 1 else 0.0
+        figures.output += output
+        figures.cost_usd += usd
+        return usd
 
     def _read_back(self, request: MeasuredRequest, prompt: float) -> None:
         """Pay for an extra turn if the answer uses lines that are not shown."""
@@ -292,12 +351,10 @@ class _Simulation:
         )
         call = len(needed) * CALL_TOKENS
         read = call + sum(map(_hidden_tokens, needed.values()))
-        units = READ_PRICE * prompt + request.output_price * call + request.write_price * read
         self.figures.extra_turns += 1
         self.figures.recoveries += len(needed)
         self.figures.harmed = len(self._harmed)
-        self.figures.recovery_usd += units * request.usd
-        self.figures.cost_usd += units * request.usd
+        self.figures.recovery_usd += self._count(request, prompt + read, prompt, call, request.price.write)
         self._added += read
         self._prompt += read
 
@@ -318,11 +375,4 @@ def _hidden_tokens(held: _Held) -> float:
 
 def baseline(session: MeasuredSession) -> float:
     """Return what the session cost as it was."""
-    return simulate(session, SimulatedPolicy("none", "as it was")).cost_usd
-
-
-def by_policy(
-    session: MeasuredSession, policies: Sequence[SimulatedPolicy] = POLICIES
-) -> Iterator[tuple[str, PolicyFigures]]:
-    for policy in policies:
-        yield policy.name, simulate(session, policy)
+    return simulate(session, OFF).cost_usd

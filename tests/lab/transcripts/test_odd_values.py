@@ -7,8 +7,8 @@ import pytest
 
 from kimi_proxy.lab.audit import where_spent
 from kimi_proxy.lab.measured import measure
-from kimi_proxy.lab.savings import POLICIES, simulate
-from kimi_proxy.lab.transcripts import claude_code, codex, kimi_cli, kimi_code, opencode, swe_agents
+from kimi_proxy.lab.savings import COMPARED, simulate
+from kimi_proxy.lab.transcripts import claude_code, codex, gemini_cli, kimi_cli, kimi_code, opencode, pi, swe_agents
 from kimi_proxy.lab.transcripts.transcript import Transcript
 
 ODD: list[object] = [None, 0, -7, 1e308, True, "", "\ud83d", [], {}, [None], [["x"]], {"text": 3}]
@@ -59,6 +59,38 @@ EXPORT: object = {
         },
     ],
 }
+PI: list[object] = [
+    {"type": "session", "id": "s", "cwd": "/"},
+    {"type": "message", "timestamp": 1, "message": {"role": "user", "content": [{"type": "text", "text": "go"}]}},
+    {
+        "type": "message",
+        "message": {
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "toolCall", "id": "c", "name": "n", "arguments": {}}],
+            "usage": {"input": 1, "cacheRead": 2},
+        },
+    },
+    {"type": "message", "message": {"role": "toolResult", "toolCallId": "c", "content": [{"text": "o"}]}},
+    {"type": "compaction", "summary": "x"},
+    {"type": "message", "message": {"role": "assistant", "content": []}},
+]
+CHAT: dict[str, object] = {
+    "sessionId": "s",
+    "projectHash": "h",
+    "messages": [
+        {"id": "u", "type": "user", "content": [{"text": "go"}]},
+        {
+            "id": "g",
+            "type": "gemini",
+            "content": "x",
+            "thoughts": [{"subject": "a", "description": "b"}],
+            "tokens": {"input": 3, "cached": 1},
+            "toolCalls": [{"id": "c", "name": "n", "args": {}, "result": [{"functionResponse": {"response": {}}}]}],
+        },
+    ],
+}
+GEMINI: list[object] = [CHAT | {"messages": None}, *CHAT["messages"], {"$set": {"messages": [{"id": "n"}]}}]  # type: ignore[misc]
 MINI: object = {
     "info": {"submission": "-x"},
     "messages": [
@@ -87,14 +119,21 @@ def check(transcripts: Iterator[Transcript]) -> None:
     for transcript in transcripts:
         session = measure(transcript, count=len)
         where_spent(session)
-        for policy in POLICIES:
+        for policy in COMPARED:
             simulate(session, policy)
 
 
 @pytest.mark.parametrize(
     ("reader", "entries"),
-    [(claude_code, CLAUDE), (codex, CODEX), (kimi_cli, KIMI_CLI), (kimi_code, KIMI_CODE)],
-    ids=["Claude Code", "Codex", "Kimi CLI", "Kimi Code"],
+    [
+        (claude_code, CLAUDE),
+        (codex, CODEX),
+        (kimi_cli, KIMI_CLI),
+        (kimi_code, KIMI_CODE),
+        (pi, PI),
+        (gemini_cli, GEMINI),
+    ],
+    ids=["Claude Code", "Codex", "Kimi CLI", "Kimi Code", "pi", "Gemini CLI"],
 )
 def test_odd_values_in_lines_stop_nothing(reader: object, entries: list[object]):
     read = reader.read  # type: ignore[attr-defined]
@@ -105,8 +144,13 @@ def test_odd_values_in_lines_stop_nothing(reader: object, entries: list[object])
 
 @pytest.mark.parametrize(
     ("read", "whole"),
-    [(opencode.read_export, EXPORT), (swe_agents.read_mini, MINI), (swe_agents.read_swe_agent, SWE)],
-    ids=["opencode", "mini-swe-agent", "SWE-agent"],
+    [
+        (opencode.read_export, EXPORT),
+        (gemini_cli.read_chat, CHAT),
+        (swe_agents.read_mini, MINI),
+        (swe_agents.read_swe_agent, SWE),
+    ],
+    ids=["opencode", "Gemini CLI", "mini-swe-agent", "SWE-agent"],
 )
 def test_odd_values_in_documents_stop_nothing(read: object, whole: object):
     assert callable(read)

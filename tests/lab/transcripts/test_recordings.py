@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import pytest
+
 from kimi_proxy.lab.transcripts.places import find, load
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 
 
-def test_a_recording_is_a_session_in_which_every_answer_stands_once():
-    (place,) = find([("ours", RECORDINGS / "log-hunt.jsonl")])
+@pytest.mark.parametrize(("name", "requests"), [("log-hunt", 19), ("refactoring", 33), ("debugging", 24)])
+def test_a_recording_is_a_session_in_which_every_answer_stands_once(name: str, requests: int):
+    (place,) = find([("ours", RECORDINGS / f"{name}.jsonl")])
     (transcript,) = load(place)
 
-    assert (transcript.agent, transcript.id, len(transcript.requests)) == ("kimi-proxy", "log-hunt", 19)
+    assert (transcript.agent, transcript.id, len(transcript.requests)) == ("kimi-proxy", name, requests)
     calls = [call.id for request in transcript.requests for call in request.calls]
     outputs = [output.call_id for request in transcript.requests for output in request.outputs]
     assert calls == list(dict.fromkeys(calls))

@@ -62,7 +62,6 @@ _TELLING = (
     *("sessionId", "uuid", "leafUuid"),
 )
 _CHUNK = 1024**2
-_ZSTD = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MB, what the program `zstd` accepts by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
         if path.suffix != ".zst":
             yield file
             return
-        with io.BufferedReader(zstd.ZstdFile(file, "rb", options=_ZSTD)) as unpacked:
+        with io.BufferedReader(zstd.ZstdFile(file, "rb")) as unpacked:
             yield unpacked
 
 

@@ -25,7 +25,8 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         recorded = recording.read(_bounded(lines))
     except KimiProxyError:
         return iter(())
-    return _conversation(recorded, name).done()
+    transcript = transcript_of(recorded, name)
+    return iter((transcript,) if transcript.requests else ())
 
 
 def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -39,10 +40,10 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _conversation(recorded: Recording, name: str) -> TranscriptBuilder:
+def transcript_of(recorded: Recording, name: str) -> Transcript:
     builder = TranscriptBuilder(AGENT, name)
     builder.model = recorded.head.model
-    known: list[bytes] = []
+    known: list[int] = []
     for at, taken in enumerate(recorded.requests):
         if taken.status != 200:
             continue
@@ -60,7 +61,7 @@ def _conversation(recorded: Recording, name: str) -> TranscriptBuilder:
         if usage := taken.usage:
             plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
             made.usage = ProviderUsage(plain, usage.cached_tokens, usage.cache_write_tokens, 0, usage.output_tokens)
-    return builder
+    return builder.transcript
 
 
 def _request(body: str, wire: Wire) -> Request | None:
@@ -70,12 +71,13 @@ def _request(body: str, wire: Wire) -> Request | None:
         return None
 
 
-def _take_new(builder: TranscriptBuilder, request: Request, known: list[bytes], at: float) -> list[bytes]:
-    """Take the messages that the request before did not have, and return all of them."""
-    messages = [request.body[message.start : message.end] for message in request.messages]
+def _take_new(builder: TranscriptBuilder, request: Request, known: list[int], at: float) -> list[int]:
+    """Take the messages that the request before did not have, and return all of them by what they say."""
+    # Not by their bytes: clients move the marks for the prompt cache to the end with every request.
+    messages = [hash((m.role, *((p.kind, p.call_id, p.text) for p in m.parts))) for m in request.messages]
     pairs = enumerate(zip(known, messages, strict=False))
     shared = next((place for place, (one, other) in pairs if one != other), min(len(known), len(messages)))
-    if shared < len(known) - 1:  # clients move their marks in the last message; more means another history
+    if shared < len(known) - 1:  # the last message may grow; more means another history
         builder.compacted()
         shared = 0
     for message in request.messages[shared:]:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from tests.conversations import Assistant, Call, Result, User, request
+from tests.recordings.provider import blocks, with_fixed_ids
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.features.context import tokens_of
-from kimi_proxy.lab.replay import blocks, with_fixed_ids
 
 ITEMS = (User("do"), Assistant("so", (Call("c1", "bash", {"command": "ls"}),)), Result("c1", "a file"))
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recordings.provider import CachingProvider, PromptBlock
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
-from kimi_proxy.lab.replay import CachingProvider, PromptBlock
 
 
 def block(text: str, is_marked: bool = False) -> PromptBlock:
