@@ -32,7 +32,7 @@ def test_a_person_reads_where_the_money_went_and_what_could_be_saved(cli: Cli, r
     assert (done.returncode, done.stderr) == (0, b"")
     assert text.startswith("3 sessions of kimi-proxy: ")
     assert "Where the money went" in text
-    assert "default: lossless, engine over 1,000 but what agents quote, cold cuts keep 3" in text
+    assert "  default: lossless, engine over 1,000 but what agents quote, cold cuts keep 3" in text
 
 
 def test_a_program_reads_json_and_a_colleague_a_page(cli: Cli):
@@ -53,9 +53,35 @@ def test_without_a_path_the_usual_places_are_read(cli: Cli):
     assert done.stdout.decode().startswith("1 sessions of Claude Code: 1 requests")
 
 
-def test_where_there_is_nothing_to_read_it_says_so(cli: Cli, recordings: Path):
+def test_on_a_machine_without_sessions_it_says_where_it_looked_and_offers_the_demo(cli: Cli):
+    done = cli("audit")
+
+    text = done.stdout.decode()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert text.startswith("No agent sessions found in:\n")
+    home = Path(cli.env["HOME"])
+    for name, folder in (
+        ("Claude Code", ".claude/projects"),
+        ("Gemini CLI", ".gemini/tmp"),
+        ("pi", ".pi/agent/sessions"),
+    ):
+        assert f"  {name:<14}  {home / folder}\n" in text
+    assert text.endswith("kimi-proxy demo\n")
+
+
+def test_a_folder_without_sessions_is_named(cli: Cli):
     (cli.here / "empty").mkdir()
 
-    assert b"no session was found" in cli("audit", "empty").stderr
+    done = cli("audit", "empty")
+    told = json.loads(cli("audit", "empty", "--json").stdout)
+
+    assert (done.returncode, done.stdout.decode().splitlines()[:2]) == (
+        0,
+        ["No agent sessions found in:", "  empty  empty"],
+    )
+    assert told == {"sessions": 0, "searched": ["empty"]}
+
+
+def test_a_path_that_does_not_exist_and_a_page_that_cannot_be_written_are_refused(cli: Cli, recordings: Path):
     assert b"does not exist" in cli("audit", "missing").stderr
     assert cli("audit", str(recordings), "--html", "no/such/page.html").returncode == 2
