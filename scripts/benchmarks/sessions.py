@@ -70,7 +70,7 @@ def _show(name: str, part: Audit) -> None:
         )
         for one in part.totals()
     ]
-    spent = part.spent()
+    spent = part.cost_by_part()
     where = ", ".join(
         f"{name} {usd / part.cost_usd:.0%}" for name, usd in spent.items() if usd / part.cost_usd >= 0.005
     )

@@ -13,9 +13,9 @@ import used
 from lessons import Lesson, lessons, of_logs
 from logbook import Entry
 
+from evaluation.cases import Case
+from evaluation.mining import Repository, mine
 from kimi_proxy.features.pruning import model
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.evaluation import Repository, mine
 
 MODEL = Path(__file__).parents[2] / "src/kimi_proxy/features/pruning" / model.NAME
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 
+from evaluation import judging
+from evaluation.cases import Case
+from evaluation.judging import BUDGETS, Judged, Kept, bm25_block
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.model import Scorers
-from kimi_proxy.lab import judging
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import BUDGETS, Judged, Kept, bm25_block
 
 PRUNE_ID = "prn_0123456789abcdef"
 LEARNED, BY_HAND, BM25 = "learned", "set by hand", "BM25 block, then line"

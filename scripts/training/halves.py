@@ -8,9 +8,9 @@ import fitting
 from lessons import of_logs
 from logbook import HALVES, Entry
 
+from evaluation.cases import Case
+from evaluation.judging import Judged
 from kimi_proxy.features.pruning import model
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import Judged
 
 
 def tell(entries: Sequence[Entry], most: int, seed: int) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 from logbook import Entry
 from numpy.typing import NDArray
 
+from evaluation.cases import Case
+from evaluation.mining import Repository
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.model import stepped
 from kimi_proxy.features.pruning.signals import measure
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.evaluation import Repository
 
 WRONG_LINES = 200  # of a case; more of them teach the same again
 UNANSWERED_WEIGHT = 0.5  # a question about what did not fail: its log teaches less than one with an answer

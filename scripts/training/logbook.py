@@ -19,8 +19,8 @@ import system_tools
 from runs import Maker, Project, Run, run
 from subjects import Fault, questions
 
+from evaluation.cases import Case, is_fair
 from kimi_proxy.core import lines as text_lines
-from kimi_proxy.lab.cases import Case, is_fair
 
 TOOLS: Mapping[str, Maker] = {
     **python_tools.TOOLS,

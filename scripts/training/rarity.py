@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from evaluation.cases import Case, is_fair
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.features.pruning.structure.logs import templates
-from kimi_proxy.lab.cases import Case, is_fair
 
 SYSTEM_FILES = "system files"
 PLACES = ("/var/log/*.log", "/var/log/*/*.log", "/var/log/syslog", "/var/log/messages")

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields, replace
 
 from figures import told
 
+from evaluation import judging
+from evaluation.cases import Case
+from evaluation.judging import BUDGETS, between, recall
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Question
@@ -14,9 +17,6 @@ from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.engine import MARKER_TOKENS, Analysis, Fitted
 from kimi_proxy.features.pruning.model import Scorers
 from kimi_proxy.features.pruning.select import Costs
-from kimi_proxy.lab import judging
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import BUDGETS, between, recall
 
 TRIED = {
     "blank_share": (0.02, 0.1, 0.3, 0.6),

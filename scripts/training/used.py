@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from lessons import Lesson, sampled
 
+from evaluation.used_cases import UsedOutput, outputs
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.pruning.call_signals import output_signals
@@ -14,7 +15,6 @@ from kimi_proxy.features.pruning.model import stepped
 from kimi_proxy.features.pruning.score import USED, USED_OUTPUT
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.lab.transcripts import places
-from kimi_proxy.lab.used_cases import UsedOutput, outputs
 
 MIN_TOKENS = 400  # shorter outputs than those that are cut teach the same
 MAX_LINES = 8000

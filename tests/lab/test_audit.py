@@ -182,10 +182,10 @@ def test_tools_that_a_recording_describes_are_priced_with_their_calls():
     recording = Path(__file__).parents[1] / "recordings" / "debugging.jsonl"
 
     done = audited(recording)
-    described = {one.name: (one.calls, usd) for one, usd in done.described()}
+    described = {one.name: (one.calls, usd) for one, usd in done.described_tools()}
 
     assert {"bash", "read_file"} <= described.keys()
-    assert 0 < sum(usd for _, usd in described.values()) < done.spent()["fixed beginning"]
+    assert 0 < sum(usd for _, usd in described.values()) < done.cost_by_part()["fixed beginning"]
     assert described["bash"][0] > 0
     assert len(audit_report.as_json(done)["described_tools"]) == len(described)
     assert "Tools that every request describes\n  read_file" in audit_report.as_text(done)

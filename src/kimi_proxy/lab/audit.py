@@ -110,13 +110,13 @@ class Audit:
     def requests(self) -> int:
         return sum(session.requests for session in self.sessions)
 
-    def spent(self) -> dict[str, float]:
+    def cost_by_part(self) -> dict[str, float]:
         return _sum_up(session.spent for session in self.sessions)
 
-    def tools(self) -> dict[str, float]:
+    def cost_by_tool(self) -> dict[str, float]:
         return _sum_up(session.tools for session in self.sessions)
 
-    def described(self) -> list[tuple[DescribedTools, float]]:
+    def described_tools(self) -> list[tuple[DescribedTools, float]]:
         """Return the tools that requests described, by MCP server, each with what that cost; dearest first."""
         total: dict[str, ToolCost] = {}
         for session in self.sessions:
@@ -158,7 +158,7 @@ class Audit:
         premium = sum(one.hour_premium_usd for one in having)
         return HourCaches(len(having), sum(one.cost_usd for one in having), premium) if premium > 0 else None
 
-    def unpriced(self) -> list[str]:
+    def unpriced_models(self) -> list[str]:
         return sorted({model or "(no name)" for session in self.sessions for model in session.unpriced})
 
     def by_source(self) -> dict[str, "Audit"]:

@@ -10,7 +10,6 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import tools
 from kimi_proxy.lab.audit import Audit, MissTotals, PolicyTotals, SessionAudit
 from kimi_proxy.lab.measured import STAND_IN
-from kimi_proxy.lab.report import COLOURS, html_table, page
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
 MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
@@ -29,9 +28,9 @@ _MISS_HEAD = ("cause", "times", "median pause", "tokens", "of all", "USD")
 
 def as_text(audit: Audit) -> str:
     out = [summary(audit), *_warn_of_prices(audit)]
-    out += ["", "Where the money went", *_grid(_shares(audit.spent(), audit.cost_usd))]
+    out += ["", "Where the money went", *_grid(_shares(audit.cost_by_part(), audit.cost_usd))]
     out += ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
-    out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS])]
+    out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS])]
     out += ["", "Tools that every request describes", *(_grid(_described_rows(audit)) or [f"  {NOT_DESCRIBED}"])]
     out += ["", "What [sanitizer] policy would have saved, net of everything it costs"]
     out += _grid([_POLICY_HEAD, *_policy_rows(audit)])
@@ -57,7 +56,7 @@ def summary(audit: Audit) -> str:
 
 
 def _warn_of_prices(audit: Audit) -> list[str]:
-    models = audit.unpriced()
+    models = audit.unpriced_models()
     return _wrap(f"No list price is known for {', '.join(models)}: priced as {STAND_IN}.", indent="") if models else []
 
 
@@ -111,7 +110,7 @@ def _advise_on_hour_caches(audit: Audit) -> str:
 def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
     """Return what the descriptions of tools cost, by MCP server, with the line that switches each off."""
     rows: list[tuple[str, ...]] = []
-    for one, usd in audit.described():
+    for one, usd in audit.described_tools():
         name = f"{one.name} ({one.tools} tools, MCP)" if one.is_server else one.name
         calls = f"{one.calls:,} calls" if one.calls else "never called"
         rows.append((name, *_money(audit, usd), calls, one.switch_off))
@@ -175,17 +174,17 @@ def _clip(line: str, most: int = LINE_CHARS - 5) -> str:
     return "".join(character if character.isprintable() else "�" for character in clipped)
 
 
-def _saved(session: SessionAudit) -> float:
+def _saved_share(session: SessionAudit) -> float:
     return session.saved_usd(DEFAULT.name) / session.cost_usd if session.cost_usd else 0.0
 
 
 def _losers(audit: Audit) -> list[SessionAudit]:
-    losing = [session for session in audit.sessions if _saved(session) < -1e-9]
-    return sorted(losing, key=_saved)[:MOST_LOSERS]
+    losing = [session for session in audit.sessions if _saved_share(session) < -1e-9]
+    return sorted(losing, key=_saved_share)[:MOST_LOSERS]
 
 
 def _loser(session: SessionAudit) -> tuple[str, ...]:
-    return f"{session.agent} {session.id}", f"{_saved(session):.1%}", f"{session.cost_usd:.2f}"
+    return f"{session.agent} {session.id}", f"{_saved_share(session):.1%}", f"{session.cost_usd:.2f}"
 
 
 def as_json(audit: Audit) -> JsonObject:
@@ -195,12 +194,12 @@ def as_json(audit: Audit) -> JsonObject:
         "sessions": len(audit.sessions),
         "requests": audit.requests,
         "cost_usd": round(audit.cost_usd, 6),
-        "spent_usd": _round(audit.spent()),
-        "tools_usd": _round(audit.tools()),
+        "spent_usd": _round(audit.cost_by_part()),
+        "tools_usd": _round(audit.cost_by_tool()),
         "cache_misses": [_miss_to_json(total) for total in audit.misses()],
         "hour_caches": None if hour is None else {"sessions": hour.sessions, "premium_usd": round(hour.premium_usd, 6)},
-        "unpriced_models": list(audit.unpriced()),
-        "described_tools": [{**tools.to_json(one), "cost_usd": round(usd, 6)} for one, usd in audit.described()],
+        "unpriced_models": list(audit.unpriced_models()),
+        "described_tools": [{**tools.to_json(one), "cost_usd": round(usd, 6)} for one, usd in audit.described_tools()],
         "policies": [_policy_to_json(total) for total in audit.totals()],
         "sources": {name: _part_to_json(part) for name, part in audit.by_source().items()},
         "versions": {name: _part_to_json(part) for name, part in audit.by_version().items()},
@@ -217,7 +216,7 @@ def _part_to_json(part: Audit) -> JsonObject:
         "sessions": len(part.sessions),
         "requests": part.requests,
         "cost_usd": round(part.cost_usd, 6),
-        "spent_usd": _round(part.spent()),
+        "spent_usd": _round(part.cost_by_part()),
         "cache_misses": [_miss_to_json(total) for total in part.misses()],
         "policies": [_policy_to_json(total) for total in part.totals()],
     }
@@ -277,7 +276,7 @@ def _session_to_json(session: SessionAudit) -> JsonObject:
     }
 
 
-_STYLE = """
+_WIDE_STYLE = """
 body{max-width:64rem}th,td{text-align:right}th:first-child,td:first-child{text-align:left}code{overflow-wrap:anywhere}
 """
 _READING = """
@@ -287,6 +286,7 @@ cut from it that the agent later wrote word for word, so that it would have need
 seen, so harm is a lower bound. Nothing was sent anywhere to make this page.
 """
 WIDTH, BAR, LEFT = 800, 26, 370
+COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#8e6c8a", "#b08900", "#6c757d", "#2a9d8f", "#7f4f24")
 
 
 def as_html(audit: Audit) -> str:
@@ -295,7 +295,7 @@ def as_html(audit: Audit) -> str:
         f'<p class="faint">kimi-proxy {escape(__version__)} · {datetime.now(UTC):%Y-%m-%d}</p>',
         *(f"<p>{escape(line)}</p>" for line in (summary(audit), " ".join(_warn_of_prices(audit))) if line),
         "<h2>Where the money went</h2>",
-        _bars([(name, usd / audit.cost_usd) for name, usd in audit.spent().items()] if audit.cost_usd else []),
+        _bars([(name, usd / audit.cost_usd) for name, usd in audit.cost_by_part().items()] if audit.cost_usd else []),
         "<h2>What was in the prompt cache and had to be written again</h2>",
         _html_table(_MISS_HEAD, _miss_rows(audit)) if audit.misses() else f"<p>{NO_MISSES}</p>",
         f"<p>{escape(_advise_on_hour_caches(audit))}</p>",
@@ -310,10 +310,10 @@ def as_html(audit: Audit) -> str:
         "<h2>By version of the agent</h2>",
         _html_table(("version", *_POLICY_HEAD[1:]), _part_rows(_most(audit.by_version()))),
         "<h2>Tools whose outputs cost most</h2>",
-        _html_table(("tool", "of all", "USD"), _shares(audit.tools(), audit.cost_usd)[:MOST_TOOLS]),
+        _html_table(("tool", "of all", "USD"), _shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS]),
         "<h2>Tools that every request describes</h2>",
         _html_table(("tool", "of all", "USD", "calls", "switched off by"), _described_rows(audit))
-        if audit.described()
+        if audit.described_tools()
         else f"<p>{escape(NOT_DESCRIBED)}.</p>",
         "<h2>Used lines that the default would have cut</h2>",
         "".join(f"<p>{escape(_where(*one))}<br><code>{escape(_clip(one[1].line))}</code></p>" for one in _lost(audit))
@@ -321,7 +321,38 @@ def as_html(audit: Audit) -> str:
         "<h2>Sessions that would have lost with the default</h2>",
         _html_table(("session", "saved", "of, USD"), map(_loser, _losers(audit))) if _losers(audit) else "<p>None.</p>",
     ]
-    return page(title, body, _STYLE)
+    return page(title, body, _WIDE_STYLE)
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
+tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
+.scroll{overflow-x:auto}
+"""
+
+
+def page(title: str, body: Iterable[str], style: str = "") -> str:
+    """Return an HTML page that needs nothing else; `style` is added to what all of ours have."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1>{''.join(body)}</body></html>\n"
+    )
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], first_is_bold: bool = False) -> str:
+    """Return a table of cells that are HTML already."""
+    shown = "".join(f"<th>{cell}</th>" for cell in head)
+    lines = [f"<tr>{shown}</tr>"]
+    for i, row in enumerate(rows):
+        cells = "".join(f"<td>{cell}</td>" for cell in row)
+        lines.append(f"<tr{' class=first' if first_is_bold and i == 0 else ''}>{cells}</tr>")
+    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
 
 
 def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -354,12 +385,13 @@ def _strip(audit: Audit) -> str:
             f'<text x="{x}" y="{height - 6}" text-anchor="middle" fill="currentColor">{tenth * 10} %</text>'
         )
     for session in audit.sessions:
-        saved = min(max(_saved(session), low), high)
+        saved = min(max(_saved_share(session), low), high)
         y = height - 30 - (session.cost_usd / dearest) ** 0.5 * (height - 50)
         colour = COLOURS[1] if saved < 0 else COLOURS[0]
         parts.append(
             f'<circle cx="{_across(saved, low, high)}" cy="{y:.1f}" r="4" fill="{colour}" opacity=".6">'
-            f"<title>{escape(session.id[:60])}: {_saved(session):.1%} of {session.cost_usd:.2f} USD</title></circle>"
+            f"<title>{escape(session.id[:60])}: {_saved_share(session):.1%} of {session.cost_usd:.2f} USD</title>"
+            "</circle>"
         )
     return _svg(height, "Saving of each session; dearer ones are higher", parts)
 

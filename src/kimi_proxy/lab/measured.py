@@ -249,7 +249,7 @@ class _Measuring:
         if made.is_reset:
             self._forms.forget()
             self._files.clear()
-        made.referred = self._referred(made, request)
+        made.referred = self._find_referred(made, request)
         self._place_outputs(made, request, weights)
         return made
 
@@ -332,7 +332,7 @@ class _Measuring:
         if name := origin.path.replace("\\", "/").rpartition("/")[2]:
             self._files.setdefault(name, []).append(one.index)
 
-    def _referred(self, made: MeasuredRequest, request: AgentRequest) -> frozenset[int]:
+    def _find_referred(self, made: MeasuredRequest, request: AgentRequest) -> frozenset[int]:
         """Return the outputs whose files the user's or the model's newest words name."""
         if not made.index:
             return frozenset()

@@ -216,12 +216,12 @@ class _Simulation:
             return []
         listed = [held for held in self._held.values() if held.output.is_listed]
         keep = policy.old.keep_newest if request.is_cold else warm.keep_newest
-        aged = self._aged(listed, request)
+        aged = self._list_aged(listed, request)
         old = [listed[at] for at in sanitizer.old_results(aged, keep, policy.old.old_tokens)]
         old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
         return old if request.is_cold else self._paying(old, warm.within_requests)
 
-    def _aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
+    def _list_aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
         last_try = {held.output.about: held.output.index for held in listed if held.output.about}
         return [
             Aged(

@@ -41,11 +41,11 @@ def uses(transcript: Transcript) -> list[LineUse]:
         for output in request.outputs:
             place += 1
             fresh.show(output.text, place)
-        for by, text in _written(request):
+        for by, text in _texts_of(request):
             found += [LineUse(output, at, line, by) for output, line in fresh.take(text)]
             fresh.know(text)
     last = len(transcript.requests) - 1
-    for text in _removed(transcript.patch):
+    for text in _removed_lines(transcript.patch):
         found += [LineUse(output, last, line, "patch") for output, line in fresh.take(text)]
     return found
 
@@ -97,7 +97,7 @@ def bare_line(line: str) -> str:
     return (line[numbered.end() :] if numbered else line).strip()
 
 
-def _written(request: AgentRequest) -> Iterator[tuple[str, str]]:
+def _texts_of(request: AgentRequest) -> Iterator[tuple[str, str]]:
     yield "", request.said
     yield "", request.thinking
     for call in request.calls:
@@ -122,7 +122,7 @@ def argument_texts(arguments: str) -> Iterator[str]:
             left += reversed(items(value))
 
 
-def _removed(patch: str) -> Iterator[str]:
+def _removed_lines(patch: str) -> Iterator[str]:
     """Yield the lines that a patch removes: the agent changed them, by whatever command."""
     for row in patch.split("\n"):
         if row.startswith("-") and not row.startswith("---"):

@@ -143,9 +143,9 @@ def test_a_line_of_a_hundred_megabytes_is_passed_over_without_being_held():
 def test_a_session_ends_where_it_would_not_fit_into_memory():
     builder = TranscriptBuilder("any", "x", max_chars=100)
     for at in range(9):
-        builder.said("k" * 40, key=str(at))
+        builder.add_text("k" * 40, key=str(at))
 
-    (transcript,) = builder.done()
+    (transcript,) = builder.finish()
 
     assert [len(request.said) for request in transcript.requests] == [40, 40]
 

@@ -48,7 +48,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         if b'"type":"progress"' not in line[:600] or _SUB_AGENT in line:
             reader.take(entry(line, _KEYS))
     for builder in reader.builders.values():
-        yield from builder.done()
+        yield from builder.finish()
 
 
 class _ClaudeReader:
@@ -60,10 +60,10 @@ class _ClaudeReader:
     def take(self, record: Mapping[str, JsonValue]) -> None:
         kind, at = record.get("type"), seconds(record.get("timestamp"))
         if kind == "system" and record.get("subtype") == "compact_boundary":
-            self._builder(record).compacted()
+            self._builder(record).start_over()
         elif kind == "attachment":
             for part in items(mapping(record.get("attachment")).get("rendered")):
-                self._builder(record).user(text_of(mapping(part).get("content")), at, is_person=False)
+                self._builder(record).add_user(text_of(mapping(part).get("content")), at, is_person=False)
         elif kind == "user":
             self._user(self._builder(record), record, at)
         elif kind == "assistant" and mapping(record.get("message")).get("model") != "<synthetic>":
@@ -99,14 +99,14 @@ class _ClaudeReader:
         is_person = not (record.get("isMeta") or record.get("isCompactSummary"))
         for part in [content] if isinstance(content, str) else items(content):
             if isinstance(part, str):
-                builder.user(part, at, is_person and not part.startswith(_NOT_A_PERSON))
+                builder.add_user(part, at, is_person and not part.startswith(_NOT_A_PERSON))
                 continue
             piece = mapping(part)
             if piece.get("type") == "tool_result":
                 call_id, failed = string(piece.get("tool_use_id")), piece.get("is_error") is True
-                builder.output(call_id, text_of(piece.get("content")), failed, at)
+                builder.add_output(call_id, text_of(piece.get("content")), failed, at)
             elif text := string(piece.get("text")):
-                builder.user(text, at, is_person and not text.startswith(_NOT_A_PERSON))
+                builder.add_user(text, at, is_person and not text.startswith(_NOT_A_PERSON))
 
     def _assistant(self, builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
         key = string(message.get("id")) or None
@@ -115,12 +115,12 @@ class _ClaudeReader:
         for piece in map(mapping, items(message.get("content"))):
             kind = piece.get("type")
             if kind == "text":
-                builder.said(string(piece.get("text")), key, at)
+                builder.add_text(string(piece.get("text")), key, at)
             elif kind == "thinking":
-                builder.thought(string(piece.get("thinking")), key, at)
+                builder.add_thinking(string(piece.get("thinking")), key, at)
             elif kind == "tool_use":
                 call_id, name = string(piece.get("id")), string(piece.get("name"))
-                builder.call(AgentCall(call_id, name, arguments_of(piece.get("input"))), key, at)
+                builder.add_call(AgentCall(call_id, name, arguments_of(piece.get("input"))), key, at)
         if usage := mapping(message.get("usage")):
             request.usage = _usage(usage, request.usage)
 

@@ -35,7 +35,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     for line in lines:
         record = entry(line, _KEYS)
         reader.take(string(record.get("type")), mapping(record.get("payload")), seconds(record.get("timestamp")))
-    return reader.done()
+    return reader.finish()
 
 
 class _CodexReader:
@@ -55,41 +55,41 @@ class _CodexReader:
             self._builder.model = string(payload.get("model"))
         elif kind == "compacted":
             self._flush(None)
-            self._builder.compacted()
+            self._builder.start_over()
             for item in map(mapping, items(payload.get("replacement_history"))):
-                self._builder.user(text_of(item.get("content")), at, is_person=False)
+                self._builder.add_user(text_of(item.get("content")), at, is_person=False)
         elif kind == "response_item":
             self._item(payload, at)
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            self._counted(mapping(mapping(payload.get("info")).get("last_token_usage")))
+            self._add_count(mapping(mapping(payload.get("info")).get("last_token_usage")))
 
-    def done(self) -> Iterator[Transcript]:
+    def finish(self) -> Iterator[Transcript]:
         self._flush(None)
-        return self._builder.done()
+        return self._builder.finish()
 
     def _item(self, item: Mapping[str, JsonValue], at: float) -> None:
         kind = item.get("type")
         if kind == "message" and item.get("role") == "assistant":
-            self._held.append(partial(self._builder.said, text_of(item.get("content")), at=at))
+            self._held.append(partial(self._builder.add_text, text_of(item.get("content")), at=at))
         elif kind == "message":
             self._words(text_of(item.get("content")), item.get("role") == "user", at)
         elif kind == "reasoning":
-            self._held.append(partial(self._builder.thought, text_of(item.get("summary")), at=at))
+            self._held.append(partial(self._builder.add_thinking, text_of(item.get("summary")), at=at))
         elif kind in _CALLS:
             name = string(item.get("name")) or kind.removesuffix("_call")
             given = item.get("arguments") or item.get("input") or item.get("action") or ""
             call = AgentCall(string(item.get("call_id")), name, arguments_of(given))
-            self._held.append(partial(self._builder.call, call, at=at))
+            self._held.append(partial(self._builder.add_call, call, at=at))
         elif kind in _OUTPUTS:
             tools = item.get("tools")
             text = arguments_of(tools) if tools else text_of(item.get("output"))  # images have no text
-            self._held.append(lambda _: self._builder.output(string(item.get("call_id")), text, at=at))
+            self._held.append(lambda _: self._builder.add_output(string(item.get("call_id")), text, at=at))
 
     def _words(self, text: str, is_user: bool, at: float) -> None:
         is_person = is_user and not text.lstrip().startswith(_NOT_A_PERSON)
-        self._held.append(lambda _: self._builder.user(text, at, is_person))
+        self._held.append(lambda _: self._builder.add_user(text, at, is_person))
 
-    def _counted(self, usage: Mapping[str, JsonValue]) -> None:
+    def _add_count(self, usage: Mapping[str, JsonValue]) -> None:
         """Events that only repeat the last count hold no answer before them."""
         answers_before = len(self._builder.transcript.requests)
         self._answers += 1

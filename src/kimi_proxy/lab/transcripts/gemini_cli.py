@@ -41,23 +41,23 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
             new = (message for message in map(mapping, history) if string(message.get("id")) not in messages)
             _take_all(builder, messages)
             messages = {f"{at}": {**message, "type": "summary"} for at, message in enumerate(new)}
-            builder.compacted()
+            builder.start_over()
     _take_all(builder, messages)
-    return builder.done()
+    return builder.finish()
 
 
 def read_chat(chat: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     """Yield the session that `{"sessionId": …, "messages": […]}` is."""
     builder = TranscriptBuilder(AGENT, string(chat.get("sessionId")) or name)
     _take_all(builder, {f"{at}": mapping(message) for at, message in enumerate(items(chat.get("messages")))})
-    return builder.done()
+    return builder.finish()
 
 
 def _take_all(builder: TranscriptBuilder, messages: Mapping[str, Mapping[str, JsonValue]]) -> None:
     for key, message in messages.items():
         kind, at = message.get("type"), seconds(message.get("timestamp"))
         if kind in ("user", "summary"):
-            builder.user(text_of(message.get("content")), at, is_person=kind == "user")
+            builder.add_user(text_of(message.get("content")), at, is_person=kind == "user")
         elif kind == "gemini":
             _take_answer(builder, message, key, at)
 
@@ -65,17 +65,17 @@ def _take_all(builder: TranscriptBuilder, messages: Mapping[str, Mapping[str, Js
 def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], key: str, at: float) -> None:
     builder.model = string(message.get("model")) or builder.model
     request = builder.answer(key, at)
-    builder.said(text_of(message.get("content")), key, at)
+    builder.add_text(text_of(message.get("content")), key, at)
     for thought in map(mapping, items(message.get("thoughts"))):
-        builder.thought(f"{string(thought.get('subject'))}\n{string(thought.get('description'))}\n", key, at)
+        builder.add_thinking(f"{string(thought.get('subject'))}\n{string(thought.get('description'))}\n", key, at)
     calls = list(map(mapping, items(message.get("toolCalls"))))
     for call in calls:
-        builder.call(
+        builder.add_call(
             AgentCall(string(call.get("id")), string(call.get("name")), arguments_of(call.get("args"))), key, at
         )
     for call in calls:
         done = seconds(call.get("timestamp")) or at
-        builder.output(string(call.get("id")), _output_of(call), call.get("status") == "error", done)
+        builder.add_output(string(call.get("id")), _output_of(call), call.get("status") == "error", done)
     if tokens := mapping(message.get("tokens")):
         cached = number(tokens.get("cached"))
         plain = max(number(tokens.get("input")) + number(tokens.get("tool")) - cached, 0)

@@ -31,28 +31,28 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
             builder.transcript.instructions = text_of(content)
         elif role == "user":
             words = text_of(content)
-            builder.user(words, is_person=not words.startswith("<system"))
+            builder.add_user(words, is_person=not words.startswith("<system"))
         elif role == "tool":
-            builder.output(string(record.get("tool_call_id")), text_of(content))
+            builder.add_output(string(record.get("tool_call_id")), text_of(content))
         elif role == "assistant":
-            _answered(builder, record)
+            _take_answer(builder, record)
         elif role == "_usage" and builder.transcript.requests:
             _count(builder.transcript, number(record.get("token_count")))
-    return builder.done()
+    return builder.finish()
 
 
-def _answered(builder: TranscriptBuilder, record: Mapping[str, JsonValue]) -> None:
+def _take_answer(builder: TranscriptBuilder, record: Mapping[str, JsonValue]) -> None:
     content = record.get("content")
     builder.answer()
     for part in [{"type": "text", "text": content}] if isinstance(content, str) else map(mapping, items(content)):
         if part.get("type") == "think":
-            builder.thought(string(part.get("think")))
+            builder.add_thinking(string(part.get("think")))
         else:
-            builder.said(string(part.get("text")))
+            builder.add_text(string(part.get("text")))
     for call in map(mapping, items(record.get("tool_calls"))):
         function = mapping(call.get("function"))
         arguments = arguments_of(function.get("arguments"))
-        builder.call(AgentCall(string(call.get("id")), string(function.get("name")), arguments))
+        builder.add_call(AgentCall(string(call.get("id")), string(function.get("name")), arguments))
 
 
 def _count(transcript: Transcript, tokens: int) -> None:

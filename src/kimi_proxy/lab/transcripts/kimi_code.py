@@ -37,9 +37,9 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         elif kind == "context.append_loop_event":
             _event(builder, mapping(record.get("event")), at)
         elif kind in ("context.apply_compaction", "context.clear"):
-            builder.compacted()
-            builder.user(string(record.get("summary")), at, is_person=False)
-    return builder.done()
+            builder.start_over()
+            builder.add_user(string(record.get("summary")), at, is_person=False)
+    return builder.finish()
 
 
 def _message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
@@ -47,7 +47,7 @@ def _message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: f
     if message.get("role") == "user":
         text = text_of(message.get("content"))
         origin = string(mapping(message.get("origin")).get("kind")) or "user"
-        builder.user(text, at, is_person=origin == "user" and not text.startswith("<system-reminder"))
+        builder.add_user(text, at, is_person=origin == "user" and not text.startswith("<system-reminder"))
 
 
 def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float) -> None:
@@ -56,16 +56,16 @@ def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float
     if kind == "content.part":
         part = mapping(event.get("part"))
         if part.get("type") == "think":
-            builder.thought(string(part.get("think")) or string(part.get("text")), key, at)
+            builder.add_thinking(string(part.get("think")) or string(part.get("text")), key, at)
         else:
-            builder.said(string(part.get("text")), key, at)
+            builder.add_text(string(part.get("text")), key, at)
     elif kind == "tool.call":
         call_id, name = string(event.get("toolCallId")), string(event.get("name"))
-        builder.call(AgentCall(call_id, name, arguments_of(event.get("args"))), key, at)
+        builder.add_call(AgentCall(call_id, name, arguments_of(event.get("args"))), key, at)
     elif kind == "tool.result":
         result = mapping(event.get("result"))
         text = text_of(result.get("output")) or text_of(event.get("result"))
-        builder.output(string(event.get("toolCallId")), text, result.get("isError") is True, at)
+        builder.add_output(string(event.get("toolCallId")), text, result.get("isError") is True, at)
     elif kind == "step.end" and (usage := mapping(event.get("usage"))):
         builder.answer(key, at).usage = ProviderUsage(
             number(usage.get("inputOther")),

@@ -37,7 +37,7 @@ def read_export(export: Mapping[str, JsonValue], name: str) -> Iterator[Transcri
     builder.transcript.version = string(info.get("version"))
     for message in map(mapping, items(export.get("messages"))):
         _message(builder, mapping(message.get("info")), [mapping(part) for part in items(message.get("parts"))])
-    return builder.done()
+    return builder.finish()
 
 
 def read_folder(session: Path) -> Iterator[Transcript]:
@@ -48,7 +48,7 @@ def read_folder(session: Path) -> Iterator[Transcript]:
     for file in sorted((storage / "message" / name).glob("*.json")):
         parts = sorted((storage / "part" / file.stem).glob("*.json"))
         _message(builder, read_document(file), [read_document(part) for part in parts])
-    return builder.done()
+    return builder.finish()
 
 
 def read_database(file: Path, max_steps: int = MAX_STEPS) -> Iterator[Transcript]:
@@ -100,7 +100,7 @@ def _session(database: _BoundedDatabase, session: str) -> Iterator[Transcript]:
             parts = database.rows("SELECT data FROM part WHERE message_id = ? ORDER BY id", message)
             info = {**document(_bytes(data)), "id": str(message)}
             _message(builder, info, [document(_bytes(part)) for (part,) in parts])
-    return builder.done()
+    return builder.finish()
 
 
 def _bytes(value: object) -> bytes:
@@ -111,9 +111,9 @@ def _message(builder: TranscriptBuilder, info: Mapping[str, JsonValue], parts: l
     at = seconds(mapping(info.get("time")).get("created"))
     if info.get("role") == "user":
         if any(part.get("type") == "compaction" for part in parts):
-            builder.compacted()
+            builder.start_over()
         for part in parts:
-            builder.user(string(part.get("text")), at, is_person=part.get("synthetic") is not True)
+            builder.add_user(string(part.get("text")), at, is_person=part.get("synthetic") is not True)
         return
     builder.model = string(info.get("modelID"))
     # A message is one answer, even after one that has called nothing.
@@ -137,7 +137,7 @@ def _tool(builder: TranscriptBuilder, part: Mapping[str, JsonValue], at: float) 
     builder.transcript.requests[-1].calls.append(call)
     failed = state.get("status") == "error"
     ended = seconds(mapping(state.get("time")).get("end"))
-    builder.output(call_id, text_of(state.get("error" if failed else "output")), failed, ended or at)
+    builder.add_output(call_id, text_of(state.get("error" if failed else "output")), failed, ended or at)
 
 
 def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:

@@ -33,22 +33,22 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         elif kind == "message":
             _take_message(builder, mapping(record.get("message")), at)
         elif kind == "custom_message":
-            builder.user(text_of(record.get("content")), at, is_person=False)
+            builder.add_user(text_of(record.get("content")), at, is_person=False)
         elif kind == "compaction":
-            builder.compacted()
-            builder.user(string(record.get("summary")), at, is_person=False)
-    return builder.done()
+            builder.start_over()
+            builder.add_user(string(record.get("summary")), at, is_person=False)
+    return builder.finish()
 
 
 def _take_message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
     role = message.get("role")
     if role == "user":
-        builder.user(text_of(message.get("content")), at)
+        builder.add_user(text_of(message.get("content")), at)
     elif role == "toolResult":
         call_id, failed = string(message.get("toolCallId")), message.get("isError") is True
-        builder.output(call_id, text_of(message.get("content")), failed, at)
+        builder.add_output(call_id, text_of(message.get("content")), failed, at)
     elif role == "bashExecution":  # a command of the user, whose output the model reads
-        builder.user(f"$ {string(message.get('command'))}\n{string(message.get('output'))}", at)
+        builder.add_user(f"$ {string(message.get('command'))}\n{string(message.get('output'))}", at)
     elif role == "assistant":
         _take_answer(builder, message, at)
 
@@ -61,12 +61,12 @@ def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], a
     for part in map(mapping, items(message.get("content"))):
         kind = part.get("type")
         if kind == "text":
-            builder.said(string(part.get("text")), key, at)
+            builder.add_text(string(part.get("text")), key, at)
         elif kind == "thinking":
-            builder.thought(string(part.get("thinking")), key, at)
+            builder.add_thinking(string(part.get("thinking")), key, at)
         elif kind == "toolCall":
             arguments = arguments_of(part.get("arguments"))
-            builder.call(AgentCall(string(part.get("id")), string(part.get("name")), arguments), key, at)
+            builder.add_call(AgentCall(string(part.get("id")), string(part.get("name")), arguments), key, at)
     if usage := mapping(message.get("usage")):
         request.usage = ProviderUsage(
             number(usage.get("input")),

@@ -115,9 +115,9 @@ def load(place: TranscriptPlace) -> Iterator[Transcript]:
         elif place.form == "opencode folder":
             yield from opencode.read_folder(path)
         elif place.form == "git":
-            yield from _stored(path, place)
+            yield from _load_stored(path, place)
         elif place.form == "document":
-            yield from _documented(read_document(path), "/".join(path.parts[-3:]))
+            yield from _load_document(read_document(path), "/".join(path.parts[-3:]))
         else:
             with _open_lines(path) as file:
                 yield from read_lines(bounded_lines(file), _name(path))
@@ -133,7 +133,7 @@ def read_lines(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         held.append(line)
         agent = _agent_of(line)
         if agent:
-            return _READERS[agent](_chained(held, rest), name)
+            return _READERS[agent](_chain(held, rest), name)
         if len(held) >= _SNIFFED_LINES:
             break
     return iter(())
@@ -150,7 +150,7 @@ def bounded_lines(file: IO[bytes], max_bytes: int = MAX_READ_BYTES) -> Iterator[
             max_bytes -= len(rest)
 
 
-def _chained(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from held
     held.clear()
     yield from rest
@@ -243,12 +243,12 @@ def _name(path: Path) -> str:
     return path.name.split(".jsonl")[0]
 
 
-def _stored(repository: Path, place: TranscriptPlace) -> Iterator[Transcript]:
+def _load_stored(repository: Path, place: TranscriptPlace) -> Iterator[Transcript]:
     pieces = checkpoints.blobs(repository, place.objects)
     first = next(pieces, b"")
     if first.lstrip()[:2] in (b"{\n", b"{\r") or place.name.endswith((".traj", ".traj.json")):
         whole = first + b"".join(pieces)
-        yield from _documented(document(whole), place.name)
+        yield from _load_document(document(whole), place.name)
         return
     yield from read_lines(_lines_of(first, pieces), place.name)
 
@@ -259,7 +259,7 @@ def _lines_of(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield from piece.splitlines()
 
 
-def _documented(record: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
+def _load_document(record: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     if "trajectory" in record:
         return swe_agents.read_swe_agent(record, name.removesuffix(".traj"))
     if string(record.get("trajectory_format")).startswith("mini") or name.endswith(".traj.json"):

@@ -78,7 +78,7 @@ def _take_new(builder: TranscriptBuilder, request: Request, known: list[int], at
     pairs = enumerate(zip(known, messages, strict=False))
     shared = next((place for place, (one, other) in pairs if one != other), min(len(known), len(messages)))
     if shared < len(known) - 1:  # the last message may grow; more means another history
-        builder.compacted()
+        builder.start_over()
         shared = 0
     for message in request.messages[shared:]:
         _take(builder, message, at)
@@ -88,10 +88,10 @@ def _take_new(builder: TranscriptBuilder, request: Request, known: list[int], at
 def _take(builder: TranscriptBuilder, message: Message, at: float) -> None:
     for part in message.parts:
         if part.kind == "tool_result":
-            builder.output(part.call_id, part.text, part.failed, at)
+            builder.add_output(part.call_id, part.text, part.failed, at)
         elif part.kind == "tool_call":
-            builder.call(AgentCall(part.call_id, part.name, part.text))
+            builder.add_call(AgentCall(part.call_id, part.name, part.text))
         elif message.role == "assistant":
-            builder.said(part.text)
+            builder.add_text(part.text)
         elif message.role not in ("system", "developer"):
-            builder.user(part.text, at)
+            builder.add_user(part.text, at)

@@ -70,13 +70,13 @@ class AgentRequest:
 class Transcript:
     agent: str
     id: str
-    version: str = ""  # of the agent's program, where the session keeps it
     requests: list[AgentRequest] = field(default_factory=list)
     instructions: str = ""  # the system prompt, where the agent keeps it
     tools: dict[str, str] = field(default_factory=dict)  # descriptions by name, where the session keeps them
     patch: str = ""  # the diff that was handed in, where a benchmark keeps one
     is_sidechain: bool = False
     has_tools: bool = True  # the agent offers tools; else it writes commands and results as plain text
+    version: str = ""  # of the agent's program, where the session keeps it
 
 
 class TranscriptBuilder:
@@ -91,18 +91,18 @@ class TranscriptBuilder:
         self._key: str | None = None
         self._chars = 0
 
-    def user(self, text: str, at: float = 0.0, is_person: bool = True) -> None:
+    def add_user(self, text: str, at: float = 0.0, is_person: bool = True) -> None:
         if text and self._fits(text):
             self._next.user.append(text)
             self._next.is_user_turn |= is_person
-            self._arrived(at)
+            self._note_time(at)
 
-    def output(self, call_id: str, text: str, failed: bool = False, at: float = 0.0) -> None:
+    def add_output(self, call_id: str, text: str, failed: bool = False, at: float = 0.0) -> None:
         if self._fits(text):
             self._next.outputs.append(CallOutput(call_id, text, failed))
-            self._arrived(at)
+            self._note_time(at)
 
-    def compacted(self) -> None:
+    def start_over(self) -> None:
         self._next = AgentRequest(is_compacted=True)
         self._has_input = True
 
@@ -120,25 +120,25 @@ class TranscriptBuilder:
             self._next, self._has_input, self._key = AgentRequest(), False, key
         return requests[-1]
 
-    def said(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+    def add_text(self, text: str, key: str | None = None, at: float = 0.0) -> None:
         if text and self._fits(text):
             request = self.answer(key, at)
             request.said = f"{request.said}\n{text}" if request.said else text
 
-    def thought(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+    def add_thinking(self, text: str, key: str | None = None, at: float = 0.0) -> None:
         if self._fits(text):
             self.answer(key, at).thinking += text
 
-    def call(self, call: AgentCall, key: str | None = None, at: float = 0.0) -> None:
+    def add_call(self, call: AgentCall, key: str | None = None, at: float = 0.0) -> None:
         if self._fits(call.arguments):
             self.answer(key, at).calls.append(call)
 
-    def done(self) -> Iterator[Transcript]:
+    def finish(self) -> Iterator[Transcript]:
         """Yield the transcript, unless no request was made in it."""
         if self.transcript.requests:
             yield self.transcript
 
-    def _arrived(self, at: float) -> None:
+    def _note_time(self, at: float) -> None:
         self._has_input = True
         self._next.at = max(self._next.at, at)
 

@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from evaluation import cases, judging
+from evaluation.cases import Case, Commit
+from evaluation.judging import RANKERS, Judged, Kept
 from kimi_proxy.core import json, lines, markers, tokens
 from kimi_proxy.core.errors import ParseError, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.lab import cases, judging
-from kimi_proxy.lab.cases import Case, Commit
-from kimi_proxy.lab.judging import RANKERS, Judged, Kept
 from kimi_proxy.proxy import http
 from kimi_proxy.proxy.commands import NEVER_PASSED, run_guarded
 from kimi_proxy.proxy.process import Command
@@ -96,7 +96,7 @@ class Repository:
     def _git(self, *arguments: str) -> bytes:
         command = ["git", "-C", str(self._path), *_HARMLESS, *arguments]
         try:
-            done = subprocess.run(  # noqa: S603 - no shell, and paths come after `--` or inside an object's name
+            done = subprocess.run(
                 command, capture_output=True, timeout=TIMEOUT_S, env=self._env, stdin=subprocess.DEVNULL, check=False
             )
         except FileNotFoundError as e:
@@ -122,7 +122,7 @@ Progress = Callable[[str], None]
 
 def mine(repository: Repository, limit: int, seed: int, progress: Progress = lambda what: None) -> list[Case]:
     """Return at most `limit` cases, the same for the same repository and seed."""
-    rng = random.Random(f"{seed}")  # noqa: S311 - a benchmark, not a secret
+    rng = random.Random(f"{seed}")
     wanted = max(1, round(COMMIT_SHARE * limit))
     progress("reading the history")
     found = list(islice(_from_commits(repository, rng), wanted))

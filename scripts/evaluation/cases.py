@@ -274,7 +274,7 @@ def _python(text: str) -> Iterator[Documented]:
             continue
         first, words = node.body[0], ast.get_docstring(node)
         if words and len(node.body) > 1:
-            assert first.end_lineno is not None and node.end_lineno is not None  # noqa: S101 - ast.parse sets both
+            assert first.end_lineno is not None and node.end_lineno is not None
             yield Documented(node.name, node.lineno - 1, node.end_lineno, first.lineno - 1, first.end_lineno, words)
 
 

@@ -2,10 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from evaluation import judging
+from evaluation.cases import Case
+from evaluation.judging import RANKERS
 from kimi_proxy.features.pruning.select import Costs
-from kimi_proxy.lab import judging
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import RANKERS
 
 LINES = [
     line

@@ -3,8 +3,8 @@ from pathlib import Path
 from tests import histories
 from tests.deep import deep
 
-from kimi_proxy.lab.evaluation import OURS, Repository, contestants, evaluate, mine
-from kimi_proxy.lab.judging import RANKERS
+from evaluation.judging import RANKERS
+from evaluation.mining import OURS, Repository, contestants, evaluate, mine
 
 
 @deep

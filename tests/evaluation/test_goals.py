@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from kimi_proxy.lab import cases
+from evaluation import cases
 
 
 @pytest.mark.parametrize(

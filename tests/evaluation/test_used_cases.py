@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from evaluation.used_cases import UsedOutput, engine_likelihoods, outputs, sampled, used_recall
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, Transcript
-from kimi_proxy.lab.used_cases import UsedOutput, engine_likelihoods, outputs, sampled, used_recall
 
 ROWS = [f"    value_{n} = compute_the_value(of={n}, with_limit={n * 7})" for n in range(120)]
 USED = ROWS[40].strip()

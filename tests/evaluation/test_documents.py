@@ -2,8 +2,8 @@
 
 import random
 
-from kimi_proxy.lab import cases as docstrings
-from kimi_proxy.lab import cases as sections
+from evaluation import cases as docstrings
+from evaluation import cases as sections
 
 PYTHON = "\n".join(
     [

@@ -6,10 +6,10 @@ from threading import Thread
 
 import pytest
 
+from evaluation.mining import PrunerEndpoint, kept_rows
 from kimi_proxy.core.errors import PruneFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.lab.evaluation import PrunerEndpoint, kept_rows
 
 QUESTION = Question("one\ntwo\nthree", "what?", "docs", Options(0.6, 1, 1000, False, True))
 

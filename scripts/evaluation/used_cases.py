@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluation.cases import Case
+from evaluation.judging import BUDGETS
 from kimi_proxy.core import tokens
 from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.prune import CallContext, Origin
@@ -21,8 +23,6 @@ from kimi_proxy.features.sanitizer.plan import goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
 from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import BUDGETS
 from kimi_proxy.lab.transcripts import places
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript
 from kimi_proxy.lab.used_lines import MIN_LINE_CHARS, bare_line, uses
@@ -67,7 +67,7 @@ def sampled(
 ) -> list[list[UsedOutput]]:
     """Return the long outputs of whole sessions, as many sessions as have about `limit` outputs that were used."""
     found = places.find((folder.name, folder) for folder in folders)
-    random.Random(seed).shuffle(found)  # noqa: S311 - a benchmark, not a secret
+    random.Random(seed).shuffle(found)
     sessions: list[list[UsedOutput]] = []
     cases = 0
     for done, place in enumerate(found):

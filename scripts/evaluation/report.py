@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from evaluation.judging import BUDGETS, Estimate, Judged, estimate
+from evaluation.used_cases import UsedRecall
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
-from kimi_proxy.lab.judging import BUDGETS, Estimate, Judged, estimate
-from kimi_proxy.lab.used_cases import UsedRecall
+from kimi_proxy.lab.audit_report import COLOURS, html_table, page
 
 HARDEST = 10
 MIDDLE = 1  # the budget by whose recall cases are called hard, and that tables show in full
@@ -198,27 +199,6 @@ def _cases_to_json(judged: Sequence[Judged]) -> list[JsonObject]:
     ]
 
 
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{margin-bottom:0}h2{margin-top:2.5rem}.faint{opacity:.7}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:.3rem .6rem .3rem 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top}
-tr.first td{font-weight:600}svg{width:100%;height:auto}code{font-size:.85em}
-.scroll{overflow-x:auto}
-"""
-
-
-def page(title: str, body: Iterable[str], style: str = "") -> str:
-    """Return an HTML page that needs nothing else; `style` is added to what all of ours have."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>{''.join(body)}</body></html>\n"
-    )
-
-
 _READING = """
 Each case is a question whose answer is known: a commit's message and the lines it changed, a definition's
 documentation and its body, a heading and the text under it, a failure that a log names and its report, or what a tool
@@ -268,19 +248,8 @@ def _hardest(report: Report) -> str:
     return f"<h2>Where {name} did worst</h2>{html_table(head, rows)}"
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], first_is_bold: bool = False) -> str:
-    """Return a table of cells that are HTML already."""
-    shown = "".join(f"<th>{cell}</th>" for cell in head)
-    lines = [f"<tr>{shown}</tr>"]
-    for i, row in enumerate(rows):
-        cells = "".join(f"<td>{cell}</td>" for cell in row)
-        lines.append(f"<tr{' class=first' if first_is_bold and i == 0 else ''}>{cells}</tr>")
-    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
-
-
 WIDTH, HEIGHT = 720, 340
 LEFT, RIGHT, TOP, BOTTOM = 52, 230, 18, 44
-COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#8e6c8a", "#b08900", "#6c757d", "#2a9d8f", "#7f4f24")
 MOST_SHARE = 0.6
 
 

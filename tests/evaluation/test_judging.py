@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from evaluation import judging
+from evaluation.cases import Case
+from evaluation.judging import RANKERS, RATIOS, Kept, between, estimate, stitched, survives
 from kimi_proxy.core.prune import Question
-from kimi_proxy.lab import judging
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import RANKERS, RATIOS, Kept, between, estimate, stitched, survives
 
 TEXT = "\n".join(f"line {i} of the text that nobody asked about" for i in range(100))
 CASE = Case("x", "section", "docs", "a.md", "what?", TEXT, (0, 1))

@@ -1,6 +1,6 @@
 import pytest
 
-from kimi_proxy.lab import cases
+from evaluation import cases
 
 NOISE = [f"collecting item {i}" for i in range(120)]
 REPORTS = {

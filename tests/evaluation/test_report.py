@@ -3,11 +3,11 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
+from evaluation.cases import Case
+from evaluation.judging import Figures, Judged
+from evaluation.report import Report, as_html, as_json, as_text
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.lab.cases import Case
-from kimi_proxy.lab.judging import Figures, Judged
-from kimi_proxy.lab.report import Report, as_html, as_json, as_text
 
 
 def judged(name: str, number: int, recalls: Sequence[float], source_type: SourceType = "code") -> Judged:

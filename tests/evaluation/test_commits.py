@@ -1,5 +1,5 @@
-from kimi_proxy.lab import cases
-from kimi_proxy.lab.cases import Commit
+from evaluation import cases
+from evaluation.cases import Commit
 
 TEXT = "\n".join(f"line {i}" if i % 10 else "" for i in range(100))
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from tests import histories
 
+from evaluation.cases import Commit
+from evaluation.mining import Repository
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.lab.cases import Commit
-from kimi_proxy.lab.evaluation import Repository
 
 
 def test_history_tells_what_each_commit_modified_newest_first(tmp_path: Path):

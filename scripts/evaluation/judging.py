@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evaluation.cases import Case, parse_python
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
@@ -19,7 +20,6 @@ from kimi_proxy.features.pruning.signals import SCORED_BLOCKS
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scaled, spread
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.lab.cases import Case, parse_python
 
 BUDGETS = (0.50, 0.30, 0.15)  # shares of the tokens, markers included
 RESAMPLES = 1000
@@ -66,7 +66,7 @@ def between(points: Sequence[tuple[float, float]], share: float) -> float:
 def estimate(values: Sequence[float], seed: int) -> Estimate:
     """Return the mean with a bootstrap interval: the same values and seed give the same figures."""
     mean = statistics.fmean(values)
-    rng = random.Random(f"{seed} {len(values)}")  # noqa: S311 - a benchmark, not a secret
+    rng = random.Random(f"{seed} {len(values)}")
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return Estimate(mean, means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1])
 
@@ -80,7 +80,7 @@ LINE_SHARE = 0.5  # what the line adds to the score of its block
 
 
 def at_random(case: Case, lines: Sequence[str]) -> Floats:
-    rng = random.Random(f"ranker {case.id}")  # noqa: S311 - a benchmark, not a secret
+    rng = random.Random(f"ranker {case.id}")
     return np.array([rng.random() for _ in lines])
 
 
@@ -171,7 +171,7 @@ def _indent(lines: Sequence[str], start: int, end: int) -> str:
 
 def order(scores: Floats, lines: Sequence[str], seed: str) -> list[int]:
     """Return rows, best first. Blank lines come last, and ties in an order that favours no place."""
-    rng = random.Random(seed)  # noqa: S311 - a benchmark, not a secret
+    rng = random.Random(seed)
     tie = [rng.random() for _ in lines]
     return sorted(range(len(lines)), key=lambda row: (not lines[row].strip(), -scores[row], tie[row]))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests import histories
 
+from evaluation.mining import Repository, from_command, mine
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.lab.evaluation import Repository, from_command, mine
 
 
 def test_commits_documentation_and_sections_make_cases(tmp_path: Path):

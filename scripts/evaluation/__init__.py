@@ -1,0 +1,1 @@
+"""How well lines are chosen, judged on questions whose answers are known: what `kimi-proxy eval` runs in a clone."""
