@@ -117,6 +117,10 @@ def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path,
     answer = json.loads(run("prune", "-", "--goal", "why was the payment refused?", "--json", stdin=TEXT))
     assert answer["stats"]["pruned_lines"] > 0
     assert run("recover", answer["prune_id"]) == TEXT
+    assert run("audit").startswith(b"No agent sessions found in:")
+    refused = subprocess.run([command, "eval", "."], capture_output=True, env=env, cwd=tmp_path, timeout=60)
+    assert (refused.returncode, refused.stderr.count(b"\n")) == (1, 1)
+    assert b"in a clone of the repository" in refused.stderr
 
     with subprocess.Popen([command, "start"], bufsize=0, stderr=subprocess.PIPE, env=env, cwd=tmp_path) as server:
         try:
@@ -148,6 +152,7 @@ def test_uvx_runs_it_in_an_empty_home(wheel: Path, tmp_path: Path):
     answer = json.loads(run("prune", "-", "--goal", "why was the payment refused?", "--json", stdin=TEXT))
     assert answer["stats"]["pruned_lines"] > 0
     assert run("recover", answer["prune_id"]) == TEXT
+    assert run("audit").startswith(b"No agent sessions found in:")
 
 
 def test_it_holds_the_package_and_its_licence_and_nothing_else(wheel: Path):
