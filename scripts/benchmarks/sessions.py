@@ -1,9 +1,10 @@
 """What policies of cutting would have saved in agents' sessions, by source and in all. Fetches nothing.
 
-    scripts/bench sessions FOLDER… [--without PATTERN] [--most N]
+    scripts/bench sessions FOLDER… [--without PATTERN] [--most N] [--versions]
 
 A folder holds what agents write to disk, or is a git repository with entire.io's checkpoints or SWE-bench trajectories.
-Sessions whose name matches PATTERN are left out; with N, about so many of each folder are taken.
+Sessions whose name matches PATTERN are left out; with N, about so many of each folder are taken; with --versions each
+version of an agent has its table too.
 """
 
 import argparse
@@ -36,6 +37,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--without", default="")
     parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--versions", action="store_true")
     given = parser.parse_args(arguments)
     places: list[TranscriptPlace] = []
     for folder in given.folders:
@@ -45,15 +47,18 @@ def main(arguments: list[str]) -> None:
         random.Random(1).shuffle(found)
         places += found[: given.most or None]
     began = time.monotonic()
-    show = lambda done, total: print(f"\r{done / max(total, 1):.0%} ", end="", file=sys.stderr)  # noqa: E731
-    done = audit(places, show, policies=COMPARED)
+    done = audit(places, _show_progress, policies=COMPARED)
     print(f"\n{len(places)} files, {sum(one.size for one in places) / 1e6:.0f} MB, {time.monotonic() - began:.0f} s")
     for name, part in done.by_source().items():
         _show(name, part)
-    for name, part in done.by_version().items():
+    for name, part in done.by_version().items() if given.versions else ():
         _show(name, part)
     if len(done.by_source()) > 1:
         _show("all", done)
+
+
+def _show_progress(done: int, total: int) -> None:
+    print(f"\r{done / max(total, 1):.0%} ", end="", file=sys.stderr)
 
 
 def _show(name: str, part: Audit) -> None:
