@@ -283,12 +283,10 @@ class _Measuring:
         made.is_hit = not made.is_reset and made.read >= HIT * before.prompt
         cause = BROKEN if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
         cause = COMPACTED if made.is_reset else SWITCHED if is_switched else cause
-        self._add_miss(made, request, before, cause, pause_s)
+        self._add_miss(made, before, cause, pause_s)
         self._add_hour_premium(made, usage, pause_s)
 
-    def _add_miss(
-        self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest, cause: str, pause_s: float
-    ) -> None:
+    def _add_miss(self, made: MeasuredRequest, before: MeasuredRequest, cause: str, pause_s: float) -> None:
         usage = self._transcript.requests[before.index].usage
         # Providers that ask a price for writing leave out what came after the last mark.
         unmarked = usage.input if usage and before.price.write > 1 and usage.prompt > usage.input else 0
