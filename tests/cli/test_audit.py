@@ -32,7 +32,7 @@ def test_a_person_reads_where_the_money_went_and_what_could_be_saved(cli: Cli, r
     assert (done.returncode, done.stderr) == (0, b"")
     assert text.startswith("3 sessions of kimi-proxy: ")
     assert "Where the money went" in text
-    assert "  default: lossless, engine over 1,000 but what agents quote, cold cuts keep 3" in text
+    assert "  default: drops repeats, shortens new results over 1,000 tokens (8,000 if likely to be quoted)" in text
 
 
 def test_a_program_reads_json_and_a_colleague_a_page(cli: Cli):

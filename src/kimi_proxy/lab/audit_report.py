@@ -152,7 +152,7 @@ def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    first = max(min(widths[0], LINE_CHARS - 2 - sum(width + 2 for width in widths[1:])), 10)
+    first = min(widths[0], max(LINE_CHARS - 2 - sum(width + 2 for width in widths[1:]), 10))
     cells = ((_clip(row[0], first), "  ".join(map(str.rjust, row[1:], widths[1:]))) for row in rows)
     return [f"  {name:<{first}}  {rest}".rstrip() for name, rest in cells]
 

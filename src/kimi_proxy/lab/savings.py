@@ -50,11 +50,12 @@ class SimulatedPolicy:
 def of_product(name: PolicyName, compression: Preset | None = None) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
-    entry = f"over {real.entry_tokens:,}"
-    quoted = " but what agents quote" if real.spares_quoted and real.entry_tokens < HUGE_TOKENS else ""
-    within = f"{real.pays_within} (patches {real.patched_within})"
-    turns = f", turns within {within} keep {real.keep_cached}" if real.pays_within else ""
-    title = f"lossless, engine {entry}{quoted}, cold cuts keep {real.keep_newest}{turns}"
+    quoted = f" ({HUGE_TOKENS:,} if likely to be quoted)" if real.spares_quoted else ""
+    title = f"drops repeats, shortens new results over {real.entry_tokens:,} tokens{quoted}, "
+    title += f"and all but the newest {real.keep_newest} when the cache is cold"
+    if real.pays_within:
+        within = f"{real.pays_within} requests ({real.patched_within} where the agent patches)"
+        title += f", or all but {real.keep_cached} at a new turn if that pays within {within}"
     return SimulatedPolicy(name, title, lossless=True, entry=real, old=real, compression=compression)
 
 
