@@ -23,6 +23,7 @@ LINE_CHARS = 100  # of every line for people
 NOT_DESCRIBED = "These sessions do not keep them. Recordings do, and the dashboard's context map shows them live."
 NO_MISSES = "Nothing that was cached had to be written again."
 _POLICY_HEAD = ("policy", "saved", "USD", "extra turns/100", "harmed", "recovery USD", "losing")
+_PART_HEAD = ("cost USD", "cache misses", "saved", "extra turns/100", "harmed", "losing")
 _MISS_HEAD = ("cause", "times", "median pause", "tokens", "of all", "USD")
 
 
@@ -37,7 +38,7 @@ def as_text(audit: Audit) -> str:
     out += [line for total in audit.totals() for line in _wrap(f"{total.policy.name}: {total.policy.title}")]
     for title, parts in (("source", audit.by_source()), ("version of the agent", _most(audit.by_version()))):
         if len(parts) > 1:
-            rows = _grid([(title, *_POLICY_HEAD[1:]), *_part_rows(parts)])
+            rows = _grid([(title, *_PART_HEAD), *_part_rows(parts)])
             out += ["", f"By {title}, with the policy {DEFAULT.name}", *rows]
     if lost := list(_lost(audit)):
         out += ["", f"Used lines that {DEFAULT.name} would have cut, and the answer that used them"]
@@ -126,7 +127,9 @@ def _policy_rows(audit: Audit) -> Iterator[tuple[str, ...]]:
 def _part_rows(parts: dict[str, Audit]) -> Iterator[tuple[str, ...]]:
     for name, part in parts.items():
         total = next(total for total in part.totals() if total.policy == DEFAULT)
-        yield (f"{name} ({len(part.sessions)})", *_cells(total))
+        misses, _ = _money(part, sum(miss.usd for miss in part.misses()))
+        saved, _, turns, harmed, _, losing = _cells(total)
+        yield f"{name} ({len(part.sessions)})", f"{part.cost_usd:,.2f}", misses, saved, turns, harmed, losing
 
 
 def _most(versions: dict[str, Audit]) -> dict[str, Audit]:
@@ -306,9 +309,9 @@ def as_html(audit: Audit) -> str:
         f"<h2>Each session with the policy {DEFAULT.name}</h2>",
         _strip(audit),
         "<h2>By source</h2>",
-        _html_table(("source", *_POLICY_HEAD[1:]), _part_rows(audit.by_source())),
+        _html_table(("source", *_PART_HEAD), _part_rows(audit.by_source())),
         "<h2>By version of the agent</h2>",
-        _html_table(("version", *_POLICY_HEAD[1:]), _part_rows(_most(audit.by_version()))),
+        _html_table(("version", *_PART_HEAD), _part_rows(_most(audit.by_version()))),
         "<h2>Tools whose outputs cost most</h2>",
         _html_table(("tool", "of all", "USD"), _shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS]),
         "<h2>Tools that every request describes</h2>",
