@@ -303,9 +303,11 @@ def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, f
             spent[next((name for over, name in SIZES if output.tokens > over), SMALL)] += price * output.tokens
             tools[output.tool or "unknown"] += price * output.tokens
         per_token = request.price.usd * request.price.output
-        spent[TEXT] += per_token * request.said
-        spent[CALLS] += per_token * request.calls
-        spent[THINKING] += per_token * max(request.output - request.said - request.calls, 0.0)
+        visible = request.said + request.calls
+        share = min(request.output / visible, 1.0) if visible else 0.0  # our own weights may be a little more
+        spent[TEXT] += per_token * share * request.said
+        spent[CALLS] += per_token * share * request.calls
+        spent[THINKING] += per_token * max(request.output - visible, 0.0)
     for request, following, price in zip(session.requests, session.requests[1:], lasting[1:], strict=False):
         if not following.is_reset:
             spent[AGAIN] += price * (request.said + request.calls)

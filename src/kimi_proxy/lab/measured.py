@@ -23,6 +23,7 @@ from kimi_proxy.lab.used_lines import LineUse, uses
 ADDRESS = "http://127.0.0.1:8000"  # of the proxy, for models that have no tool of ours
 DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
 HIT = 0.5  # a request that read this share of the one before found it in the cache
+PARTIAL = 0.7  # a count of output below this share of what was written was taken while the answer still grew
 LEAST_MISS_TOKENS = 1024  # providers cache in steps, and clients move their marks: less is no miss
 HOUR_S = 3600.0
 STAND_IN = "claude-sonnet-4-5"  # whose prices stand for those of a model that the list does not have
@@ -236,7 +237,7 @@ class _Measuring:
             at=request.at,
             prompt=prompt,
             read=0.0,
-            output=max(usage.output if usage else 0.0, written),
+            output=float(usage.output) if usage and usage.output >= PARTIAL * written else written,
             price=self._price or self._listed_price(request.model, usage),
             is_user_turn=request.is_user_turn,
             uses=self._uses.get(index, []),
