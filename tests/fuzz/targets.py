@@ -162,6 +162,11 @@ def transcripts(data: bytes) -> None:
     for line in data.split(b"\n")[:20]:
         for start in (b'{"type":"user","sessionId":"s","uuid":"u","message":', b'{"type":"x","payload":', b'{"role":'):
             list(read_lines([start + line + b"}"], "a/session.jsonl"))
+        for first, start in (
+            (b'{"type":"session","cwd":"/"}', b'{"type":"message","message":'),
+            (b'{"projectHash":"h","sessionId":"s"}', b'{"id":"g","type":"gemini","toolCalls":'),
+        ):
+            list(read_lines([first, start + line + b"}"], "a/session.jsonl"))
 
 
 def config_files(data: bytes) -> None:
