@@ -327,6 +327,19 @@ def test_every_miss_has_the_cause_that_the_transcript_tells():
     ]
 
 
+def test_where_the_client_changed_its_own_prompt_old_outputs_behind_the_change_are_cut():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("hello again", hits=False)
+    last = talk.transcript.requests[-1].usage
+    assert last is not None
+    assert talk.under(MASK_COLD)[1].cut == 1
+
+    last.cache_read, last.cache_write_5m = last.prompt - 100, 100  # the change came after the output
+    assert talk.under(MASK_COLD)[1].cut == 0
+
+
 def test_a_pause_of_a_few_seconds_over_the_life_is_not_cold_yet():
     talk = Conversation()
     talk.ask("look at it")

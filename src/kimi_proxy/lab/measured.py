@@ -102,6 +102,7 @@ class MeasuredRequest:
     price: TokenPrice
     is_hit: bool = False
     is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
+    is_changed: bool = False  # the client changed what it had sent before, so that only `read` tokens were still cached
     is_reset: bool = False  # nothing of the conversation before is in this prompt
     is_user_turn: bool = False
     outputs: list[MeasuredOutput] = field(default_factory=list)
@@ -285,6 +286,8 @@ class _Measuring:
         cause = BROKEN if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
         cause = COMPACTED if made.is_reset else SWITCHED if is_switched else cause
         self._add_miss(made, before, cause, pause_s)
+        # Providers that cache by themselves also lose what nobody changed.
+        made.is_changed = made.miss is not None and cause == BROKEN and rules.match == "marks"
         self._add_hour_premium(made, usage, pause_s)
 
     def _add_miss(self, made: MeasuredRequest, before: MeasuredRequest, cause: str, pause_s: float) -> None:

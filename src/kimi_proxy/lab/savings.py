@@ -213,13 +213,16 @@ class _Simulation:
         # Without tools, results come as the user's words do.
         is_turn = request.is_user_turn or not self._session.has_tools
         warm = policy.old.warm_cut(self._session.quotes_to_edit, self._session.has_tools)
-        if not (request.is_cold or (warm.within_requests and is_turn)):
+        is_free = request.is_cold or request.is_changed
+        if not (is_free or (warm.within_requests and is_turn)):
             return []
         listed = [held for held in self._held.values() if held.output.is_listed]
-        keep = policy.old.keep_newest if request.is_cold else warm.keep_newest
+        keep = policy.old.keep_newest if is_free else warm.keep_newest
         aged = self._list_aged(listed, request)
         old = [listed[at] for at in sanitizer.old_results(aged, keep, policy.old.old_tokens)]
         old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
+        if request.is_changed and not request.is_cold:
+            return [one for one in old if one.output.place >= request.read]
         return old if request.is_cold else self._paying(old, warm.within_requests)
 
     def _list_aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
