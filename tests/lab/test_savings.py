@@ -6,7 +6,7 @@ from kimi_proxy.features.compression import Preset
 from kimi_proxy.features.sanitizer.policy import POLICIES, Policy
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.audit import where_spent
-from kimi_proxy.lab.measured import BROKEN, COMPACTED, LONG_PAUSE, PAUSE, SWITCHED, measure, price_of
+from kimi_proxy.lab.measured import CHANGED, COMPACTED, LONG_PAUSE, PAUSE, SWITCHED, measure, price_of
 from kimi_proxy.lab.savings import MARKER_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 
@@ -321,7 +321,7 @@ def test_every_miss_has_the_cause_that_the_transcript_tells():
 
     assert cause_of(talk) == [
         (1, LONG_PAUSE, 50_000),
-        (2, BROKEN, 10),
+        (2, CHANGED, 10),
         (3, SWITCHED, 10),
         (5, COMPACTED, 10),
     ]

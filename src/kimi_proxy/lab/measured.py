@@ -32,7 +32,7 @@ FOR_AN_HOUR = "1h"
 # Why something had to be written to the prompt cache again.
 PAUSE, LONG_PAUSE = "expired in a pause of up to an hour", "expired in a longer pause"
 SWITCHED, COMPACTED = "another model", "the conversation was compacted"
-BROKEN = "lost while warm: its beginning changed"
+CHANGED, DROPPED = "lost while warm: the client changed its prompt", "lost while warm: provider or client"
 
 LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
@@ -283,11 +283,12 @@ class _Measuring:
         elif not made.is_cold:
             made.read = min(self._session.fixed, made.prompt) if made.is_reset else before.prompt
         made.is_hit = not made.is_reset and made.read >= HIT * before.prompt
-        cause = BROKEN if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
+        # A provider that caches by itself also loses what nobody changed.
+        warm = CHANGED if rules.match == "marks" else DROPPED
+        cause = warm if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
         cause = COMPACTED if made.is_reset else SWITCHED if is_switched else cause
         self._add_miss(made, before, cause, pause_s)
-        # Providers that cache by themselves also lose what nobody changed.
-        made.is_changed = made.miss is not None and cause == BROKEN and rules.match == "marks"
+        made.is_changed = made.miss is not None and cause == CHANGED
         self._add_hour_premium(made, usage, pause_s)
 
     def _add_miss(self, made: MeasuredRequest, before: MeasuredRequest, cause: str, pause_s: float) -> None:
