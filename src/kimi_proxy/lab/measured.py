@@ -283,7 +283,7 @@ class _Measuring:
         elif not made.is_cold:
             made.read = min(self._session.fixed, made.prompt) if made.is_reset else before.prompt
         made.is_hit = not made.is_reset and made.read >= HIT * before.prompt
-        # A provider that caches by itself also loses what nobody changed.
+        # A provider that caches on its own also loses prefixes that did not change.
         warm = CHANGED if rules.match == "marks" else DROPPED
         cause = warm if not made.is_cold else LONG_PAUSE if pause_s > HOUR_S else PAUSE
         cause = COMPACTED if made.is_reset else SWITCHED if is_switched else cause
