@@ -3,12 +3,11 @@
 import os
 
 import pytest
-from tests.deep import too
 from tests.recordings.page import NAMES, figures, written
 
 
 @pytest.mark.skipif(os.name == "nt", reason="paths are written otherwise there")
-@pytest.mark.parametrize("name", ["log-hunt", *(too(name) for name in NAMES if name != "log-hunt")])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_figures_in_the_docs_come_from_the_command(name: str):
     assert figures(name) in written(), "write them anew: python -m tests.recordings.page"
 

@@ -288,7 +288,7 @@ turns in which the model reads something back, and the tool for that are taken o
 cut from it that the agent later wrote word for word, so that it would have needed an extra turn. Paraphrase is not
 seen, so harm is a lower bound. Nothing was sent anywhere to make this page.
 """
-WIDTH, BAR, LEFT = 800, 26, 370
+WIDTH, BAR, LEFT = 800, 26, 220
 COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#8e6c8a", "#b08900", "#6c757d", "#2a9d8f", "#7f4f24")
 
 
@@ -304,8 +304,9 @@ def as_html(audit: Audit) -> str:
         f"<p>{escape(_advise_on_hour_caches(audit))}</p>",
         "<h2>What would have been saved</h2>",
         f"<p>{_READING}</p>",
-        _bars([(f"{total.policy.name}: {total.policy.title}", total.saved) for total in audit.totals()]),
+        _bars([(total.policy.name, total.saved) for total in audit.totals()]),
         _html_table(_POLICY_HEAD, _policy_rows(audit)),
+        *(f"<p>{escape(total.policy.name)}: {escape(total.policy.title)}.</p>" for total in audit.totals()),
         f"<h2>Each session with the policy {DEFAULT.name}</h2>",
         _strip(audit),
         "<h2>By source</h2>",
@@ -369,7 +370,7 @@ def _bars(shares: Sequence[tuple[str, float]]) -> str:
     for at, (name, share) in enumerate(shares):
         y, length = at * BAR, max(share, 0.0) / longest * (WIDTH - LEFT - 70)
         parts.append(
-            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="currentColor">{escape(name[:64])}</text>'
+            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="currentColor">{escape(name[:32])}</text>'
             f'<rect x="{LEFT}" y="{y + 5}" width="{length:.1f}" height="{BAR - 10}" fill="{COLOURS[0]}"/>'
             f'<text x="{LEFT + length + 6:.1f}" y="{y + 17}" fill="currentColor">{share:.1%}</text>'
         )
