@@ -17,7 +17,7 @@ from kimi_proxy.lab.audit import name_source
 from kimi_proxy.lab.measured import TokenPrice, is_priced, measure
 from kimi_proxy.lab.savings import OFF, PolicyFigures, of_product, simulate
 from kimi_proxy.lab.transcripts import recordings
-from kimi_proxy.lab.transcripts.places import find, load
+from kimi_proxy.lab.transcripts.places import bounded_lines, find, load
 from kimi_proxy.lab.transcripts.transcript import Transcript, open_regular
 
 SANITIZER, BOTH = "sanitizer", "sanitizer + compression"
@@ -102,8 +102,8 @@ def conversations(path: Path) -> Iterator[Conversation]:
         raise ParseError(f"{path} holds neither a recording nor a session")
     for place in places:
         if place.form == "lines" and _is_recording(Path(place.path)):
-            with open_regular(Path(place.path)) as lines:
-                yield _of_recording(Path(place.path).name, read(lines))
+            with open_regular(Path(place.path)) as file:
+                yield _of_recording(Path(place.path).name, read(recordings.bounded(bounded_lines(file))))
             continue
         for transcript in load(place):
             model = next((request.model for request in transcript.requests if request.model), "unknown")
