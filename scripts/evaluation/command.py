@@ -1,5 +1,6 @@
 """What `kimi-proxy eval` does: mine cases, judge everybody on them, and report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ __all__ = ["as_html", "as_json", "as_text", "judge_repository", "judge_sessions"
 MIN_CASES = 5
 
 
-def judge_repository(repo: Path, limit: int, seed: int, command: str, urls: list[str]) -> Report:
+def judge_repository(repo: Path, limit: int, seed: int, command: str, urls: Sequence[str]) -> Report:
     repository = Repository(repo)
     with progress_bar() as progress:
         cases = mine(repository, limit, seed, lambda what: progress(what, 0, 0))
@@ -36,7 +37,7 @@ def judge_repository(repo: Path, limit: int, seed: int, command: str, urls: list
     return Report(repository.name, repository.head, __version__, seed, judged)
 
 
-def judge_sessions(folders: list[Path], limit: int, seed: int) -> Report:
+def judge_sessions(folders: Sequence[Path], limit: int, seed: int) -> Report:
     with progress_bar() as progress:
         found = used_cases.sampled(folders, limit, seed, lambda done, of: progress("reading sessions", done, of))
         cases = [output.case for session in found for output in session if output.case.gold]
