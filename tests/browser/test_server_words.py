@@ -50,9 +50,7 @@ FRENCH = Language(
     locale="fr-FR",
     nothing="rien n’y était assez long pour valoir une coupe.",
     simulate="Simuler",
-    too_short=(
-        "Cela n’a pas fonctionné : l’historique avant les derniers échanges est trop court"
-    ),
+    too_short=("Cela n’a pas fonctionné : l’historique avant les derniers échanges est trop court"),
     server="Dernier échec : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas.",
     server_failed="broken n’a pas répondu : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas",
     said="Message du serveur (en anglais)",
