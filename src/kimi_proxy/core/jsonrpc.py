@@ -1,6 +1,6 @@
 """JSON-RPC 2.0: messages read without trust, answers written, and listeners for what happens on the way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
@@ -73,6 +73,16 @@ def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
     return failure(call_id, error.rpc_code, message, data)
+
+
+async def answer_all(
+    batch: Sequence[JsonValue], answer: Callable[[JsonValue], Awaitable[JsonObject | None]]
+) -> list[JsonValue]:
+    """Return the responses to a batch, one after the other. Raise InvalidRequest if it holds none, or too many."""
+    if not 0 < len(batch) <= MAX_BATCH:
+        raise InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages")
+    answers = [await answer(message) for message in batch]
+    return [given for given in answers if given is not None]
 
 
 def messages(raw: bytes, server: str) -> Iterator[JsonObject]:

@@ -97,10 +97,10 @@ class Gateway:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
         if not isinstance(request_json, list):
             return await self._response(who, server_name, request_json)
-        if not 0 < len(request_json) <= jsonrpc.MAX_BATCH:
-            return jsonrpc.failure_of(None, InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages"))
-        responses = [await self._response(who, server_name, message) for message in request_json]
-        return [response for response in responses if response is not None] or None
+        try:
+            return await jsonrpc.answer_all(request_json, partial(self._response, who, server_name)) or None
+        except InvalidRequest as e:
+            return jsonrpc.failure_of(None, e)
 
     async def _response(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
         try:

@@ -394,19 +394,17 @@ async def _answer(
 async def _reply_to_all(
     who: Caller, messages: Sequence[JsonValue], version: ProtocolVersion, catalog: Catalog
 ) -> RpcReply:
-    if not 0 < len(messages) <= jsonrpc.MAX_BATCH:
-        raise InvalidRequest(f"a batch holds 1 to {jsonrpc.MAX_BATCH} messages")
-    responses: list[JsonValue] = []
-    for message in messages:
+    async def answer(message: JsonValue) -> JsonObject | None:
         try:
             call = jsonrpc.read(message)
         except InvalidRequest as e:
-            responses.append(rpc_failure(jsonrpc.id_of(message), e))
-        else:
-            if call is None or call.notification:
-                roots.received(message)
-            else:
-                responses.append(await _answer(who, call, version, catalog))
+            return rpc_failure(jsonrpc.id_of(message), e)
+        if call is None or call.notification:
+            roots.received(message)
+            return None
+        return await _answer(who, call, version, catalog)
+
+    responses = await jsonrpc.answer_all(messages, answer)
     return RpcReply(responses, 200) if responses else NOTHING
 
 
