@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.apps import guarded
 from kimi_proxy.api.guard import Rules
+from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
 from kimi_proxy.api.server import serve
 from kimi_proxy.proxy import peer
 
@@ -47,7 +48,11 @@ async def a_server(token: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
         reached.append(websocket.url.path)
         await websocket.accept()
 
-    routes = [Route("/health", route), Route("/mcp", route, methods=["POST", "GET"]), WebSocketRoute("/ws", live)]
+    routes = [
+        PageRoute("/health", route, Access.EVERYONE),
+        DescribedRoute(("POST", "GET"), "/mcp", route, RouteSpec("", access=Access.PEOPLE)),
+        SocketRoute("/ws", live, Access.PEOPLE),
+    ]
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     app = guarded(routes, Rules())
     on_ready = lambda host, port: ready.set_result(port)  # noqa: E731

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from tests.api import wire, world
 
 from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
+from kimi_proxy.api.routing import Access, PageRoute
 from kimi_proxy.core.errors import InvalidRange, KimiProxyError, PruneIdNotFound, StoreUnavailable, UpstreamError
 
 ERRORS: dict[str, Exception] = {
@@ -28,7 +28,7 @@ async def fail(request: Request) -> Response:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    routes = [Route(path, fail) for path in ERRORS]
+    routes = [PageRoute(path, fail, Access.PEOPLE) for path in ERRORS]
     with world.listening(mcp_app(world.catalog(), Rules(), routes, lambda refusal: None)) as port:
         yield port
 

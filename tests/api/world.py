@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kimi_proxy.api.answers import json_answer
 from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import Catalog
+from kimi_proxy.api.routing import Access, PageRoute
 from kimi_proxy.api.server import serve
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
@@ -135,7 +135,7 @@ async def show_metrics(request: Request) -> Response:
 
 
 def app(rules: Rules | None = None, signals: Signals | None = None) -> ASGIApp:
-    routes = [Route("/health", show_health), Route("/metrics", show_metrics)]
+    routes = [PageRoute("/health", show_health, Access.EVERYONE), PageRoute("/metrics", show_metrics, Access.ADMINS)]
     return mcp_app(catalog(signals), rules or Rules(), routes, lambda refusal: None)
 
 

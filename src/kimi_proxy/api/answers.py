@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from kimi_proxy.api.openapi.bodies import ErrorBody
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError
@@ -49,6 +50,7 @@ class RouteSpec:
     more: Mapping[int, object] = field(default_factory=dict)  # further statuses, with the type of their JSON
     is_relayed: bool = False  # the answer is another server's
     is_silent: bool = False  # a message that needs no answer gets 202
+    access: Access = field(kw_only=True)  # who may call it: nothing is assumed
 
     @property
     def is_body_required(self) -> bool:
@@ -66,7 +68,7 @@ class DescribedRoute(Route):
         self, method: str | Sequence[str], path: str, endpoint: ASGIApp | Callable[[Request], object], spec: RouteSpec
     ) -> None:
         super().__init__(path, endpoint, methods=[method] if isinstance(method, str) else list(method))
-        self.spec = spec
+        self.spec, self.access = spec, spec.access
 
 
 def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, compressed: bool = False) -> Route:

@@ -24,6 +24,7 @@ from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
 from kimi_proxy.api.openapi.document import described
+from kimi_proxy.api.routing import Access, RouteTable
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
@@ -205,7 +206,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *team.routes(runtime.store, runtime.team, runtime.sessions),
         *team.login_routes(runtime.team.logins if runtime.team else None),
         gateway.original_route(runtime.gateway),
-        json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody)),
+        json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody, access=Access.EVERYONE)),
     ]
     return guarded(described(routes), rules)
 
@@ -228,18 +229,20 @@ def mcp_app(
 def guarded(
     routes: Sequence[BaseRoute], rules: Rules, on_refusal: Callable[[Refusal], None] = lambda refusal: None
 ) -> ASGIApp:
-    """Return an application of these routes behind the guard, with our error answers."""
+    """Return an application of these routes behind the guard, with our error answers.
+
+    Raise ConfigError if a route does not say who may call it.
+    """
+    table = RouteTable(routes)
     app = Starlette(
-        routes=list(routes),
         exception_handlers={
             KimiProxyError: on_own_error,
             HTTPException: on_http_exception,
             Exception: on_fault,
         },
     )
-    # A redirect would repeat the request's Host header back to it.
-    app.router.redirect_slashes = False
-    return Guard(app, rules, on_refusal)
+    app.router = table
+    return Guard(app, rules, on_refusal, table.access)
 
 
 def is_closed(config: Config) -> bool:
@@ -284,7 +287,9 @@ def _pruner_health(runtime: Runtime) -> Route:
         # Without its store the pruner is still healthy: texts are sent whole then.
         return {**(answer.structured or {}), **await _store_problem(runtime.store)}
 
-    return json_route("GET", "/health", health, RouteSpec("Say that it serves", PrunerHealthBody))
+    return json_route(
+        "GET", "/health", health, RouteSpec("Say that it serves", PrunerHealthBody, access=Access.EVERYONE)
+    )
 
 
 async def _store_problem(store: Store) -> JsonObject:

@@ -9,13 +9,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer, json_route
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.openapi.bodies import OpenObject
+from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
@@ -37,10 +38,14 @@ Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
 
 # Errors have the shape of the API that was called.
-CHAT = RouteSpec("Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True)
-RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True)
-LIST = RouteSpec("List the models of the settings", OpenObject, error=OpenObject)
-ONE = RouteSpec("Show a model, of the settings or as its provider does", error=OpenObject, is_relayed=True)
+CHAT = RouteSpec(
+    "Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True, access=Access.PEOPLE
+)
+RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
+LIST = RouteSpec("List the models of the settings", OpenObject, error=OpenObject, access=Access.PEOPLE)
+ONE = RouteSpec(
+    "Show a model, of the settings or as its provider does", error=OpenObject, is_relayed=True, access=Access.PEOPLE
+)
 
 
 def routes(chat: Chat) -> list[BaseRoute]:
@@ -56,7 +61,7 @@ def routes(chat: Chat) -> list[BaseRoute]:
         for wire in Wire
         for path in wire.format.relayed
     ]
-    refusing = [WebSocketRoute(path, _upgrade_required) for path in Wire.RESPONSES.format.paths]
+    refusing = [SocketRoute(path, _upgrade_required, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
     return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *refusing]
 
 

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.api.openapi import bodies, session_bodies
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.compression import Preset
@@ -41,9 +42,12 @@ class MaskLimit(BaseModel):
 
 _REFUSED = (SessionNotFound, NothingSeen, CompressionRefused)
 _UNSEEN = (SessionNotFound, NothingSeen)
-STATS = RouteSpec("Show what compression came to", session_bodies.CompressionStatsBody)
+STATS = RouteSpec("Show what compression came to", session_bodies.CompressionStatsBody, access=Access.PEOPLE)
 SESSION_STATS = RouteSpec(
-    "Show what compression came to in a session", session_bodies.SessionCompressionStatsBody, raises=(SessionNotFound,)
+    "Show what compression came to in a session",
+    session_bodies.SessionCompressionStatsBody,
+    raises=(SessionNotFound,),
+    access=Access.PEOPLE,
 )
 COMPRESS = RouteSpec(
     "Replace a session's old exchanges by a summary",
@@ -52,19 +56,39 @@ COMPRESS = RouteSpec(
     body=Compress,
     raises=_REFUSED,
     more={400: session_bodies.FullnessBody},
+    access=Access.PEOPLE,
 )
-SIMULATE = RouteSpec("Show what compression would do", session_bodies.CompressedBody, raises=_REFUSED)
-UNDO = RouteSpec("Undo the newest compression", session_bodies.UndoneBody, raises=_REFUSED)
-MEMORY_STATS = RouteSpec("Show how much of all requests was memory", session_bodies.MemoryStatsBody)
-LOAD = RouteSpec("Show the project memory", session_bodies.ProjectMemoryBody)
-SAVE = RouteSpec("Save the project memory", session_bodies.ProjectMemoryBody, body=SaveMemory, raises=(FileRefused,))
-SANITIZER = RouteSpec("Show what the sanitizer left out", bodies.SanitizerStatsBody)
-TOGGLE = RouteSpec("Switch the sanitizer until the next start", bodies.EnabledBody, body=ToggleSanitizer)
-MASKS = RouteSpec("List the newest originals", bodies.MasksBody, query=MaskLimit)
-CONTEXT = RouteSpec("Show the newest request of a session", session_bodies.ContextBody, raises=_UNSEEN)
-MESSAGE = RouteSpec("Show a message of it", session_bodies.ContextMessageBody, raises=(*_UNSEEN, InvalidParams))
+SIMULATE = RouteSpec(
+    "Show what compression would do", session_bodies.CompressedBody, raises=_REFUSED, access=Access.PEOPLE
+)
+UNDO = RouteSpec("Undo the newest compression", session_bodies.UndoneBody, raises=_REFUSED, access=Access.PEOPLE)
+MEMORY_STATS = RouteSpec(
+    "Show how much of all requests was memory", session_bodies.MemoryStatsBody, access=Access.PEOPLE
+)
+LOAD = RouteSpec("Show the project memory", session_bodies.ProjectMemoryBody, access=Access.PEOPLE)
+SAVE = RouteSpec(
+    "Save the project memory",
+    session_bodies.ProjectMemoryBody,
+    body=SaveMemory,
+    raises=(FileRefused,),
+    access=Access.PEOPLE,
+)
+SANITIZER = RouteSpec("Show what the sanitizer left out", bodies.SanitizerStatsBody, access=Access.PEOPLE)
+TOGGLE = RouteSpec(
+    "Switch the sanitizer until the next start", bodies.EnabledBody, body=ToggleSanitizer, access=Access.ADMINS
+)
+MASKS = RouteSpec("List the newest originals", bodies.MasksBody, query=MaskLimit, access=Access.PEOPLE)
+CONTEXT = RouteSpec(
+    "Show the newest request of a session", session_bodies.ContextBody, raises=_UNSEEN, access=Access.PEOPLE
+)
+MESSAGE = RouteSpec(
+    "Show a message of it", session_bodies.ContextMessageBody, raises=(*_UNSEEN, InvalidParams), access=Access.PEOPLE
+)
 SUMMARIZED = RouteSpec(
-    "Show a message that a summary replaced", session_bodies.SummarizedMessageBody, raises=(*_UNSEEN, InvalidParams)
+    "Show a message that a summary replaced",
+    session_bodies.SummarizedMessageBody,
+    raises=(*_UNSEEN, InvalidParams),
+    access=Access.PEOPLE,
 )
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from kimi_proxy.api.answers import accepts_gzip, header_values
+from kimi_proxy.api.routing import Access, PageRoute
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE = "index.html"
@@ -71,10 +71,10 @@ class Asset:
         return f'W/"{sha256(self.body).hexdigest()[:32]}"'
 
 
-def routes() -> list[Route]:
+def routes() -> list[PageRoute]:
     return [
-        Route("/", _page, methods=["GET"]),
-        Route("/dashboard/{path:path}", _file, methods=["GET"]),
+        PageRoute("/", _page, Access.VISITORS),
+        PageRoute("/dashboard/{path:path}", _file, Access.EVERYONE),
     ]
 
 

@@ -16,6 +16,7 @@ from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, j
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, rpc_spec, unless_gone, with_notices
 from kimi_proxy.api.openapi import bodies
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import (
@@ -131,7 +132,7 @@ class LogLines(BaseModel):
     lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
 
 
-STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", bodies.ServersBody)
+STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", bodies.ServersBody, access=Access.PEOPLE)
 NOT_OURS = (UnknownServer, ServerNotRun)
 
 
@@ -149,10 +150,16 @@ def server_routes(supervisor: Supervisor) -> list[Route]:
             return {"servers": await work(chosen.names)}
 
         summary = f"{name.capitalize()} MCP servers that kimi-proxy runs"
-        spec = RouteSpec(summary, bodies.ServersBody, body=ServerNames, raises=NOT_OURS)
+        spec = RouteSpec(summary, bodies.ServersBody, body=ServerNames, raises=NOT_OURS, access=Access.ADMINS)
         return json_route("POST", f"/api/mcp/servers/{name}", post, spec)
 
-    log_spec = RouteSpec("Show the end of what a server wrote", bodies.ServerLogBody, query=LogLines, raises=NOT_OURS)
+    log_spec = RouteSpec(
+        "Show the end of what a server wrote",
+        bodies.ServerLogBody,
+        query=LogLines,
+        raises=NOT_OURS,
+        access=Access.ADMINS,
+    )
     return [
         json_route("GET", "/api/mcp/servers", status, STATUS),
         json_route("GET", "/api/memory/servers", status, STATUS),
@@ -174,7 +181,11 @@ class OriginalPart(BaseModel):
 
 
 ORIGINAL = RouteSpec(
-    "Return the text behind a marker", bodies.OriginalBody, query=OriginalPart, raises=(PruneIdNotFound, InvalidRange)
+    "Return the text behind a marker",
+    bodies.OriginalBody,
+    query=OriginalPart,
+    raises=(PruneIdNotFound, InvalidRange),
+    access=Access.PEOPLE,
 )
 
 

@@ -20,8 +20,8 @@ from functools import lru_cache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.errors import RefusalCode, refusal
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
-from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
 
@@ -31,12 +31,6 @@ else:
     from backports import zstd
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-LOGIN = "/api/login"
-WITHOUT_TOKEN = frozenset({"/health", "/", LOGIN, f"{LOGIN}/start", CALLBACK, "/api/logout"})
-PAGES = "/dashboard/"  # static files without user data; the page itself asks for the token
-# In a team: what only admins may see, and what members may look at but not change.
-FOR_ADMINS = ("/api/team", "/api/audit-log", "/api/mcp/servers/", "/metrics")
-CHANGED_BY_ADMINS = ("/api/settings", "/api/sanitizer/toggle")
 OWN_PAGES = (b"same-origin", b"none")
 # Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
@@ -118,10 +112,17 @@ def is_own_client(scope: Scope) -> bool:
 class Guard:
     """An ASGI application behind its rules."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, on_refusal: Callable[[Refusal], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        on_refusal: Callable[[Refusal], None] = lambda _: None,
+        access: Callable[[Scope], Access] = lambda _: Access.PEOPLE,  # who may send a request
+    ) -> None:
         self.app = app
         self.rules = rules
         self.on_refusal = on_refusal
+        self.access = access
         self._room = max(MAX_HELD_BYTES, rules.max_body_bytes)
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
@@ -161,17 +162,18 @@ class Guard:
 
     async def _admitted(self, scope: Scope, receive: Receive, held: "HeldBytes") -> "Admission | Refusal":
         """Return who calls and where the application reads the body from, or why the request is refused."""
-        who = self._refusal(scope) or await self._caller(scope)
+        access = self.access(scope)
+        who = self._refusal(scope, access) or await self._caller(scope, access)
         if isinstance(who, Refusal) or not _has_body(scope["headers"]):
             return who if isinstance(who, Refusal) else Admission(receive, who)
         body = await self._body(scope["headers"], receive, held)
         return body if isinstance(body, Refusal) else Admission(_replayed(body, receive), who)
 
-    async def _caller(self, scope: Scope) -> Caller | Refusal:
+    async def _caller(self, scope: Scope, access: Access) -> Caller | Refusal:
         """Return who calls; in a team that is ANONYMOUS where no token is needed."""
         if self.rules.identify is None:
             return LOCAL
-        if _is_open(scope["path"]):
+        if access < Access.PEOPLE:
             return ANONYMOUS
         try:
             who = await self.rules.identify(scope["headers"])
@@ -179,9 +181,9 @@ class Guard:
             return PEOPLE_AWAY
         if who is None:
             return TOKEN_REQUIRED
-        return ADMINS_ONLY if not who.is_admin and is_for_admins(scope) else who
+        return ADMINS_ONLY if access is Access.ADMINS and not who.is_admin else who
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _refusal(self, scope: Scope, access: Access) -> Refusal | None:
         headers: Headers = scope["headers"]
         named: dict[bytes, list[bytes]] = {}
         for name, value in headers:
@@ -190,13 +192,13 @@ class Guard:
         ours = addresses(self.rules.hosts, port)
         return (
             _check_host(named, ours)
-            or _check_origin(scope["path"], named, ours)
-            or self._check_token(scope["path"], headers)
+            or _check_origin(access, named, ours)
+            or self._check_token(access, headers)
             or _check_content(named, _has_body(headers))
         )
 
-    def _check_token(self, path: str, headers: Headers) -> Refusal | None:
-        if self.rules.token is None or self.rules.identify is not None or _is_open(path):
+    def _check_token(self, access: Access, headers: Headers) -> Refusal | None:
+        if self.rules.token is None or self.rules.identify is not None or access < Access.PEOPLE:
             return None
         expected = self.rules.token.encode()
         return None if any(hmac.compare_digest(t, expected) for t in tokens_in(headers)) else TOKEN_REQUIRED
@@ -260,24 +262,27 @@ def _check_host(headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None
     return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
 
 
-def _check_origin(path: str, headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:
+def _check_origin(access: Access, headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:
     for origin in headers.get(b"origin", ()):
         scheme, _, address = origin.partition(b"://")
         if scheme not in (b"http", b"https") or address not in ours:
             return Refusal(403, "origin", "pages of other origins may not call this server")
     sites = headers.get(b"sec-fetch-site")
-    if sites and any(site not in OWN_PAGES for site in sites) and not _is_visit(path, headers):
+    if (
+        sites
+        and any(site not in OWN_PAGES for site in sites)
+        and not (access is Access.VISITORS and _is_visit(headers))
+    ):
         return Refusal(403, "cross_site", "pages of other sites may not call this server")
     return None
 
 
-def _is_visit(path: str, headers: NamedHeaders) -> bool:
-    """Return whether a link to the dashboard was followed: the page holds no data until its own scripts fetch it.
+def _is_visit(headers: NamedHeaders) -> bool:
+    """Return whether a link was followed: the dashboard's page holds no data until its own scripts fetch it.
 
     A login comes back from its issuer in the same way.
     """
-    mode = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
-    return path in ("/", CALLBACK) and mode == ([b"navigate"], [b"document"])
+    return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
 def _check_content(headers: NamedHeaders, has_body: bool) -> Refusal | None:
@@ -290,16 +295,6 @@ def _check_content(headers: NamedHeaders, has_body: bool) -> Refusal | None:
     types = headers.get(b"content-type", ())
     json = len(types) == 1 and types[0].partition(b";")[0].strip().lower() == b"application/json"
     return None if json else CONTENT_TYPE
-
-
-def is_for_admins(scope: Scope) -> bool:
-    """Return whether a request changes, or shows, what concerns everyone on this server."""
-    path, method = str(scope["path"]), scope.get("method", "GET")
-    return path.startswith(FOR_ADMINS) or (method not in ("GET", "HEAD") and path.startswith(CHANGED_BY_ADMINS))
-
-
-def _is_open(path: str) -> bool:
-    return path in WITHOUT_TOKEN or path.startswith(PAGES)
 
 
 def tokens_in(headers: Headers) -> Iterator[bytes]:

@@ -5,15 +5,16 @@ from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.api.openapi.bodies import CompressedMessagesBody, OpenObject, RetrievedBody
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.chat.messages import Messages, figures
 from kimi_proxy.services.hooks import ToolHooks
 
-CLAUDE = RouteSpec("Answer a hook of Claude Code", OpenObject, body=OpenObject)
-COMPRESS = RouteSpec("Cut long tool results in messages", CompressedMessagesBody, body=OpenObject)
-RETRIEVE = RouteSpec("Return an original by its hash", RetrievedBody, raises=(PruneIdNotFound,))
+CLAUDE = RouteSpec("Answer a hook of Claude Code", OpenObject, body=OpenObject, access=Access.PEOPLE)
+COMPRESS = RouteSpec("Cut long tool results in messages", CompressedMessagesBody, body=OpenObject, access=Access.PEOPLE)
+RETRIEVE = RouteSpec("Return an original by its hash", RetrievedBody, raises=(PruneIdNotFound,), access=Access.PEOPLE)
 
 
 def routes(hooks: ToolHooks) -> list[Route]:

@@ -5,12 +5,12 @@ import logging
 import time
 from contextlib import suppress
 
-from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kimi_proxy.api.answers import caller_of
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import PROTOCOL, Identify
+from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Hub, Viewer, frame
@@ -33,8 +33,8 @@ class Live:
         self._metrics = metrics
         self._identify = identify
 
-    def route(self) -> WebSocketRoute:
-        return WebSocketRoute("/ws", self._serve)
+    def route(self) -> SocketRoute:
+        return SocketRoute("/ws", self._serve, Access.PEOPLE)
 
     async def _serve(self, socket: WebSocket) -> None:
         if self._hub.is_crowded:

@@ -4,10 +4,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
+from kimi_proxy.api.routing import Access
 from kimi_proxy.services.runtime import Runtime
 
 TEXT = "text/plain; version=0.0.4"
-SPEC = RouteSpec("Show counters and histograms for Prometheus", media_type="text/plain")
+SPEC = RouteSpec("Show counters and histograms for Prometheus", media_type="text/plain", access=Access.ADMINS)
 
 
 def route(runtime: Runtime) -> DescribedRoute:

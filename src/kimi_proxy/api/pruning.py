@@ -6,6 +6,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.api.openapi import bodies
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
@@ -43,13 +44,19 @@ class Preview(PruneText):
     explain: bool = False
 
 
-PAGE = RouteSpec("List every prune and mask, newest first", bodies.CutsBody, query=CutPage)
-SEARCH = RouteSpec("Search the newest originals", bodies.HitsBody, query=CutSearch)
+PAGE = RouteSpec("List every prune and mask, newest first", bodies.CutsBody, query=CutPage, access=Access.PEOPLE)
+SEARCH = RouteSpec("Search the newest originals", bodies.HitsBody, query=CutSearch, access=Access.PEOPLE)
 ONE = RouteSpec(
-    "Show an original beside what was sent of it", bodies.OneCutBody, query=CutLines, raises=(PruneIdNotFound,)
+    "Show an original beside what was sent of it",
+    bodies.OneCutBody,
+    query=CutLines,
+    raises=(PruneIdNotFound,),
+    access=Access.PEOPLE,
 )
-PREVIEW = RouteSpec("Show what prune_text would cut; nothing is kept", bodies.PreviewBody, body=Preview)
-SWE_PRUNE = RouteSpec("Prune as swe-pruner does", bodies.SwePrunedBody, body=SwePrune)
+PREVIEW = RouteSpec(
+    "Show what prune_text would cut; nothing is kept", bodies.PreviewBody, body=Preview, access=Access.PEOPLE
+)
+SWE_PRUNE = RouteSpec("Prune as swe-pruner does", bodies.SwePrunedBody, body=SwePrune, access=Access.PEOPLE)
 
 
 def cut_routes(cuts: Cuts) -> list[Route]:

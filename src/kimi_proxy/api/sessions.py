@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query, whole_number
 from kimi_proxy.api.openapi import session_bodies as bodies
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound
@@ -64,17 +65,35 @@ class MetricLimit(RequestBody):
 
 
 NOT_FOUND = (SessionNotFound,)
-LIST = RouteSpec("List sessions, the last used first", bodies.SessionsBody, query=SessionPage, raises=NOT_FOUND)
-CREATE = RouteSpec("Make a session that requests can name", bodies.SessionBody, 201, body=NewSession)
-DELETE_MANY = RouteSpec("Delete sessions, or all of them", bodies.DeletedBody, body=DeleteSessions)
-SHOW = RouteSpec("Show a session", bodies.SessionBody, raises=NOT_FOUND)
-RENAME = RouteSpec("Rename a session", bodies.SessionBody, body=RenameSession, raises=NOT_FOUND)
-DELETE = RouteSpec("Delete a session", bodies.DeletedBody, raises=NOT_FOUND)
-METRICS = RouteSpec("List the newest requests of a session", bodies.MetricsBody, query=MetricLimit, raises=NOT_FOUND)
-MEMORY = RouteSpec(
-    "Show how much of a session's requests was memory", bodies.SessionMemoryBody, query=MetricLimit, raises=NOT_FOUND
+LIST = RouteSpec(
+    "List sessions, the last used first", bodies.SessionsBody, query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE
 )
-HEALTH = RouteSpec("Show how full a session's context window is", bodies.SessionHealthBody, raises=NOT_FOUND)
+CREATE = RouteSpec(
+    "Make a session that requests can name", bodies.SessionBody, 201, body=NewSession, access=Access.PEOPLE
+)
+DELETE_MANY = RouteSpec(
+    "Delete sessions, or all of them", bodies.DeletedBody, body=DeleteSessions, access=Access.PEOPLE
+)
+SHOW = RouteSpec("Show a session", bodies.SessionBody, raises=NOT_FOUND, access=Access.PEOPLE)
+RENAME = RouteSpec("Rename a session", bodies.SessionBody, body=RenameSession, raises=NOT_FOUND, access=Access.PEOPLE)
+DELETE = RouteSpec("Delete a session", bodies.DeletedBody, raises=NOT_FOUND, access=Access.PEOPLE)
+METRICS = RouteSpec(
+    "List the newest requests of a session",
+    bodies.MetricsBody,
+    query=MetricLimit,
+    raises=NOT_FOUND,
+    access=Access.PEOPLE,
+)
+MEMORY = RouteSpec(
+    "Show how much of a session's requests was memory",
+    bodies.SessionMemoryBody,
+    query=MetricLimit,
+    raises=NOT_FOUND,
+    access=Access.PEOPLE,
+)
+HEALTH = RouteSpec(
+    "Show how full a session's context window is", bodies.SessionHealthBody, raises=NOT_FOUND, access=Access.PEOPLE
+)
 
 
 class SessionRoutes:
@@ -179,7 +198,9 @@ class ExportFormat:
     @property
     def spec(self) -> RouteSpec:
         summary, media_type = f"Export what requests came to, as {self.name.upper()}", self.media_type.partition(";")[0]
-        return RouteSpec(summary, self.answer, query=ExportQuery, raises=NOT_FOUND, media_type=media_type)
+        return RouteSpec(
+            summary, self.answer, query=ExportQuery, raises=NOT_FOUND, media_type=media_type, access=Access.PEOPLE
+        )
 
 
 def export_routes(sessions: Sessions) -> list[Route]:

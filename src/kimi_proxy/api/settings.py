@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in, query
 from kimi_proxy.api.openapi import bodies
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
@@ -32,14 +33,19 @@ class ModelsWanted(BaseModel):
     all: bool = False  # also the table of known models, which is long and the same for everyone
 
 
-STORE = RouteSpec("Show how much the store holds", bodies.StoreBody)
-SHOW = RouteSpec("Show the settings in force", bodies.SettingsBody)
-CHANGE = RouteSpec("Switch settings while it runs", bodies.ChangedSettingsBody, body=ChangeSettings)
-PROVIDERS = RouteSpec("List the providers that can be asked", bodies.ProvidersBody)
-MODELS = RouteSpec(
-    "List the models of the settings, and what is known of others", bodies.ModelsBody, query=ModelsWanted
+STORE = RouteSpec("Show how much the store holds", bodies.StoreBody, access=Access.PEOPLE)
+SHOW = RouteSpec("Show the settings in force", bodies.SettingsBody, access=Access.PEOPLE)
+CHANGE = RouteSpec(
+    "Switch settings while it runs", bodies.ChangedSettingsBody, body=ChangeSettings, access=Access.ADMINS
 )
-LIMITS = RouteSpec("Show how often each provider may be asked", bodies.LimitsBody)
+PROVIDERS = RouteSpec("List the providers that can be asked", bodies.ProvidersBody, access=Access.PEOPLE)
+MODELS = RouteSpec(
+    "List the models of the settings, and what is known of others",
+    bodies.ModelsBody,
+    query=ModelsWanted,
+    access=Access.PEOPLE,
+)
+LIMITS = RouteSpec("Show how often each provider may be asked", bodies.LimitsBody, access=Access.PEOPLE)
 
 
 def store_route(config: Config, store: Store) -> Route:

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, caller_of, json_answer, json_route, query
-from kimi_proxy.api.guard import LOGIN, cookie_in
+from kimi_proxy.api.guard import cookie_in
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
@@ -21,6 +22,7 @@ from kimi_proxy.services.team import Team, report
 from kimi_proxy.services.team.logins import BEGUN_S, IssuerCallback, Logins
 
 DAYS = 30
+LOGIN = "/api/login"
 BEGUN = "login"  # the cookies: of a login that is begun, and of one that is made
 MADE = "session"
 # No other page learns where a browser was sent, and nothing on the way keeps it: an address may hold a code.
@@ -120,14 +122,18 @@ class AuditLogBody(TypedDict):
     before: int | None
 
 
-ME = RouteSpec("Show who calls", MeBody)
-REPORT = RouteSpec("Add up what was used", UsageBody, query=ReportQuery)
-PEOPLE = RouteSpec("List the people of the team", PeopleBody)
-LOGIN_OFFER = RouteSpec("Say whether there is a login", LoginBody)
-START = RouteSpec("Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain")
-FINISH = RouteSpec("Log in with what the issuer says", status=303, query=LoginCallback, media_type="text/plain")
-LOGOUT = RouteSpec("End a login", LogoutBody)
-AUDIT_LOG = RouteSpec("List who did what", AuditLogBody, query=AuditPage)
+ME = RouteSpec("Show who calls", MeBody, access=Access.PEOPLE)
+REPORT = RouteSpec("Add up what was used", UsageBody, query=ReportQuery, access=Access.PEOPLE)
+PEOPLE = RouteSpec("List the people of the team", PeopleBody, access=Access.ADMINS)
+LOGIN_OFFER = RouteSpec("Say whether there is a login", LoginBody, access=Access.EVERYONE)
+START = RouteSpec(
+    "Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain", access=Access.EVERYONE
+)
+FINISH = RouteSpec(
+    "Log in with what the issuer says", status=303, query=LoginCallback, media_type="text/plain", access=Access.VISITORS
+)
+LOGOUT = RouteSpec("End a login", LogoutBody, access=Access.EVERYONE)
+AUDIT_LOG = RouteSpec("List who did what", AuditLogBody, query=AuditPage, access=Access.ADMINS)
 
 
 def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:

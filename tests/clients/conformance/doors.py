@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from starlette.routing import Route
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
+from kimi_proxy.api.answers import DescribedRoute
 from kimi_proxy.api.apps import guarded
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
-from kimi_proxy.api.mcp.http import endpoint
+from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import BadRequest
@@ -68,7 +68,7 @@ VERSIONS = ProtocolVersions(
 
 @asynccontextmanager
 async def fixtures_on_a_port() -> AsyncIterator[int]:
-    app = guarded([Route("/mcp", endpoint(VERSIONS, CATALOG), methods=["POST"])], Rules(), lambda refusal: None)
+    app = guarded([DescribedRoute("POST", "/mcp", endpoint(VERSIONS, CATALOG), rpc_spec(""))], Rules())
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ready = lambda host, port: ports.set_result(port)  # noqa: E731

@@ -12,6 +12,7 @@ from kimi_proxy.api.answers import RouteSpec, caller_of
 from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
 from kimi_proxy.api.openapi.bodies import OpenObject, RpcBody, RpcMessage
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, MethodNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -28,7 +29,9 @@ SENT_BYTES = 1024**2  # at a time
 def rpc_spec(summary: str) -> RouteSpec:
     """Return the spec of a route for JSON-RPC messages: their errors are JSON-RPC too."""
     raises = (BadRequest, MethodNotFound)
-    return RouteSpec(summary, RpcBody, body=RpcMessage, raises=raises, error=OpenObject, is_silent=True)
+    return RouteSpec(
+        summary, RpcBody, body=RpcMessage, raises=raises, error=OpenObject, is_silent=True, access=Access.PEOPLE
+    )
 
 
 def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request], Awaitable[Response]]:

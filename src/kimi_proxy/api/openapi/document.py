@@ -19,6 +19,7 @@ from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
 from kimi_proxy.api.openapi.bodies import LiveBody, OpenObject, ReadyBody, StoppingBody
 from kimi_proxy.api.openapi.events import EVENTS
 from kimi_proxy.api.openapi.session_bodies import MetricsBody
+from kimi_proxy.api.routing import Access
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine
@@ -73,7 +74,9 @@ def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 
     all_routes = [
         *routes,
-        DescribedRoute("GET", PATH, show, RouteSpec("Describe every route in OpenAPI 3.1", OpenObject)),
+        DescribedRoute(
+            "GET", PATH, show, RouteSpec("Describe every route in OpenAPI 3.1", OpenObject, access=Access.PEOPLE)
+        ),
         DescribedRoute("GET", "/api/schemas/{name}", schema, SCHEMA),
     ]
     return all_routes
@@ -81,15 +84,19 @@ def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 
 # Described here alone: the server answers them before the guard and the router see the request (api/server.py).
 PROBES = (
-    DescribedRoute("GET", "/health/live", Response(), RouteSpec("Say that the process answers", LiveBody)),
+    DescribedRoute(
+        "GET", "/health/live", Response(), RouteSpec("Say that the process answers", LiveBody, access=Access.EVERYONE)
+    ),
     DescribedRoute(
         "GET",
         "/health/ready",
         Response(),
-        RouteSpec("Say whether requests may be sent", ReadyBody, more={503: StoppingBody}),
+        RouteSpec("Say whether requests may be sent", ReadyBody, more={503: StoppingBody}, access=Access.EVERYONE),
     ),
 )
-SCHEMA = RouteSpec("Return a JSON Schema: of events, exports or recordings", OpenObject, raises=(InvalidParams,))
+SCHEMA = RouteSpec(
+    "Return a JSON Schema: of events, exports or recordings", OpenObject, raises=(InvalidParams,), access=Access.PEOPLE
+)
 
 
 def document(routes: Iterable[BaseRoute]) -> JsonObject:
