@@ -24,6 +24,7 @@ class Heard:
     target: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    method: str = ""
 
     def header(self, name: str) -> str | None:
         found = [value for key, value in self.headers if key == name]
@@ -125,7 +126,8 @@ async def _request(reader: asyncio.StreamReader) -> Heard | None:
         body = await reader.readexactly(int(dict(headers).get("content-length", "0")))
     except asyncio.IncompleteReadError:
         return None
-    return Heard(first.split(" ")[1], headers, body)
+    method, target, *_ = first.split(" ")
+    return Heard(target, headers, body, method)
 
 
 def chunk(piece: bytes) -> bytes:

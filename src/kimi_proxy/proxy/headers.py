@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.providers import is_key_of
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -67,6 +69,15 @@ def credential(headers: Iterable[Header], token: str | None) -> str:
     return ""
 
 
+def is_own_key(name: str, headers: Iterable[Header], token: str | None, on_demand: Collection[str]) -> bool:
+    """Return whether a client's own key goes to this provider in place of ours.
+
+    In front of a provider that no file names, it does: a person with a subscription must not pay by the token because
+    a key lies in the environment.
+    """
+    return name in on_demand and is_key_of(name, credential(headers, token))
+
+
 def _is_answer(name: bytes) -> bool:
     return name in _ANSWERED or (name.startswith(_ANSWERED_PREFIXES) and not name.startswith(b"x-kimi-proxy-"))
 
@@ -91,3 +102,4 @@ class UpstreamRequest:
     query: str = ""  # the client's too
     path: str = ""  # of ours, where it is not that of questions, such as /v1/messages/count_tokens
     method: str = "POST"
+    caller: Caller = LOCAL  # for whom it is asked

@@ -11,7 +11,7 @@ import aiohttp
 from pydantic import SecretStr
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config.providers import ENVIRONMENT, Provider, is_key_of
+from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
     ParseError,
@@ -185,9 +185,8 @@ class Upstreams:
             return None
 
     def _key(self, name: str, question: UpstreamRequest) -> bytes | None:
-        """Return our key; None if the client's own goes. In front of a provider that no file names, it does: a person
-        with a subscription must not pay by the token because a key lies in the environment."""
-        is_own = name in self._on_demand and is_key_of(name, headers.credential(question.headers, self._token))
+        """Return our key; None if the client's own goes, or there is none."""
+        is_own = headers.is_own_key(name, question.headers, self._token, self._on_demand)
         return None if is_own else self._keys.get(name)
 
 

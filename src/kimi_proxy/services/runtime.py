@@ -24,6 +24,7 @@ from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
+from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.sanitizer import Sanitizer
@@ -133,17 +134,18 @@ async def running(
 
         upstreams = _closed(alive, LazyUpstreams(config))
         rate_limiter = RateLimiter(config.providers, replicas=store.replicas)
-        client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
         decisions = _closed(alive, _decisions(config, store))
+        by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
+        by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
+        owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
+        client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
 
         journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
         latest = LatestRequests(counter, models)
-        by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
-        by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         optional = _optional_observers(alive, config, models)
         observers = (journal, latest, by_response, conversations, model_windows, *optional, *observers)

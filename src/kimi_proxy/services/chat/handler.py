@@ -244,7 +244,7 @@ async def _parsed(incoming: ChatRequest) -> chat.Request:
 
 
 def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:
-    return UpstreamRequest(incoming.wire, body, incoming.headers, incoming.query, path, method)
+    return UpstreamRequest(incoming.wire, body, incoming.headers, incoming.query, path, method, incoming.caller)
 
 
 def _json(value: JsonObject) -> Answer:

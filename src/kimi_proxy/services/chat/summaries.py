@@ -92,7 +92,8 @@ class Summaries:
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
         await self._rate_limiter.take(target.provider)
-        async with self._upstreams.send(target.provider, UpstreamRequest(wire, body, draft.headers)) as answer:
+        question = UpstreamRequest(wire, body, draft.headers, caller=draft.caller)
+        async with self._upstreams.send(target.provider, question) as answer:
             if answer.status != 200 or answer.encoding:
                 raise UpstreamUnreadable(f"{target.provider} answered HTTP {answer.status} when asked for a summary")
             held = bytearray()

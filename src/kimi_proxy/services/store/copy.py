@@ -26,7 +26,7 @@ BRING_UP_S = 600.0
 # Texts come before the records that refer to them; the number of a row is its own in each database.
 TABLES = (
     *("text", "record", "tombstone", "pin", "sessions", "metrics", "compression_log", "memory_segments"),
-    *("person", "usage_day", "audit_log", "secret"),
+    *("person", "usage_day", "audit_log", "secret", "provider_object"),
 )
 _NUMBERED = {"text": "seq", "record": "seq", "tombstone": "seq", "pin": "seq", "metrics": "seq"} | {
     "compression_log": "id",

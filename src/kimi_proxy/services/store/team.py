@@ -1,4 +1,7 @@
-"""What a store keeps for a team: its people, what they used by day, and who did what. No text of a conversation."""
+"""What a store keeps for a team: its people, what they used by day, who did what, and whose objects a provider keeps.
+
+No text of a conversation.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
@@ -142,6 +145,15 @@ class TeamTables(Protocol):
 
     async def expire_audit(self, before: float) -> int:
         """Delete entries that are older; return how many they were, at most some thousands at once."""
+
+    async def add_objects(self, provider: str, ids: Collection[str], scope: str, at: float) -> None:
+        """Write down that a provider made these objects for `scope`. An object that has an owner keeps it."""
+
+    async def own_objects(self, provider: str, ids: Collection[str], scopes: Sequence[str]) -> frozenset[str]:
+        """Return those of `ids` that the provider made for one of `scopes`."""
+
+    async def expire_objects(self, before: float) -> int:
+        """Forget objects that are older; return how many they were, at most some thousands at once."""
 
 
 def day_of(at: float) -> str:

@@ -123,3 +123,23 @@ async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, t
 
 def test_sums_add_up():
     assert UsageSum(1, 2, cost_usd=0.5) + UsageSum(1, 1, cost_usd=0.25) == UsageSum(2, 3, cost_usd=0.75)
+
+
+async def test_an_object_of_a_provider_is_whose_it_was_first_until_it_expires(opened: Opening, tmp_path: Path):
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        many = {f"batch_{at}" for at in range(1200)} | {"\ud800\0"}
+        await team.add_objects("openai", many, "person/ada", 100.0)
+        await team.add_objects("openai", {"batch_1", "resp_1"}, "person/ben", 200.0)
+        await team.add_objects("anthropic", {"batch_1"}, "person/ben", 200.0)
+
+        asked = [*many, "resp_1", "none"]
+        assert await team.own_objects("openai", asked, ["person/ada"]) == many
+        assert await team.own_objects("openai", asked, ["person/ben"]) == {"resp_1"}
+        assert await team.own_objects("openai", asked, ["team/x", "person/ben", "person/ada"]) == many | {"resp_1"}
+        assert await team.own_objects("anthropic", ["batch_1"], ["person/ada"]) == frozenset()
+        assert await team.own_objects("openai", [], ["person/ada"]) == frozenset()
+        assert await team.own_objects("openai", asked, []) == frozenset()
+
+        assert await team.expire_objects(150.0) == len(many)
+        assert await team.own_objects("openai", asked, ["person/ada", "person/ben"]) == {"resp_1"}

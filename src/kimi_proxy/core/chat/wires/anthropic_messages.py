@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
-from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ROOT, ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ROOT, ObjectPath, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -147,6 +147,7 @@ class AnthropicMessages(WireFormat):
     paths = ("/v1/messages",)
     count_tokens = "/count_tokens"
     relayed = ("/v1/messages/batches", "/v1/messages/batches/{rest:path}")
+    objects = ObjectPath("/v1/messages/batches")
     provider_types = ("anthropic",)
     default_headers = (("anthropic-version", "2023-06-01"),)
     client_header = "anthropic-version"

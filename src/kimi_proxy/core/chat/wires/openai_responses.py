@@ -11,7 +11,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of
 from kimi_proxy.core.chat.read import RawObject
-from kimi_proxy.core.chat.wires.protocol import ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
     RecallRounds,
@@ -149,6 +149,7 @@ class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
     relayed = ("/v1/responses/{rest:path}",)
+    objects = ObjectPath("/v1/responses", frozenset({"compact", "input_tokens"}))
     compaction = "/v1/responses/compact"
     provider_types = ("openai",)
     conversation = "input"

@@ -60,11 +60,37 @@ class ReplyFacts:
         return replace(self, model=name, finish=finish or self.finish, usage=both)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectPath:
+    """Where an API keeps objects: `path` makes and lists them, and what follows it is an id, or one of `verbs`."""
+
+    path: str
+    verbs: frozenset[str] = frozenset()
+
+    def id_in(self, path: str) -> str:
+        """Return the id that a path names; "" if it names none."""
+        first = path.removeprefix(f"{self.path}/").partition("/")[0] if path.startswith(f"{self.path}/") else ""
+        return "" if first in self.verbs else first
+
+    def with_id(self, path: str, id: str) -> str:
+        """Return a path with another id in place of the one that it names."""
+        rest = path.removeprefix(f"{self.path}/").partition("/")
+        return f"{self.path}/{id}{rest[1]}{rest[2]}"
+
+    def is_list(self, method: str, path: str) -> bool:
+        return method == "GET" and path == self.path
+
+    def makes_one(self, method: str, path: str) -> bool:
+        """Return whether the answer to a request is a new object."""
+        return method == "POST" and path.startswith(self.path) and not self.id_in(path)
+
+
 class WireFormat(ABC):
     name: ClassVar[str]  # in notes, recordings and statistics
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
     count_tokens: ClassVar[str] = ""  # what follows the path where tokens are counted; empty where the API has no such
     relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
+    objects: ClassVar[ObjectPath | None] = None  # which of those the provider keeps, each under an id
     compaction: ClassVar[str] = ""  # the one of those that is paid for as a question: the conversation is compacted
     provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
     default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client leaves them out
@@ -88,6 +114,12 @@ class WireFormat(ABC):
         429: "rate_limit_error",
     }
     _server_error: ClassVar[str] = "server_error"
+
+    def __init_subclass__(cls) -> None:
+        """Raise TypeError if a path that may hold an id says of no objects that it names them."""
+        for path in cls.relayed:
+            if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
+                raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
 
     # Prompt cache
 

@@ -275,9 +275,20 @@ ALTER TABLE compression_log ADD COLUMN scope TEXT;
 CREATE TABLE secret (name TEXT PRIMARY KEY, value BYTEA NOT NULL);
 """
 
+_10_PROVIDER_OBJECTS = """
+CREATE TABLE provider_object (
+    provider TEXT NOT NULL,
+    id BYTEA NOT NULL,  -- as the provider calls it: of a message batch, a stored response, a file
+    scope TEXT NOT NULL,  -- whom it was made for
+    created DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (provider, id)
+);
+CREATE INDEX provider_object_by_age ON provider_object (created);
+"""
+
 MIGRATIONS = (
     *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
-    _9_OWNERS,
+    *(_9_OWNERS, _10_PROVIDER_OBJECTS),
 )
 
 

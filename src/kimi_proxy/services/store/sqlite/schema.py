@@ -300,6 +300,20 @@ def _12_owners(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 12")
 
 
+def _13_provider_objects(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE provider_object (
+            provider TEXT NOT NULL,
+            id BLOB NOT NULL,  -- as the provider calls it: of a message batch, a stored response, a file
+            scope TEXT NOT NULL,  -- whom it was made for
+            created REAL NOT NULL,
+            PRIMARY KEY (provider, id)
+        )"""
+    )
+    connection.execute("CREATE INDEX provider_object_by_age ON provider_object (created)")
+    connection.execute("PRAGMA user_version = 13")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -313,6 +327,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _10_team,
     _11_logins,
     _12_owners,
+    _13_provider_objects,
 )
 VERSION = len(MIGRATIONS)
 
