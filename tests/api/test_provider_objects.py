@@ -211,7 +211,7 @@ async def test_while_the_store_is_away_an_answer_goes_out_and_its_object_is_no_o
                 server.start()
                 counted = here.servers[0].proxy.runtime.metrics.text()
                 async with asyncio.timeout(60):
-                    while (back := (await cy.get(f"/v1/responses/{made}")).status_code) == 503:
+                    while (back := (await cy.get(f"/v1/responses/{made}")).status_code) == 503:  # noqa: ASYNC110
                         await asyncio.sleep(0.1)
 
     assert (away, back) == ([503, 503], 404)
