@@ -172,6 +172,8 @@ def _operation(method: str, path: str, route: DescribedRoute, components: Compon
         "parameters": [*_path_parameters(route.path), *_query_parameters(spec)],
         "responses": _responses(spec, has_path="{" in path, components=components),
     }
+    if spec.access < Access.PEOPLE:
+        made["security"] = [{}]
     if spec.body is not None and method != "GET":
         schema = components.request(spec.body)
         made["requestBody"] = {"required": spec.is_body_required, "content": {JSON: {"schema": schema}}}
@@ -195,6 +197,8 @@ def _responses(spec: RouteSpec, has_path: bool, components: Components) -> JsonO
     codes: dict[int, list[str]] = {status: list(known) for status, known in REFUSALS.items()}
     if has_path:
         codes[404] = ["not_found"]
+    if spec.access is Access.ADMINS:
+        codes[403].append("admins_only")
     for error in (*spec.raises, *((ParseError, InvalidParams) if spec.body or spec.query else ())):
         codes.setdefault(error.http_status, []).append(error.code)
     made: dict[str, JsonValue] = {}
