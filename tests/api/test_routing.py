@@ -97,3 +97,25 @@ async def test_no_pattern_hides_a_route_that_comes_after_it(app: Callable[[Runti
     for at, pattern in patterns:
         later = [one for one in routes[at + 1 :] if not one.param_convertors and one.methods == pattern.methods]
         assert [one.path for one in later if pattern.path_regex.match(one.path)] == [], pattern.path
+
+
+async def test_no_other_routes_are_for_everyone_or_for_admins_than_these(tmp_path: Path):
+    async with running(parse("", {}, tmp_path)) as runtime:
+        apps = [app for app in (proxy_app(runtime), pruner_app(runtime)) if isinstance(app, Guard)]
+    found: dict[str, set[str]] = {}
+    for one in (each for app in apps for each in app.app.routes):  # type: ignore[attr-defined]
+        methods = sorted(getattr(one, "methods", None) or {"WS"})
+        found.setdefault(one.access.name, set()).add(f"{methods[0]} {one.path}")
+    assert found.pop("PEOPLE")
+    assert found == {
+        "VISITORS": {"GET /", "GET /api/login/callback"},
+        "EVERYONE": {
+            *("GET /health", "GET /dashboard/{path:path}"),
+            *("GET /api/login", "GET /api/login/start", "POST /api/logout"),
+        },
+        "ADMINS": {
+            *(f"POST /api/mcp/servers/{each}" for each in ("up", "down", "restart")),
+            *("GET /api/mcp/servers/{server_name}/logs", "POST /api/sanitizer/toggle", "PATCH /api/settings"),
+            *("GET /api/team/people", "GET /api/audit-log", "GET /metrics"),
+        },
+    }

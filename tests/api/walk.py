@@ -31,7 +31,7 @@ OPTIONS = {
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
 
-_KIND = re.compile(r"<(\w+)>")  # in a call it stands for an id
+KIND = re.compile(r"<(\w+)>")  # in a call it stands for an id
 
 
 # What stands in a path.
@@ -71,6 +71,8 @@ VALUES: Mapping[str, JsonValue] = {
     "query": "x",
     "ranges": [{"start_line": 1, "end_line": 3001}],
     "root": {"reinjection.enabled": False},
+    "file_path": "none.txt",
+    "command": "true",
 }
 HARMLESS = frozenset(
     (
@@ -89,6 +91,18 @@ HARMLESS = frozenset(
             "force",
         ),
         *("always_keep_first_frags", "chunk_overlap_tokens", "include_line_numbers"),
+        # Of tools that an agent runs for itself, on its own files.
+        *(
+            "context_focus_question",
+            "max_tokens",
+            "start_line",
+            "end_line",
+            "around_line",
+            "radius",
+            "timeout_ms",
+            "cwd",
+        ),
+        *("pattern", "patterns", "path", "glob", "context_lines", "max_matches"),
         *("place", "code", "state", "error", "iss"),  # of a login, whose cookie decides
     )
 )
@@ -164,17 +178,13 @@ class Call:
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset(_KIND.findall(json.dumps([self.path, self.query, self.body, dict(self.headers)])))
+        return frozenset(KIND.findall(json.dumps([self.path, self.query, self.body, dict(self.headers)])))
 
     def about(self, ids: Mapping[str, str]) -> "Call":
         """Return the call with these ids."""
-
-        def filled(value: JsonValue) -> JsonValue:
-            text = json.dumps(value, ensure_ascii=False)
-            filled: JsonValue = json.loads(_KIND.sub(lambda found: ids[found[1]], text))
-            return filled
-
-        path, query, body, headers = map(filled, (self.path, self.query, self.body, dict(self.headers)))
+        path, query, body, headers = (
+            filled(each, ids) for each in (self.path, self.query, self.body, dict(self.headers))
+        )
         return replace(self, path=path, query=query, body=body, headers=headers)  # type: ignore[arg-type]
 
 
@@ -216,16 +226,29 @@ def _paths(pattern: str) -> Iterator[str]:
 def _bodies(call: Call, route: DescribedRoute | PageRoute, tools: Mapping[str, AnyTool]) -> Iterator[JsonValue]:
     model = route.spec.body if isinstance(route, DescribedRoute) else None
     if call.route.endswith(("/rpc", "/mcp")):
-        for name, tool in tools.items():
-            for arguments in _filled(tool.arguments):  # type: ignore[attr-defined]
-                params: JsonObject = {"name": name, "arguments": arguments}
-                yield {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        for name, arguments in tool_calls(tools):
+            params: JsonObject = {"name": name, "arguments": arguments}
+            yield {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     elif isinstance(model, type) and issubclass(model, BaseModel):
         yield from _filled(model)
     elif model is not None or call.method == "POST":
         known = BODIES.get(call.route)
         assert known is not None or model is None, f"the walk does not know a body for {call.route}: see BODIES"
         yield from known or ()
+
+
+def tool_calls(tools: Mapping[str, AnyTool]) -> Iterator[tuple[str, JsonObject]]:
+    """Return each tool with arguments; raise if it takes one that the walk does not know."""
+    for name, tool in tools.items():
+        for arguments in _filled(tool.arguments):  # type: ignore[attr-defined]
+            yield name, arguments
+
+
+def filled(value: JsonValue, ids: Mapping[str, str]) -> JsonValue:
+    """Return a value with these ids in place of their kinds."""
+    text = KIND.sub(lambda found: ids[found[1]], json.dumps(value, ensure_ascii=False))
+    known: JsonValue = json.loads(text)
+    return known
 
 
 def _filled(model: type[BaseModel]) -> Iterator[JsonObject]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from inspect import getmembers, isfunction, signature
 from pathlib import Path
 
 from tests.fakes import Clock
@@ -9,7 +10,16 @@ from tests.services.store.contract.conftest import Opening
 from tests.services.store.making import a_metric
 
 from kimi_proxy.services.store.protocols import NEWEST
-from kimi_proxy.services.store.team import AuditEntry, LoginRecord, PersonRecord, Spent, UsageKey, UsageRange, UsageSum
+from kimi_proxy.services.store.team import (
+    AuditEntry,
+    LoginRecord,
+    PersonRecord,
+    Spent,
+    TeamTables,
+    UsageKey,
+    UsageRange,
+    UsageSum,
+)
 
 ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0)
 DAY = "1970-01-01"
@@ -143,3 +153,17 @@ async def test_an_object_of_a_provider_is_whose_it_was_first_until_it_expires(op
 
         assert await team.expire_objects(150.0) == len(many)
         assert await team.own_objects("openai", asked, ["person/ada", "person/ben"]) == {"resp_1"}
+
+
+def test_every_method_for_a_team_says_whose_rows_it_reads():
+    """Those about people are behind routes for admins, or get the person from the guard; the others name scopes."""
+    about_people = {
+        *("people", "person_with", "add_person", "change_person", "change_by_login"),
+        *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
+        *("add_audit", "audit", "expire_audit", "expire_objects"),
+    }
+    methods = {name: method for name, method in getmembers(TeamTables, isfunction) if not name.startswith("_")}
+    scoped = {name for name, method in methods.items() if {"scope", "scopes"} & set(signature(method).parameters)}
+
+    assert set(methods) - scoped == about_people
+    assert scoped == {"add_objects", "own_objects"}
