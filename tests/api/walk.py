@@ -92,17 +92,8 @@ HARMLESS = frozenset(
         ),
         *("always_keep_first_frags", "chunk_overlap_tokens", "include_line_numbers"),
         # Of tools that an agent runs for itself, on its own files.
-        *(
-            "context_focus_question",
-            "max_tokens",
-            "start_line",
-            "end_line",
-            "around_line",
-            "radius",
-            "timeout_ms",
-            "cwd",
-        ),
-        *("pattern", "patterns", "path", "glob", "context_lines", "max_matches"),
+        *("context_focus_question", "max_tokens", "start_line", "end_line", "around_line", "radius"),
+        *("timeout_ms", "cwd", "pattern", "patterns", "path", "glob", "context_lines", "max_matches"),
         *("place", "code", "state", "error", "iss"),  # of a login, whose cookie decides
     )
 )

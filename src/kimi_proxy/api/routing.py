@@ -21,7 +21,7 @@ class Access(IntEnum):
 
     VISITORS = 1  # everyone, and a link on a page of another site may lead here
     EVERYONE = 2  # no token is needed: the answer shows nothing of anyone's
-    PEOPLE = 3  # whoever has a token, where the server asks for one
+    PEOPLE = 3  # everyone with a token, where the server asks for one
     ADMINS = 4  # in a team: what shows or changes everyone's
 
 
@@ -76,7 +76,7 @@ class RouteTable(Router):
             if match is Match.FULL:
                 scope.update(more)
                 return RouteMatch(access, route)
-            # To a wrong method the strictest route of its path answers, so that it tells the least.
+            # The strictest route of a path answers a wrong method, because its refusal says the least.
             if match is Match.PARTIAL and (partial is None or access > partial.access):
                 partial = RouteMatch(access, route)
         return partial or RouteMatch(Access.PEOPLE)

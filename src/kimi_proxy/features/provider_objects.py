@@ -1,6 +1,6 @@
 """Which objects of a provider a request or an answer names: stored responses, message batches, files, containers.
 
-Most requests name none. They are told by a search of their bytes, which also stops at what could hide a name from it.
+Most requests name none, which a search of their bytes shows. It also finds what could hide a name from it.
 """
 
 import json as stdlib_json
