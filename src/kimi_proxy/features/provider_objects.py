@@ -6,6 +6,7 @@ Most requests name none, which a search of their bytes shows. It also finds what
 import json as stdlib_json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from urllib.parse import parse_qsl, urlencode
 
 from kimi_proxy.core.errors import ParseError
@@ -105,21 +106,39 @@ def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
     return {**item, "id": swap(id)} if is_reference else item
 
 
-def made_in(answer: JsonValue, makes_one: bool, is_event: bool = False) -> frozenset[str]:
-    """Return the ids in an answer to its owner: of what it refers to, of its items, and its own if it is a new object.
+class AnswerIds(Enum):
+    """Which ids in an answer are made for its caller, beside those of the files and containers that it names."""
 
-    An event of a stream has the answer as its `response`.
+    NONE = 1  # nothing of it is kept
+    ITEMS = 2  # it was kept before; a message in it may have an id of the client's own choice
+    ALL = 3  # it is kept from now on, with its items
+
+
+def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:
+    """Return the ids in an answer that are its caller's. An event of a stream has the answer as its `response`.
+
+    Raise ParseError if it is nested too deep to be read.
     """
     try:
         referred = ids_in(answer)
     except RecursionError as e:
         raise ParseError("the answer is nested too deep to be read") from e
     whole = answer.get("response") if is_event and isinstance(answer, Mapping) else answer
-    if not isinstance(whole, Mapping):
+    if kept is AnswerIds.NONE or not isinstance(whole, Mapping):
         return referred
-    own = [whole.get("id")] if makes_one else []
-    items = [each.get("id") for name in ("output", "data") for each in _objects(whole.get(name))]
-    return referred | {id for id in (*own, *items) if isinstance(id, str) and id}
+    items = [each for each in _objects(whole.get("output")) if kept is AnswerIds.ALL or each.get("type") != "message"]
+    made = [each.get("id") for each in (*items, *([whole] if kept is AnswerIds.ALL else []))]
+    return referred | {id for id in made if isinstance(id, str) and id}
+
+
+def given_ids(value: JsonValue) -> frozenset[str]:
+    """Return every `id` in a request: an answer that repeats one has not made it."""
+    if isinstance(value, list):
+        return frozenset().union(*map(given_ids, value))
+    if not isinstance(value, Mapping):
+        return frozenset()
+    own = value.get("id")
+    return frozenset([own] if isinstance(own, str) else []).union(*map(given_ids, value.values()))
 
 
 def _objects(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:

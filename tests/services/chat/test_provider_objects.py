@@ -12,7 +12,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.provider_objects import ids_in, made_in, named_in, unknown_id
+from kimi_proxy.features.provider_objects import AnswerIds, given_ids, ids_in, made_in, named_in, unknown_id
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.metrics import Metrics
@@ -36,14 +36,16 @@ PATH = "/v1/responses/resp_0123"
 class Provider:
     """Says that all is well, and notes what it was asked."""
 
-    status, media_type, encoding, is_delimited = 200, "text/plain", "", True
+    status, encoding, is_delimited = 200, "", True
     headers: list[Header] = []  # noqa: RUF012 - never changed
 
-    def __init__(self) -> None:
+    def __init__(self, answer: bytes = b"ok", media_type: str = "text/plain") -> None:
         self.asked: list[tuple[str, str]] = []
+        self.media_type = media_type
+        self._answer = answer
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        yield b"ok"
+        yield self._answer
 
     @asynccontextmanager
     async def send(self, name: str, question: UpstreamRequest) -> AsyncIterator["Provider"]:
@@ -83,6 +85,22 @@ async def test_only_a_key_of_ones_own_at_a_provider_elsewhere_reaches_what_it_ma
     assert notes == ([(CY, "refuse_provider_object", "resp_0123", f"{name} GET {PATH}")] if is_told_apart else [])
 
 
+async def test_an_answer_that_repeats_an_id_of_the_clients_own_choice_does_not_make_it_theirs(tmp_path: Path):
+    provider = Provider(
+        b'{"id": "resp_9", "output": [{"type": "message", "id": "msg_of_another"}]}', "application/json"
+    )
+    body = b'{"model": "m", "input": [{"role": "user", "id": "msg_of_\\u0061nother", "content": "x"}]}'
+    async with opened(tmp_path) as store:
+        config = parse(SETTINGS, {"KEY": "sk-ours"}, tmp_path)
+        client = OwnedObjects(provider, config, store.team, Metrics(), lambda *noted: None, never)
+        question = UpstreamRequest(Wire.RESPONSES, body, path="/v1/responses/compact", caller=CY)
+        async with client.send("keyed", question) as reply:
+            assert [piece async for piece in reply.pieces()]
+        own = await store.team.own_objects("keyed", ["resp_9", "msg_of_another"], CY.scopes)
+
+    assert own == {"resp_9"}
+
+
 def test_the_clients_own_words_are_no_references():
     tool: JsonObject = {"type": "tool_use", "id": "t", "input": {"file_id": "mine", "container": "mine"}}
     schema: JsonObject = {"name": "f", "input_schema": {"properties": {"x": {"file_id": "mine"}}}}
@@ -94,12 +112,18 @@ def test_the_clients_own_words_are_no_references():
 
 
 def test_an_answer_makes_its_items_and_files_and_only_a_new_one_makes_itself():
-    answer: JsonObject = {"id": "resp_1", "output": [{"id": "rs_1"}, {"content": [{"file_id": "file_1"}]}]}
+    said: JsonObject = {"id": "msg_1", "type": "message", "content": [{"file_id": "file_1"}]}
+    answer: JsonObject = {"id": "resp_1", "output": [{"id": "rs_1", "type": "reasoning"}, said]}
 
-    assert made_in(answer, makes_one=True) == {"resp_1", "rs_1", "file_1"}
-    assert made_in(answer, makes_one=False) == {"rs_1", "file_1"}
-    assert made_in({"type": "x", "response": answer}, makes_one=True, is_event=True) == {"resp_1", "rs_1", "file_1"}
-    assert made_in({"id": "resp_1", "delta": "x"}, makes_one=True, is_event=True) == frozenset()
+    assert made_in(answer, AnswerIds.ALL) == {"resp_1", "rs_1", "msg_1", "file_1"}
+    assert made_in(answer, AnswerIds.ITEMS) == {"rs_1", "file_1"}
+    assert made_in(answer, AnswerIds.NONE) == {"file_1"}
+    assert made_in({"response": answer}, AnswerIds.ALL, is_event=True) == {"resp_1", "rs_1", "msg_1", "file_1"}
+    assert made_in({"id": "resp_1", "delta": "x"}, AnswerIds.ALL, is_event=True) == frozenset()
+
+
+def test_every_id_in_a_request_is_one_that_the_client_gave():
+    assert given_ids({"input": [{"id": "msg_1", "content": [{"id": "x"}]}], "id": 1, "text": "y"}) == {"msg_1", "x"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from kimi_proxy.core import json
@@ -25,7 +25,9 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
 from kimi_proxy.features.provider_objects import (
     MAX_ID_CHARS,
+    AnswerIds,
     cursors_in,
+    given_ids,
     goes_back,
     made_in,
     may_name_objects,
@@ -66,10 +68,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request as it goes to the provider; `swapped` are the ids in it that stand for others."""
+    """A request as it goes to the provider; `swapped` are the ids in it that stand for others.
+
+    `given` are ids that the client sent: what an answer repeats of them, the provider has not made.
+    """
 
     question: UpstreamRequest
-    swapped: Mapping[str, str]
+    swapped: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
 
 
 class OwnedObjects:
@@ -121,7 +127,7 @@ class OwnedObjects:
             elif checked.swapped:
                 yield RewrittenReply(reply, _restore(reply, checked.swapped))
             else:
-                yield self._watch(name, question, reply)
+                yield self._watch(name, checked, reply)
 
     async def _check(self, name: str, question: UpstreamRequest) -> CheckedRequest:
         """Return what may be sent.
@@ -131,12 +137,12 @@ class OwnedObjects:
         objects = question.wire.format.objects
         in_path = objects.id_in(_path(question)) if objects else ""
         value, in_body = await _off_loop(named_in, question.body, _is_at_objects(question))
-        ids = ({in_path} if in_path else set()) | in_body | cursors_in(question.query)
+        ids = ({in_path} if in_path else set()) | in_body | (set() if in_path else cursors_in(question.query))
         foreign = ids - await self._own(name, ids, question.caller)
         foreign -= await self._answered_before(question.caller, foreign & {in_path, *_previous(value)})
         self._note_all(name, question, in_path, foreign)
         if not foreign:
-            return CheckedRequest(question, {})
+            return CheckedRequest(question, given=given_ids(value))
         swapped = {id: unknown_id(id, secrets.token_hex(MAX_ID_CHARS // 2)) for id in foreign}
 
         def swap(id: str) -> str:
@@ -169,38 +175,38 @@ class OwnedObjects:
     async def _answered_before(self, caller: Caller, ids: set[str]) -> set[str]:
         return {id for id in ids if await self._was_answered(caller, id) is not None}
 
-    def _watch(self, name: str, question: UpstreamRequest, reply: ReplyStream) -> ReplyStream:
+    def _watch(self, name: str, checked: CheckedRequest, reply: ReplyStream) -> ReplyStream:
         """Return the reply; whose the objects in it are is written down before a byte of them is passed on."""
         if not 200 <= reply.status < 300 or reply.media_type not in (_STREAM, "application/json"):
             return reply
-        makes_one = _makes_one(question)
+        kept = _kept(checked.question)
         if reply.encoding not in _PLAIN:
-            if makes_one:
+            if kept is AnswerIds.ALL:
                 self._lose(ParseError(f"{name} compressed its answer"))
             return reply
         watch = self._watch_stream if reply.media_type == _STREAM else self._watch_whole
-        watched = RewrittenReply(reply, watch(name, question, reply, makes_one))
+        watched = RewrittenReply(reply, watch(name, checked, reply, kept))
         watched.headers = reply.headers
         return watched
 
     async def _watch_stream(
-        self, name: str, question: UpstreamRequest, reply: ReplyStream, makes_one: bool
+        self, name: str, checked: CheckedRequest, reply: ReplyStream, kept: AnswerIds
     ) -> AsyncIterator[bytes]:
         parser = SseParser()
         async for piece in reply.pieces():
             if parser.waiting_bytes < MAX_BYTES:
                 for event in parser.feed(piece):
-                    if may_name_objects(event.data, makes_one):
-                        await self._add(name, question, event.data, makes_one, is_event=True)
+                    if may_name_objects(event.data, kept is not AnswerIds.NONE):
+                        await self._add(name, checked, event.data, kept, is_event=True)
             yield piece
 
     async def _watch_whole(
-        self, name: str, question: UpstreamRequest, reply: ReplyStream, makes_one: bool
+        self, name: str, checked: CheckedRequest, reply: ReplyStream, kept: AnswerIds
     ) -> AsyncIterator[bytes]:
         body, rest = await read_up_to(MAX_BYTES, reply.pieces())
-        if rest is None and may_name_objects(body, _is_at_objects(question)):
-            await self._add(name, question, body, makes_one)
-        elif rest is not None and makes_one:
+        if rest is None and may_name_objects(body, kept is not AnswerIds.NONE):
+            await self._add(name, checked, body, kept)
+        elif rest is not None and kept is AnswerIds.ALL:
             self._lose(ParseError(f"{name} answered with more than 16 MiB"))
         yield body
         if rest is not None:
@@ -208,14 +214,13 @@ class OwnedObjects:
                 yield piece
 
     async def _add(
-        self, name: str, question: UpstreamRequest, raw: bytes, makes_one: bool, is_event: bool = False
+        self, name: str, checked: CheckedRequest, raw: bytes, kept: AnswerIds, is_event: bool = False
     ) -> None:
         """Write down whose the objects of an answer are. If that fails, the answer goes on, and they are no one's."""
-        caller = question.caller
+        caller = checked.question.caller
         try:
-            answer = await _off_loop(json.decode_deep, raw)
-            made = {id for id in made_in(answer, makes_one, is_event) if len(id) <= MAX_ID_CHARS}
-            new = {id for id in made if (name, caller.scopes, id) not in self._known}
+            made = made_in(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
+            new = {id for id in made if len(id) <= MAX_ID_CHARS and (name, caller.scopes, id) not in self._known}
             if new:
                 async with asyncio.timeout(WRITE_S):
                     await self._tables.add_objects(name, new, caller.scope, self._now())
@@ -266,15 +271,18 @@ def _path(question: UpstreamRequest) -> str:
     return question.path or question.wire.format.paths[0]
 
 
-def _makes_one(question: UpstreamRequest) -> bool:
-    """Return whether the answer is a new object that the provider keeps."""
-    objects = question.wire.format.objects
-    if objects is None or not objects.makes_one(question.method, _path(question)):
-        return False
+def _kept(question: UpstreamRequest) -> AnswerIds:
+    """Return which ids of the answer are of what the provider keeps."""
+    objects, path = question.wire.format.objects, _path(question)
+    if objects is None or not _is_at_objects(question):
+        return AnswerIds.NONE
+    if not objects.makes_one(question.method, path):
+        return AnswerIds.ITEMS
     try:
-        return json.fields(question.body, ("store",)).get("store") is not False
+        is_kept = json.fields(question.body, ("store",)).get("store") is not False
     except ParseError:
-        return True
+        is_kept = True
+    return AnswerIds.ALL if is_kept else AnswerIds.NONE
 
 
 def _is_at_objects(question: UpstreamRequest) -> bool:

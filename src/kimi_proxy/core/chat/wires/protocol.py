@@ -78,7 +78,7 @@ class ObjectPath:
         return f"{self.path}/{id}{rest[1]}{rest[2]}"
 
     def is_list(self, method: str, path: str) -> bool:
-        return method == "GET" and path == self.path
+        return method in ("GET", "HEAD") and path == self.path
 
     def makes_one(self, method: str, path: str) -> bool:
         """Return whether the answer to a request is a new object."""
