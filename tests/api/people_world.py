@@ -159,14 +159,17 @@ class PeopleWorld:
 
 
 @asynccontextmanager
-async def people_world(home: Path, settings: str = TEAM, urls: tuple[str, ...] = ("",)) -> AsyncIterator[PeopleWorld]:
+async def people_world(
+    home: Path, settings: str = TEAM, urls: tuple[str, ...] = ("",), timeout_ms: int = 30_000
+) -> AsyncIterator[PeopleWorld]:
     """A server for each of these stores, all of the same people: in SQLite, or in the PostgreSQL of a URL."""
     keeper, tokens = Keeper(), dict[str, str]()
     async with AsyncExitStack() as alive:
         provider = await alive.enter_async_context(evil(keeper.talk))
         key = {"api_key": "${PROVIDER_KEY}"}
         anthropic = provider.toml("anthropic", **key).replace('/v1"', '"')
-        toml = settings + provider.toml(**key) + anthropic + models(100_000)
+        store = f"[store]\ntimeout_ms = {timeout_ms}\n"  # a loaded machine may be slow
+        toml = settings + store + provider.toml(**key) + anthropic + models(100_000)
         servers = []
         for at, url in enumerate(urls):
             environment = {"KIMI_PROXY_TOKEN": TOKEN, "PROVIDER_KEY": KEY, "KIMI_PROXY_DATABASE_URL": url}

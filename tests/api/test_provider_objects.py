@@ -201,7 +201,7 @@ async def test_a_team_that_shares_shares_its_objects_and_keeps_those_of_before_a
 async def test_while_the_store_is_away_an_answer_goes_out_and_its_object_is_no_one_elses(tmp_path: Path):
     with postgres_server.controlled() as server:
         url = postgres_server.url_of(server.url, tmp_path)
-        async with people_world(tmp_path, urls=(url,)) as here, here.servers[0].person("ada") as ada:
+        async with people_world(tmp_path, urls=(url,), timeout_ms=2000) as here, here.servers[0].person("ada") as ada:
             await stored(ada)
             async with here.servers[0].person("cy") as cy:
                 await stored(cy)

@@ -45,7 +45,6 @@ from kimi_proxy.services.store.team import TeamTables
 
 KEEP_S = 90 * 86_400.0  # longer than providers keep responses and batches
 EXPIRE_S = 3600.0
-WRITE_S = 1.0  # an answer waits no longer until its owner is written down
 MAX_KNOWN = 50_000
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is read in a thread
 MAX_PAGES = 50  # of a provider's list that are read to fill one page with what is the caller's
@@ -222,11 +221,10 @@ class OwnedObjects:
             made = made_in(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
             new = {id for id in made if len(id) <= MAX_ID_CHARS and (name, caller.scopes, id) not in self._known}
             if new:
-                async with asyncio.timeout(WRITE_S):
-                    await self._tables.add_objects(name, new, caller.scope, self._now())
-                    await self._own(name, new, caller)  # one that is another's already stays theirs
+                await self._tables.add_objects(name, new, caller.scope, self._now())
+                await self._own(name, new, caller)  # one that is another's already stays theirs
                 await self._expire()
-        except (StoreUnavailable, TimeoutError, ParseError) as e:
+        except (StoreUnavailable, ParseError) as e:
             self._lose(e)
 
     def _lose(self, error: Exception) -> None:
