@@ -141,11 +141,6 @@ async def recovered(client: httpx.AsyncClient, prune_id: str) -> str:
     return (await client.post("/rpc", json=call)).text
 
 
-async def test_no_door_gives_a_person_the_text_of_another(tmp_path: Path):
-    async with team(tmp_path, RECORD) as t:
-        await _try_every_door(t, t, tmp_path)
-
-
 async def test_no_door_of_another_server_gives_a_person_the_text_of_another(tmp_path: Path):
     with postgres_server.serving() as server:
         url = postgres_server.url_of(server, tmp_path)

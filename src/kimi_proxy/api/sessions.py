@@ -153,7 +153,7 @@ class SessionRoutes:
 
     async def _delete(self, request: Request) -> JsonObject:
         who = caller_of(request)
-        session = await self._sessions.session(who, _id(request))
+        session = await self._sessions.own(who, _id(request))
         return {"deleted": await self._sessions.delete(who, [session.id])}
 
     async def _metrics(self, request: Request) -> JsonObject:

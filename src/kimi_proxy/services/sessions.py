@@ -67,6 +67,13 @@ class Sessions:
             raise SessionNotFound(id_or_name)
         return found
 
+    async def own(self, who: Caller, id_or_name: str) -> SessionRecord:
+        """Return a session that this person may change: of another's even an admin only sees figures."""
+        found = await self.session(who, id_or_name)
+        if found.scope not in who.scopes:
+            raise SessionNotFound(id_or_name)
+        return found
+
     async def page(self, who: Caller, limit: int, after: Cursor | None) -> tuple[Sequence[SessionRecord], int]:
         """Return some sessions, the last used first, and how many there are in all."""
         await self._journal.caught_up()
@@ -82,7 +89,7 @@ class Sessions:
         return await self._session_store.newest_metrics(who, limit, (await self.session(who, id_or_name)).id)
 
     async def rename(self, who: Caller, id_or_name: str, title: str) -> SessionRecord:
-        session = await self.session(who, id_or_name)
+        session = await self.own(who, id_or_name)
         if not await self._session_store.rename(who, session.id, title):
             raise SessionNotFound(id_or_name)
         renamed = await self.session(who, session.id)

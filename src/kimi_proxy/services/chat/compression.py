@@ -452,11 +452,11 @@ class SessionCompressions:
         return await self._compressor.undo(who, await self._id(who, id_or_name))
 
     async def stats(self, who: Caller, id_or_name: str | None = None) -> JsonObject:
-        session = None if id_or_name is None else await self._id(who, id_or_name)
+        session = None if id_or_name is None else (await self._sessions.session(who, id_or_name)).id
         return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(who, session)}
 
     async def _id(self, who: Caller, id_or_name: str) -> str:
-        return (await self._sessions.session(who, id_or_name)).id
+        return (await self._sessions.own(who, id_or_name)).id
 
 
 def event_of(done: JsonObject) -> JsonObject:
