@@ -216,3 +216,15 @@ async def test_while_the_store_is_away_an_answer_goes_out_and_its_object_is_no_o
 
     assert (away, back) == ([503, 503], 404)
     assert b'stage="provider_objects"' in counted
+
+
+async def test_an_object_is_the_persons_though_its_provider_did_not_look_up_what_it_refers_to(tmp_path: Path):
+    async with people_world(tmp_path) as here, here.servers[0].person("ada") as ada, here.servers[0].person("cy") as cy:
+        theirs = await batched(ada)
+        careless = {"requests": [{"custom_id": theirs, "params": {"container": theirs}}]}
+        made = (await cy.post("/v1/messages/batches", json=careless)).json()
+        found = [(await one.get(f"/v1/messages/batches/{made['id']}")).status_code for one in (cy, ada)]
+
+    assert made["requests"] == careless["requests"]
+    assert theirs.encode() not in here.provider.heard[1].body.replace(f'"custom_id":"{theirs}"'.encode(), b"")
+    assert found == [200, 404]

@@ -46,6 +46,7 @@ from kimi_proxy.services.store.team import TeamTables
 KEEP_S = 90 * 86_400.0  # longer than providers keep responses and batches
 EXPIRE_S = 3600.0
 MAX_KNOWN = 50_000
+MAX_NOTED = 20  # ids of one request: what waits for the audit log is limited
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is read in a thread
 MAX_PAGES = 50  # of a provider's list that are read to fill one page with what is the caller's
 
@@ -123,10 +124,10 @@ class OwnedObjects:
         async with self._client.send(name, checked.question) as reply:
             if is_list and reply.status == 200:
                 yield await self._filter(name, checked, reply)
-            elif checked.swapped:
-                yield RewrittenReply(reply, _restore(reply, checked.swapped))
             else:
-                yield self._watch(name, checked, reply)
+                watched = self._watch(name, checked, reply)
+                # A provider that does not look ids up may answer all the same.
+                yield RewrittenReply(watched, _restore(watched, checked.swapped)) if checked.swapped else watched
 
     async def _check(self, name: str, question: UpstreamRequest) -> CheckedRequest:
         """Return what may be sent.
@@ -140,8 +141,9 @@ class OwnedObjects:
         foreign = ids - await self._own(name, ids, question.caller)
         foreign -= await self._answered_before(question.caller, foreign & {in_path, *_previous(value)})
         self._note_all(name, question, in_path, foreign)
+        given = given_ids(value)
         if not foreign:
-            return CheckedRequest(question, given=given_ids(value))
+            return CheckedRequest(question, given=given)
         swapped = {id: unknown_id(id, secrets.token_hex(MAX_ID_CHARS // 2)) for id in foreign}
 
         def swap(id: str) -> str:
@@ -150,12 +152,12 @@ class OwnedObjects:
         body = question.body if in_body.isdisjoint(foreign) else json.encode(swap_ids(value, swap))
         path = objects.with_id(question.path, swap(in_path)) if objects and in_path in foreign else question.path
         sent = replace(question, path=path, query=swap_query(question.query, swap), body=body)
-        return CheckedRequest(sent, {new: old for old, new in swapped.items()})
+        return CheckedRequest(sent, {new: old for old, new in swapped.items()}, given.union(swapped.values()))
 
     def _note_all(self, name: str, question: UpstreamRequest, in_path: str, foreign: set[str]) -> None:
         """Note who used which object, once for a client that asks again and again, and who asked for another's."""
         did = f"{name} {question.method} {_path(question)}"
-        for id in sorted(foreign):
+        for id in sorted(foreign)[:MAX_NOTED]:
             self._note(question.caller, REFUSED, id, did)
         key = question.caller.person, did
         if in_path and in_path not in foreign and (question.method != "GET" or key not in self._noted):
