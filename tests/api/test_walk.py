@@ -327,11 +327,12 @@ async def test_no_time_tells_anothers_id_from_one_that_nobody_has(tmp_path: Path
 
 async def is_told_by_time(person: Walker, call: Call, ids: Mapping[str, str]) -> bool:
     """Return whether one of two kinds of calls took longer, in three measurements one after the other."""
+    unknown = unknown_like({kind: ids[kind] for kind in call.kinds})
     for _ in range(3):
         took: tuple[list[float], list[float]] = ([], [])
         for at in range(60):
             began = time.perf_counter()
-            await person.make(call.about(ids if at % 2 else unknown_like({kind: ids[kind] for kind in call.kinds})))
+            await person.make(call.about(ids if at % 2 else unknown))
             took[at % 2].append(time.perf_counter() - began)
         quartiles = [statistics.quantiles(each, n=4) for each in took]
         spread = max(last - first for first, _, last in quartiles)
