@@ -26,7 +26,7 @@ from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "4"
+VERSION = "5"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"
@@ -226,29 +226,52 @@ def choose(
     lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
-    forced = _forced(lines, protected, question.source_type, ratio)
+    forced = _forced(analysis, question.source_type, ratio)
     for row in _quoted_rows(lines, question.goal, check):
         forced[row] = True
     frames = framing(lines, analysis.outline)
     keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
     if ratio <= GENEROUS_RATIO:
-        wanted = _affordable(protected, costs)
+        wanted = _outline_marks(protected, costs, question.source_type)
         keep = [stays or why in wanted for stays, why in zip(keep, protected, strict=True)]
     return filled(keep, costs)
 
 
-def _forced(
-    lines: Sequence[str], protected: Sequence[str], source_type: SourceType, max_prune_ratio: float
-) -> list[bool]:
+def _forced(analysis: Analysis, source_type: SourceType, max_prune_ratio: float) -> list[bool]:
     """Return for each line whether it must stay whatever it is worth."""
-    stays = [why in ALWAYS for why in protected]
+    lines = analysis.lines
+    stays = [why in ALWAYS for why in analysis.outline.protected]
     if source_type == "logs":
-        reports = [why in ALWAYS or why in REPORT_MARKS for why in protected]
-        if sum(reports) <= REPORTS_SHARE * (1 - max_prune_ratio) * len(lines):
-            stays = reports
+        for row in failure_rows(lines, analysis.outline, (1 - max_prune_ratio) * len(lines)):
+            stays[row] = True
     if lines and not lines[-1]:
         stays[-1] = True  # what ends with a newline goes out with one
     return stays
+
+
+def failure_rows(lines: Sequence[str], outline: Outline, room: float) -> set[int]:
+    """Return the rows of a log that stay at any ratio, where `room` is how many lines have to stay.
+
+    While they are few, whole reports and every error; then one of each error that says the same; where even those do
+    not fit, one of each template.
+    """
+    reports = {row for row, why in enumerate(outline.protected) if why in REPORT_MARKS}
+    if len(reports | set(outline.errors)) <= REPORTS_SHARE * room:
+        return reports | set(outline.errors)
+    heads = {block.start for block in outline.blocks if block.kind in REPORT_MARKS}
+    errors = sorted({*outline.errors, *heads})
+    distinct = _first_rows(errors, logs.messages_of([lines[row] for row in errors]))
+    if len(reports | distinct) <= REPORTS_SHARE * room:
+        return reports | distinct
+    return distinct if len(distinct) <= room else _first_rows(errors, logs.templates(lines[row] for row in errors))
+
+
+def _first_rows(rows: Sequence[int], keys: Sequence[str]) -> set[int]:
+    """Return the first row of each key."""
+    first: dict[str, int] = {}
+    for row, key in zip(rows, keys, strict=True):
+        first.setdefault(key, row)
+    return set(first.values())
 
 
 def _quoted_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> set[int]:
@@ -257,8 +280,8 @@ def _quoted_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> 
     return {row for rows in rows_with(lines, read_goal(goal).quoted, check) if len(rows) <= most for row in rows}
 
 
-def _affordable(protected: Sequence[str], costs: Costs) -> frozenset[str]:
-    """Return why lines of the outline stay; nothing if even the most informative ones cost most of the text.
+def _outline_marks(protected: Sequence[str], costs: Costs, source_type: SourceType) -> frozenset[str]:
+    """Return why lines of the outline stay: all of it, or the most informative ones if it costs most of the text.
 
     The ratio has no say in it: a higher one must not bring back lines that a lower one cut.
     """
@@ -266,7 +289,7 @@ def _affordable(protected: Sequence[str], costs: Costs) -> frozenset[str]:
         keep = filled([why in wanted for why in protected], costs)
         if costs.of(keep) <= OUTLINE_SHARE * sum(costs.lines):
             return wanted
-    return ALWAYS
+    return ALWAYS if source_type == "logs" else ESSENTIAL
 
 
 def annotate(cuts: Sequence[Cut], prune_id: str) -> tuple[Annotation, ...]:

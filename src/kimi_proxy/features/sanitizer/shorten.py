@@ -27,7 +27,7 @@ from kimi_proxy.features.pruning.explain import cuts_with_reasons
 from kimi_proxy.features.pruning.goal import WORD, find, parts, read_goal
 from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure import languages
-from kimi_proxy.features.pruning.structure.blocks import Floats, scaled
+from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scaled
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.sanitizer.records import Run, is_long, runs
 from kimi_proxy.features.sanitizer.routine import notable_rows
@@ -323,7 +323,7 @@ def _log_cuts(
     elif len(rows) > room:
         cuts = _scored_cuts(_of_rows(task, rows), [lines[row] for row in rows], "logs", 1 - room / len(rows), check)
         stays -= {rows[at] for cut in cuts for at in range(cut.start - 1, cut.end)}
-    stays |= _failure_rows(lines, found.protected)
+    stays |= _failure_rows(lines, found, room)
     for row in range(len(lines) - 1, -1, -1):  # what is left of the room goes to the end, where a tool sums up
         if len(stays) >= max(room, MIN_KEEP_LINES):
             break
@@ -341,10 +341,10 @@ def _of_rows(task: Task, rows: Sequence[int]) -> Task:
     return replace(task, context=replace(task.context, seen_rows=own))
 
 
-def _failure_rows(lines: Sequence[str], protected: Sequence[str]) -> set[int]:
+def _failure_rows(lines: Sequence[str], found: Outline, room: int) -> set[int]:
     """Return the rows of a log that report failures, and its ends, where tools say how a command ended."""
-    marked = {row for row, why in enumerate(protected) if why in FAILURE_MARKS}
-    return marked | failed_cases(lines) | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
+    marked = {row for row, why in enumerate(found.protected) if why in FAILURE_MARKS}
+    return marked | engine.failure_rows(lines, found, room) | failed_cases(lines) | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
 
 
 def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:

@@ -157,6 +157,7 @@ def test_fences_tables_and_lists_are_whole_blocks() -> None:
         ("list", 28, 36),
         ("item", 28, 30),
         ("item", 31, 35),
+        ("fence", 32, 35),
         ("item", 35, 36),
     ]
 

@@ -90,6 +90,7 @@ class Outline:
     blocks: tuple[Block, ...]
     protected: tuple[str, ...]
     language: str
+    errors: tuple[int, ...] = ()  # in logs: the rows that report an error or a failure, however many there are
 
 
 class Span(NamedTuple):

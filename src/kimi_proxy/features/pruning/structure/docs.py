@@ -198,7 +198,9 @@ class _DocumentReader:
             else:
                 row += 1
         self._check()
-        return Outline(nest([*_sections(headings, count), *spans], count), tuple(protected), "")
+        # Of two blocks of the same lines the first stays: a fence, for only of it is known that it must not be cut.
+        fences = [span for span in spans if span.kind == "fence"]
+        return Outline(nest([*fences, *_sections(headings, count), *spans], count), tuple(protected), "")
 
     def _rows(self, start: int) -> Iterator[int]:
         for row in range(start, len(self._lines)):
@@ -326,26 +328,39 @@ class _DocumentReader:
         return end
 
     def _inside(self, span: Span) -> list[Span]:
-        """Return the items of a list, and the documented objects in a directive."""
+        """Return the items of a list, the documented objects in a directive, and the fenced blocks in either."""
         if span.kind == "list":
-            return self._items(span)
+            fences = list(self._fences(span))
+            return [*self._items(span, fences), *fences]
         if span.kind not in ("directive", "object"):
             return []
         rows = range(span.start + 1, span.end)
-        return [self._object(row) for row in rows if _OBJECT.match(self._lines[row][:LINE_CHARS])]
+        objects = [self._object(row) for row in rows if _OBJECT.match(self._lines[row][:LINE_CHARS])]
+        return [*objects, *self._fences(span)]
+
+    def _fences(self, span: Span) -> Iterator[Span]:
+        row = span.start
+        while row < span.end:
+            fence = _FENCE.match(self._lines[row][:LINE_CHARS])
+            if fence is None:
+                row += 1
+                continue
+            start, row = row, self._fence_end(row, fence[1])
+            yield _span(start, row, "fence", fence[2].strip())
 
     def _object(self, row: int) -> Span:
         named = _OBJECT.match(self._lines[row][:LINE_CHARS])
         end = self._indented_end(row, _indent(self._lines[row]))
         return Span(row, end, row + 1, "object", named["name"].rstrip()[:80] if named else "")
 
-    def _items(self, span: Span) -> list[Span]:
+    def _items(self, span: Span, fences: Sequence[Span]) -> list[Span]:
         lines = self._lines
         indent = _indent(lines[span.start])
+        fenced = {row for fence in fences for row in range(fence.start + 1, fence.end)}
         starts = [
             row
             for row in range(span.start, span.end)
-            if _indent(lines[row]) == indent and _ITEM.match(lines[row][:LINE_CHARS])
+            if _indent(lines[row]) == indent and row not in fenced and _ITEM.match(lines[row][:LINE_CHARS])
         ]
         return [_span(start, self._trimmed(start, end), "item") for start, end in pairwise([*starts, span.end])]
 

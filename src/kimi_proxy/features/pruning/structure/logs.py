@@ -75,23 +75,24 @@ def outline(lines: Sequence[str], check: Callable[[], None]) -> Outline:
         if sum(span.end - span.start for span in found) <= FULL_OF_ALERTS * len(lines):
             spans += found
     protected = [""] * len(lines)
-    _protect_alerts(index, protected, check)
+    errors = _protect_alerts(index, protected, check)
     _protect_spans(messages, spans, protected)
     blocks = nest(spans, len(lines))
     check()
-    return Outline(nest([*spans, *_windows(messages, blocks)], len(lines)), tuple(protected), style)
+    return Outline(nest([*spans, *_windows(messages, blocks)], len(lines)), tuple(protected), style, errors)
 
 
-def _protect_alerts(index: WordIndex, protected: list[str], check: Callable[[], None]) -> None:
-    """Mark the lines with words of failure, and while those are few, the lines around them."""
+def _protect_alerts(index: WordIndex, protected: list[str], check: Callable[[], None]) -> tuple[int, ...]:
+    """Mark the lines with words of failure, and while those are few, the lines around them; return all that mean it."""
     count = len(protected)
     by_contract = index.rows(*CONTRACT_WORDS)
     check()
     alerts = index.rows(*ALERT_WORDS) - by_contract
     check()
+    errors = _reporting(index.lines, sorted(by_contract | alerts), check)
     by_contract = _few(index, by_contract, FULL_OF_CONTRACT_WORDS * count)
-    alerts = {row for row in _few(index, alerts, FULL_OF_ALERTS * count) if reports_failure(index.lines[row])}
-    meant = alerts | {row for row in by_contract if reports_failure(index.lines[row])}
+    alerts = errors & _few(index, alerts, FULL_OF_ALERTS * count)
+    meant = alerts | (errors & by_contract)
     if len(meant) <= FULL_OF_ALERTS * count:
         around = {near for row in meant for near in (row - 1, row, row + 1) if 0 <= near < count}
         for row in around | _announced(index.lines, meant):
@@ -99,6 +100,25 @@ def _protect_alerts(index: WordIndex, protected: list[str], check: Callable[[], 
                 protected[row] = "context"
     for row in by_contract | alerts:
         protected[row] = "error"
+    return tuple(sorted(errors))
+
+
+_ONES = str.maketrans("23456789", "11111111")
+
+
+def _reporting(lines: Sequence[str], rows: Sequence[int], check: Callable[[], None]) -> set[int]:
+    """Return those of `rows` that report a failure; lines that differ in digits other than 0 are judged once."""
+    known: dict[str, bool] = {}
+    found: set[int] = set()
+    for at, row in enumerate(rows):
+        if at % CHECKED_LINES == 0:
+            check()
+        key = lines[row].translate(_ONES)
+        if key not in known:
+            known[key] = reports_failure(lines[row])
+        if known[key]:
+            found.add(row)
+    return found
 
 
 def _announced(lines: Sequence[str], rows: Iterable[int]) -> set[int]:
