@@ -47,7 +47,7 @@ class Analysis:
     lines: Sequence[str]
     outline: Outline
     scores: Floats
-    is_of_use: bool = False  # the scores say what an agent will use, not what answers a goal
+    is_of_use: bool = False  # the scores say what an agent will use as well as what answers the goal
 
 
 def prune(
@@ -125,14 +125,18 @@ def _analyzed(
     """Read the words of a text while it is parsed, then what `outlined` waits for."""
     if scores is not None:
         return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
-    context = question.context if score.USED in scorers.learned else None
-    goal = question.goal if context is None else wider_goal(question.goal, context)
-    words = read_lines(lines, goal, question.source_type, check, context)
+    source_type, context = question.source_type, question.context if score.USED in scorers.learned else None
+    words = read_lines(lines, question.goal, source_type, check)
     found = outlined()
-    signals = measure(lines, goal, question.source_type, found, check, context, words)
-    if context is not None:
-        return Analysis(lines, found, score.use(signals, scorers, check), is_of_use=True)
-    return Analysis(lines, found, score.relevance(question.source_type, signals, scorers, check))
+    signals = measure(lines, question.goal, source_type, found, check, words=words)
+    asked = score.relevance(source_type, signals, scorers, check)
+    if context is None:
+        return Analysis(lines, found, asked)
+    goal = wider_goal(question.goal, context)
+    wider = read_lines(lines, goal, source_type, check, context, words)
+    of_use = measure(lines, goal, source_type, found, check, context, wider, signals)
+    used = score.use(of_use, scorers, check)
+    return Analysis(lines, found, score.blend(used, asked), is_of_use=True)
 
 
 def outline(lines: Sequence[str], source_type: SourceType, check: Callable[[], None] = _no_deadline) -> Outline:
@@ -208,6 +212,7 @@ GENEROUS_RATIO = 0.6
 OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little to save
 REPORTS_SHARE = 0.5  # of the lines that may stay
 QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # what the goal quotes stays if no more lines hold it than these
+NAMED_LINES = 5  # the same of what the goal only names, for the output of an agent's tool
 ALWAYS = frozenset({"no_prune"})
 # The protected lines that say most: first lines of signatures, not how they go on.
 ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | REPORT_MARKS
@@ -227,7 +232,7 @@ def choose(
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
     forced = _forced(analysis, question.source_type, ratio)
-    for row in _quoted_rows(lines, question.goal, check):
+    for row in _named_rows(lines, question.goal, analysis.is_of_use, check):
         forced[row] = True
     frames = framing(lines, analysis.outline)
     keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
@@ -274,10 +279,19 @@ def _first_rows(rows: Sequence[int], keys: Sequence[str]) -> set[int]:
     return set(first.values())
 
 
-def _quoted_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> set[int]:
-    """Return the lines that hold what the goal quotes, without what too many lines hold."""
+def _named_rows(lines: Sequence[str], goal: str, is_of_use: bool, check: Callable[[], None]) -> set[int]:
+    """Return the lines that hold what the goal quotes, without what too many lines hold.
+
+    Where the scores are of use as well, also those with an identifier or a path of the goal: what agents used before
+    must not overrule the words of the user.
+    """
+    asked = read_goal(goal)
     most = min(QUOTED_LINES, QUOTED_SHARE * len(lines))
-    return {row for rows in rows_with(lines, read_goal(goal).quoted, check) if len(rows) <= most for row in rows}
+    found = {row for rows in rows_with(lines, asked.quoted, check) if len(rows) <= most for row in rows}
+    if is_of_use:
+        few = min(NAMED_LINES, QUOTED_SHARE * len(lines))
+        found |= {row for rows in rows_with(lines, asked.exact, check) if len(rows) <= few for row in rows}
+    return found
 
 
 def _outline_marks(protected: Sequence[str], costs: Costs, source_type: SourceType) -> frozenset[str]:

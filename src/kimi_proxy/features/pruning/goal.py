@@ -306,9 +306,9 @@ def _rarity(found: Rows, count: int) -> Floats:
     return idf
 
 
-def find(lines: Sequence[str], goal: Goal, check: Callable[[], None]) -> Matches:
-    """Count the goal's stems and exact strings in each line."""
-    read = read_words(lines, check)
+def find(lines: Sequence[str], goal: Goal, check: Callable[[], None], words: TextWords | None = None) -> Matches:
+    """Count the goal's stems and exact strings in each line; `words` are those of the text, where they were read."""
+    read = words or read_words(lines, check)
     stems = list(goal.stems)
     uses = _uses(read, stems)
     known = sorted(uses)

@@ -60,16 +60,21 @@ def read_lines(
     source_type: SourceType,
     check: Callable[[], None],
     context: CallContext | None = None,
+    before: "WordSignals | None" = None,
 ) -> WordSignals:
-    """Return what can be measured while a text is parsed; with a context also by what an agent was doing."""
+    """Return what can be measured while a text is parsed; with a context also by what an agent was doing.
+
+    `before` is what was returned of the same text for another goal: what no goal changes is taken from there.
+    """
     wanted = read_goal(goal)
-    found = find(lines, wanted, check)
+    found = find(lines, wanted, check, before.found.words if before else None)
     signals = _relevance(found)
     check()
     akin = found.by_roots()
     signals |= _positions(found, signals["near"]) | _shared_roots(akin) | _rarest(found)
     check()
-    signals |= _line_shapes(lines, found.words) | _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    signals |= _picked(before.signals, SHAPES) if before else _line_shapes(lines, found.words)
+    signals |= _whole(found, wanted, fold(goal[:GOAL_CHARS]))
     of_call = call_signals(lines, found.words, context, source_type) if context else None
     check()
     return WordSignals(found, akin, signals, of_call)
@@ -83,10 +88,12 @@ def measure(
     check: Callable[[], None],
     context: CallContext | None = None,
     words: WordSignals | None = None,
+    before: Signals | None = None,
 ) -> Signals:
     """Return every signal of a text of that type; with a context also those of what an agent was doing.
 
-    `words` is what `read_lines` returned for the same text, where it was called before.
+    `words` is what `read_lines` returned for the same text, where it was called before, and `before` what was returned
+    of the same text for another goal.
     """
     words = words or read_lines(lines, goal, source_type, check, context)
     found, signals = words.found, dict(words.signals)
@@ -94,9 +101,10 @@ def measure(
     signals |= _stretches(found, blocks) | _blocks(found, words.akin, signals["near"], blocks)
     check()
     if source_type == "logs":
-        signals |= log_signals(lines, outline, check)
+        signals |= _picked(before, OF_LOGS) if before else log_signals(lines, outline, check)
     first_guess = signals["line"] + signals["near"] + signals["window5"] + signals["block_coverage"]
-    signals |= _cooccurrence(found.words, first_guess, blocks) | _outline_marks(outline)
+    signals |= _cooccurrence(found.words, first_guess, blocks)
+    signals |= _picked(before, OF_OUTLINES) if before else _outline_marks(outline)
     check()
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
     if words.of_call is not None:
@@ -104,6 +112,10 @@ def measure(
         columns = BlockColumns.of(blocks, len(lines))
         signals |= words.of_call.with_blocks(lambda values: columns.here(columns.means(values)))
     return signals
+
+
+def _picked(signals: Signals, names: Sequence[str]) -> Signals:
+    return {name: signals[name] for name in names}
 
 
 SAID_CHARS, ARGUMENT_CHARS = 280, 280  # as much as of the user's words
@@ -372,6 +384,7 @@ def _cooccurrence_weights(words: TextWords, first_guess: Floats) -> Floats:
 
 
 LEVEL_CHARS = 600
+OF_LOGS = ("trouble", "alarm", "rare", "late", "system", *(f"is_{mark}" for mark in MARKS))
 
 
 def log_signals(lines: Sequence[str], outline: Outline, check: Callable[[], None]) -> dict[str, Floats]:
@@ -404,6 +417,7 @@ def _log_lines(lines: Sequence[str], check: Callable[[], None]) -> tuple[list[st
     return [shape for shape, _ in found], np.array([level for _, level in found])
 
 
+SHAPES = ("indent", "deeper", "length", "wordless", "comment", "calls", "digits", "repeats")
 LINE_CHARS = 200
 MOST_CALLS = 4
 MOST_REPEATS = 10
@@ -446,6 +460,9 @@ def _lines_with(lines: Sequence[str], words: TextWords, sign: re.Pattern[str]) -
         if len(line) > LINE_CHARS:
             found[row] = float(sign.search(line[:LINE_CHARS]) is not None)
     return found
+
+
+OF_OUTLINES = ("is_import", "is_signature", "is_heading", "in_fence")
 
 
 def _outline_marks(outline: Outline) -> dict[str, Floats]:
