@@ -123,8 +123,8 @@ class FormsBuilder:
     def _engine(
         self, result: LongOutput, entering: Entering, seed: bytes, used: Sequence[str], tokens: float
     ) -> dict[EntryCut, Form]:
-        tool, likely = result.origin.tool, entering.likely
-        ways = {policy.entry_cut(tool, self._quotes, likely) for policy in POLICIES.values()}
+        likely = entering.likely
+        ways = {policy.entry_cut(result.origin, self._quotes, likely) for policy in POLICIES.values()}
         made: dict[EntryCut, Form] = {}
         for way in ways:
             if tokens > way.over_tokens:

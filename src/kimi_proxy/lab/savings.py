@@ -8,6 +8,7 @@ prompt is smaller by what is cut, and what comes after a cut in an old output ha
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
@@ -182,7 +183,7 @@ class _Simulation:
         if policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
         if policy.entry is not None:
-            cut = policy.entry.entry_cut(output.tool, self._session.quotes_to_edit, output.likely)
+            cut = policy.entry.entry_cut(_origin(output), self._session.quotes_to_edit, output.likely)
             self._show(held, output.forms.engine.get(cut))
         # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
         self._show(held, self._lossless(output))
@@ -219,7 +220,9 @@ class _Simulation:
         listed = [held for held in self._held.values() if held.output.is_listed]
         keep = policy.old.keep_newest if is_free else warm.keep_newest
         aged = self._list_aged(listed, request)
-        old = [listed[at] for at in sanitizer.old_results(aged, keep, policy.old.old_tokens)]
+        spares = warm.spares_files and not is_free
+        found = sanitizer.old_results(aged, keep, policy.old.old_tokens, spares_files=spares)
+        old = [listed[at] for at in found]
         old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
         if request.is_changed and not request.is_cold:
             return [one for one in old if one.output.place >= request.read]
@@ -233,6 +236,7 @@ class _Simulation:
                 is_unread=held.output.request == request.index,
                 failed=held.output.failed and last_try.get(held.output.about, held.output.index) == held.output.index,
                 is_referred=held.output.index in request.referred,
+                shows_file=sanitizer.shows_file(_origin(held.output)),
             )
             for held in listed
         ]
@@ -361,6 +365,10 @@ class _Simulation:
         self.figures.recovery_usd += self._count(request, prompt + read, prompt, call, request.price.write)
         self._added += read
         self._prompt += read
+
+
+def _origin(output: MeasuredOutput) -> Origin:
+    return Origin(output.tool, command=output.about)
 
 
 def _all_but(output: MeasuredOutput, tokens: int) -> Form:

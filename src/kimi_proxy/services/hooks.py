@@ -112,7 +112,7 @@ class ToolHooks:
 
     async def _form(self, who: Caller, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
         """Return what is shown of a text; None if it stays whole."""
-        limit = self._entry_tokens or self._policy.entry_cut(event.origin.tool, edits_by_quoting=True).over_tokens
+        limit = self._entry_tokens or self._policy.entry_cut(event.origin, edits_by_quoting=True).over_tokens
         if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(who, text):
             return None
         pieces = (b"hook", encoded(who.scope), encoded(event.session), encoded(text))

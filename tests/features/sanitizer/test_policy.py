@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
     KEPT_OF_HUGE,
@@ -14,6 +17,7 @@ from kimi_proxy.features.sanitizer.policy import (
     is_cold,
     old_results,
     paying,
+    shows_file,
 )
 
 SENT = SentPrefix(at=1000.0, life_s=300.0, beginning=b"a")
@@ -77,8 +81,47 @@ def test_what_the_model_has_not_read_is_never_old():
 def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
     default = POLICIES["default"]
 
-    assert default.entry_cut("Read", edits_by_quoting(["Bash", "Edit", "Read"])) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
-    assert default.entry_cut("Read", edits_by_quoting(["Bash", "apply_patch"])) == EntryCut(1_000)
-    assert default.entry_cut("Task", edits_by_quoting([])) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
-    assert default.entry_cut("Bash", edits_by_quoting(["Edit"])) == EntryCut(1_000)
-    assert POLICIES["deep"].entry_cut("Read", edits_by_quoting(["Edit"])) == EntryCut(1_000)
+    whole = EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+    quotes, patches = edits_by_quoting(["Bash", "Edit", "Read"]), edits_by_quoting(["Bash", "apply_patch"])
+    assert default.entry_cut(Origin("Read"), quotes) == whole
+    assert default.entry_cut(Origin("Read"), patches) == EntryCut(1_000)
+    assert default.entry_cut(Origin("Task"), edits_by_quoting([])) == whole
+    assert default.entry_cut(Origin("Bash"), quotes) == EntryCut(1_000)
+    assert POLICIES["deep"].entry_cut(Origin("Read"), quotes) == EntryCut(1_000)
+
+
+PRINTS = (
+    "cat src/a.py", "cd src && sed -n '1,80p' a.py", "nl -ba a.py | sed -n '1,20p'", "git -C .. diff HEAD~1",
+    "git show HEAD:a.py", 'const r = await tools.exec_command({cmd:"sed -n \'1,240p\' src/lib.rs"});',
+    "(head -50 a.py)",
+)  # fmt: skip
+PRINTS_NONE = ("cargo test 2>&1 | tail -50", "rg -n timeout src | head", "make cat", "git log --oneline", "ls", "")
+
+
+@pytest.mark.parametrize("command", PRINTS)
+def test_a_file_that_a_command_prints_enters_whole_where_patches_will_quote_it(command: str):
+    shown = Origin("exec_command", command=command)
+
+    assert POLICIES["default"].entry_cut(shown, edits_by_quoting=False) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+    assert POLICIES["default"].entry_cut(shown, edits_by_quoting=True) == EntryCut(1_000)
+    assert POLICIES["deep"].entry_cut(shown, edits_by_quoting=False) == EntryCut(1_000)
+    assert shows_file(shown)
+
+
+@pytest.mark.parametrize("command", PRINTS_NONE)
+def test_what_a_command_filters_or_finds_is_no_file(command: str):
+    printed = Origin("exec_command", command=command)
+
+    assert POLICIES["default"].entry_cut(printed, edits_by_quoting=False) == EntryCut(1_000)
+    assert not shows_file(printed)
+
+
+def test_files_stay_at_a_new_turn_where_patches_will_quote_them():
+    results = [replace(OLD, shows_file=True), OLD, OLD]
+    default = POLICIES["default"]
+
+    assert old_results(results, keep_newest=1, min_tokens=200, spares_files=True) == [1]
+    assert old_results(results, keep_newest=1, min_tokens=200) == [0, 1]
+    assert default.warm_cut(edits_by_quoting=False, has_tools=True).spares_files
+    assert not default.warm_cut(edits_by_quoting=True, has_tools=True).spares_files
+    assert not default.warm_cut(edits_by_quoting=False, has_tools=False).spares_files

@@ -4,11 +4,11 @@ import math
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ WORD = re.compile(r"[^\W\d]\w*|\d+")
 MAX_WORD_CHARS = 80
 GOAL_MAX_CHARS = 4000
 TRANSLATED = 0.9  # what a word counts that the goal has in French
+OTHERWISE = 0.7  # what a word counts that means the same as one of the goal's, or that two of its words make together
+PHRASES = " phrases"  # no stem has a space
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«([^«»\n]{2,90})»")
@@ -95,11 +97,18 @@ class Goal:
     # From a French stem to the English ones that stand for the same.
     translated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     quoted: tuple[str, ...] = ()  # those of `exact` that stand in quotes
+    # From a stem, and from all phrases, to the stems that may stand for them in a text.
+    otherwise: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    compounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # two of its words as one, with their stems
 
     def concepts(self) -> list[tuple[str, ...]]:
         """Return the stems, those that mean the same put together."""
         english = {stem for stems in self.translated.values() for stem in stems}
-        return [(stem, *self.translated.get(stem, ())) for stem in self.stems if stem not in english]
+        return [
+            (stem, *self.translated.get(stem, ()), *self.otherwise.get(stem, ()))
+            for stem in self.stems
+            if stem not in english
+        ]
 
 
 def read_goal(goal: str) -> Goal:
@@ -125,11 +134,19 @@ def _read_goal(goal: str) -> Goal:
     for others in translated.values():
         for other in others:
             stems.setdefault(other, TRANSLATED)
+    words = [fold(word) for word in WORD.findall(_FILE.sub(" ", goal))]
     quoted = [next((g for g in groups if g), "").strip() for groups in _QUOTED.findall(goal)]
     quoted = [words for words in quoted if len(words) > 2 and any(c.isalnum() for c in words)]
     exact += quoted
     exact += [p for p in _PATHLIKE.findall(goal) if len(p) > 3]
-    return Goal(stems, tuple(dict.fromkeys(exact))[:40], translated, tuple(dict.fromkeys(quoted))[:40])
+    return Goal(
+        stems,
+        tuple(dict.fromkeys(exact))[:40],
+        translated,
+        tuple(dict.fromkeys(quoted))[:40],
+        _otherwise(words, stems),
+        _compounds(words, stems),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -139,6 +156,45 @@ def goal_is_english(goal: str) -> bool:
     french = sum(w in _FRENCH_SMALL for w in small)
     english = sum(w in _ENGLISH_SMALL for w in small)
     return english > french or french == 0
+
+
+PHRASE_WORDS = 4
+PIECE_CHARS = 3  # of a word that makes a compound with the next
+
+
+def _otherwise(words: Sequence[str], stems: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the words of the trade that mean the same as a goal's words, and as its phrases."""
+    synonyms = _synonyms()
+    phrases = (
+        " ".join(words[at : at + count]) for count in range(2, PHRASE_WORDS + 1) for at in range(len(words) - count + 1)
+    )
+    found = {stem: synonyms.get(stem, ()) for stem in stems}
+    found[PHRASES] = tuple(dict.fromkeys(other for phrase in phrases for other in synonyms.get(phrase, ())))
+    return {word: others for word, others in found.items() if others}
+
+
+def _compounds(words: Sequence[str], stems: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return two neighbouring words of a goal written as one, with their own stems; one of them may be a small word."""
+    known = frozenset(stems)
+    pairs = ((a, b) for a, b in pairwise(words) if min(len(a), len(b)) >= PIECE_CHARS)
+    return {stem(a + b): (stem(a), stem(b)) for a, b in pairs if stem(a) in known or stem(b) in known}
+
+
+@cache
+def _synonyms() -> dict[str, tuple[str, ...]]:
+    """Return for words and phrases of the trade the others of their line in synonyms.txt, as stems.
+
+    A phrase is written with hyphens there, and is looked for in goals alone.
+    """
+    text = (resources.files(__package__) / "synonyms.txt").read_text("utf-8")
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.split("\n"):
+        group = line.split()
+        single = [stem(word) for word in group if "-" not in word]
+        for word in group:
+            key = word.replace("-", " ") if "-" in word else stem(word)
+            found[key] = (*found.get(key, ()), *(other for other in single if other != key))
+    return found
 
 
 _ACCENTS = str.maketrans("àâäçéèêëîïôöùûü", "aaaceeeeiioouuu")
@@ -306,14 +362,26 @@ def _rarity(found: Rows, count: int) -> Floats:
     return idf
 
 
-def find(lines: Sequence[str], goal: Goal, check: Callable[[], None], words: TextWords | None = None) -> Matches:
-    """Count the goal's stems and exact strings in each line; `words` are those of the text, where they were read."""
+def find(
+    lines: Sequence[str],
+    goal: Goal,
+    check: Callable[[], None],
+    words: TextWords | None = None,
+    *,
+    is_terse: bool = False,
+) -> Matches:
+    """Count the goal's stems and exact strings in each line; `words` are those of the text, where they were read.
+
+    Words that mean the same count in a text that has none of the goal's, and in a terse one, as a log is, for each that
+    it lacks. In code and pages, which use many words, they would only draw lines that speak of something else.
+    """
     read = words or read_words(lines, check)
-    stems = list(goal.stems)
+    weighed = _with_others(read, goal, is_terse)
+    stems = list(weighed)
     uses = _uses(read, stems)
     known = sorted(uses)
     counts = _per_line(read, [uses[i] for i in known])
-    weights = np.array(list(goal.stems.values()))[known]
+    weights = np.array(list(weighed.values()))[known]
     columns = [stems[i] for i in known]
     concepts = [not set(columns).isdisjoint(concept) for concept in goal.concepts()]
     return Matches(
@@ -327,6 +395,16 @@ def find(lines: Sequence[str], goal: Goal, check: Callable[[], None], words: Tex
         uses,
         stems,
     )
+
+
+def _with_others(words: TextWords, goal: Goal, is_terse: bool) -> dict[str, float]:
+    """Return the goal's stems with their weights, and what stands in this text for those that it does not have."""
+    asked = {one for others in goal.otherwise.values() for one in others} | goal.stems.keys() | goal.compounds.keys()
+    has = {part for pieces in words.parts for part in pieces if part in asked}
+    added = {one for one, pair in goal.compounds.items() if one in has and not has.issuperset(pair)}
+    if is_terse or has.isdisjoint(goal.stems):
+        added |= {one for word, others in goal.otherwise.items() if word not in has for one in others if one in has}
+    return goal.stems | dict.fromkeys(sorted(added - goal.stems.keys()), OTHERWISE)
 
 
 Uses = dict[

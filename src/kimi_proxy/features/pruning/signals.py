@@ -67,7 +67,7 @@ def read_lines(
     `before` is what was returned of the same text for another goal: what no goal changes is taken from there.
     """
     wanted = read_goal(goal)
-    found = find(lines, wanted, check, before.found.words if before else None)
+    found = find(lines, wanted, check, before.found.words if before else None, is_terse=source_type == "logs")
     signals = _relevance(found)
     check()
     akin = found.by_roots()

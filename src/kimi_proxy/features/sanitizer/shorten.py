@@ -344,7 +344,12 @@ def _of_rows(task: Task, rows: Sequence[int]) -> Task:
 def _failure_rows(lines: Sequence[str], found: Outline, room: int) -> set[int]:
     """Return the rows of a log that report failures, and its ends, where tools say how a command ended."""
     marked = {row for row, why in enumerate(found.protected) if why in FAILURE_MARKS}
-    return marked | engine.failure_rows(lines, found, room) | failed_cases(lines) | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
+    return (
+        marked
+        | engine.failure_rows(lines, found, room)
+        | failed_cases(lines)
+        | {*range(END_LINES), *range(len(lines) - END_LINES, len(lines))}
+    )
 
 
 def _worth_a_marker(cuts: Iterable[Cut], lines: Sequence[str]) -> Iterator[Cut]:

@@ -255,7 +255,7 @@ class Sanitizer:
             return [], 0
         keep = policy.keep_newest if is_cold else warm.keep_newest
         aged = aged_results(draft.request, outputs, decisions)
-        found = old_results(aged, keep, policy.old_tokens)
+        found = old_results(aged, keep, policy.old_tokens, spares_files=warm.spares_files and not is_cold)
         old, rewritten = [outputs[at] for at in found], 0
         if old and not is_cold:
             shown = [(outputs[at], aged[at]) for at in found]
@@ -447,7 +447,7 @@ class Sanitizer:
             cut = EntryCut(set_by_user)
         else:
             likely = await asyncio.to_thread(likely_used, output.text, context)
-            cut = self._policy.entry_cut(output.origin.tool, quotes, likely)
+            cut = self._policy.entry_cut(output.origin, quotes, likely)
         if len(output.text) <= cut.over_tokens:  # a token has one character at least
             return _whole(output, "below_threshold")
         task = Task(
