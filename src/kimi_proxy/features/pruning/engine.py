@@ -1,7 +1,7 @@
 """A prune from end to end: structure, signals, scores, selection, reasons, text."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -213,6 +213,8 @@ OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little
 REPORTS_SHARE = 0.5  # of the lines that may stay
 QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # what the goal quotes stays if no more lines hold it than these
 NAMED_LINES = 5  # the same of what the goal only names, for the output of an agent's tool
+EXEMPLARS_SHARE = 0.2  # of the lines that have to stay: what examples of all templates may take
+KEYS_PER_TEMPLATE = 4  # lines of one template may differ in words too; where there are more, templates are many as well
 ALWAYS = frozenset({"no_prune"})
 # The protected lines that say most: first lines of signatures, not how they go on.
 ESSENTIAL = frozenset({"import", "signature", "header", "heading", "error", "summary"}) | ALWAYS | REPORT_MARKS
@@ -234,6 +236,9 @@ def choose(
     forced = _forced(analysis, question.source_type, ratio)
     for row in _named_rows(lines, question.goal, analysis.is_of_use, check):
         forced[row] = True
+    if question.source_type == "logs":
+        for row in _exemplars(lines, weighed, EXEMPLARS_SHARE * floor):
+            forced[row] = True
     frames = framing(lines, analysis.outline)
     keep = select(weighed, costs.with_toll(fitted.toll_share), forced, floor, check, frames)
     if ratio <= GENEROUS_RATIO:
@@ -269,6 +274,22 @@ def failure_rows(lines: Sequence[str], outline: Outline, room: float) -> set[int
     if len(reports | distinct) <= REPORTS_SHARE * room:
         return reports | distinct
     return distinct if len(distinct) <= room else _first_rows(errors, logs.templates(lines[row] for row in errors))
+
+
+def _exemplars(lines: Sequence[str], worth: Sequence[float], most: float) -> Iterable[int]:
+    """Return of each template of a log the row that is worth most; none if there are more templates than `most`.
+
+    A line that shares no word with the goal may answer it: whoever sees one of a kind can ask for the others.
+    """
+    best: dict[str, int] = {}
+    for row, key in enumerate(logs.without_numbers_of(lines)):
+        if key.strip() and worth[row] > worth[best.setdefault(key, row)]:
+            best[key] = row
+        if len(best) > KEYS_PER_TEMPLATE * most:
+            return ()
+    rows = sorted(best.values(), key=lambda row: (-worth[row], row))
+    kinds = _first_rows(rows, logs.templates(lines[row] for row in rows))
+    return kinds if len(kinds) <= most else ()
 
 
 def _first_rows(rows: Sequence[int], keys: Sequence[str]) -> set[int]:

@@ -293,6 +293,12 @@ def without_numbers(line: str) -> str:
     return _with_zeros(line[:LINE_CHARS])
 
 
+def without_numbers_of(lines: Iterable[str]) -> list[str]:
+    """Return `without_numbers` of each line, in one step."""
+    heads = [line[:LINE_CHARS] for line in lines]
+    return _with_zeros("\n".join(heads)).split("\n") if heads else []
+
+
 def count_without_numbers(lines: Iterable[str]) -> Counter[str]:
     """Return how many lines there are of each `without_numbers`; those of the same digits are looked at once."""
     found: Counter[str] = Counter()
