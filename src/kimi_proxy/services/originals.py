@@ -14,7 +14,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.prune import Cut, Options, Pruned, Question, SourceType
+from kimi_proxy.core.prune import CallContext, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.store.protocols import Original, Originals
 
@@ -58,11 +58,12 @@ class PruneNote(BaseModel):
     source_type: SourceType
     options: Options
     cuts: list[Cut]
+    context: CallContext | None = None
 
     @property
     def question(self) -> Question:
         """The question, without its text."""
-        return Question("", self.goal, self.source_type, self.options)
+        return Question("", self.goal, self.source_type, self.options, self.context)
 
 
 def encode_note(question: Question, pruned: Pruned, backend: str, session: str = "") -> bytes:
@@ -79,6 +80,7 @@ def encode_note(question: Question, pruned: Pruned, backend: str, session: str =
             "tokens_est_after": pruned.tokens_after,
         },
         "warnings": list(pruned.warnings),
+        **({"context": asdict(question.context)} if question.context else {}),
         **({"session": session} if session else {}),
     }
     return json.encode(note)

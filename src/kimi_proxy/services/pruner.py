@@ -28,12 +28,13 @@ from kimi_proxy.core.errors import (
     location,
 )
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decoded, encoded, join, split
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.features.recovery import LineRange
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
@@ -388,7 +389,9 @@ class Pruner:
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
         question = replace(note.question, text=decoded(original.text))
-        lines = await self._workers.explain(question, note.cuts, EXPLAIN_TIMEOUT_S)
+        # A tool's row numbers say nothing of a line: they were taken off before it was scored.
+        judged = replace(question, text=join(unnumbered(split(question.text)))) if question.context else question
+        lines = await self._workers.explain(judged, note.cuts, EXPLAIN_TIMEOUT_S)
         return Explanation(prune_id, question, note.cuts, lines)
 
     async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:

@@ -70,3 +70,44 @@ def test_an_output_is_more_likely_used_if_the_file_was_not_seen_before() -> None
     assert fresh is not None and seen is not None
     assert 0 < seen < fresh < 1
     assert score.likely_used(output_signals(lines, CONTEXT), Scorers()) is None
+
+
+def test_an_explanation_weighs_by_what_the_agent_was_doing_too() -> None:
+    pruned = engine.prune(ASKED, PRUNE_ID)
+    cuts = [annotation.cut for annotation in pruned.annotations]
+    row = TEXT.split("\n").index("    other = transform_17(value, limit=17)")
+    in_chat, alone = (engine.explain(question, cuts)[row] for question in (ASKED, replace(ASKED, context=None)))
+
+    assert in_chat.kept and alone.kept
+    assert in_chat.score > alone.score
+    assert "named by the goal's words" in in_chat.why  # what the agent said is part of what it is after
+    assert "named by the goal's words" not in alone.why
+    scores = engine.analyze(ASKED, TEXT.split("\n"), None, lambda: None, installed()).scores
+    assert in_chat.score == round(float(scores[row]), 3)
+
+
+LOG = "\n".join(
+    row
+    for at in range(300)
+    for row in (
+        f"2026-01-02 10:00:{at % 60:02} INFO worker {at % 7} took job {at}",
+        f"2026-01-02 10:00:{at % 60:02} INFO quota of tenant {at % 11} is {at * 3} MB" if at == 150 else "ok",
+    )
+)
+
+
+def test_a_question_is_answered_though_agents_seldom_use_such_lines() -> None:
+    """What the agent speaks of is elsewhere, and no agent has quoted such a line."""
+    context = CallContext("Bash", "", "which quota has a tenant?", "worker 3 took a job", '{"command":"cat app.log"}')
+    asked = Question(LOG, "which quota has a tenant?", "logs", Options(0.9, 1, 5000, False, True), context)
+
+    assert "quota of tenant" in kept(asked)
+
+
+def test_a_line_that_the_user_names_stays_whatever_agents_use() -> None:
+    named = replace(
+        ASKED, goal="does anything depend on transform_63?", options=replace(ASKED.options, max_prune_ratio=0.97)
+    )
+    seen = tuple(row for row in range(320) if row != 3)
+
+    assert "transform_63(" in kept(replace(named, context=replace(CONTEXT, seen_rows=seen)))

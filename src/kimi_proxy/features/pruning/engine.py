@@ -20,7 +20,7 @@ from kimi_proxy.features.pruning.frames import framing
 from kimi_proxy.features.pruning.goal import read_goal, rows_with
 from kimi_proxy.features.pruning.model import Scorers, installed
 from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
-from kimi_proxy.features.pruning.signals import measure, read_lines, wider_goal
+from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wider_goal
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
@@ -95,12 +95,14 @@ def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
     """Return why each line stayed or went in the prune that made `cuts`."""
-    lines = text_lines.split(question.text)
-    found = outline(lines, question.source_type, check)
-    signals = measure(lines, question.goal, question.source_type, found, check)
-    scores = score.relevance(question.source_type, signals, installed(), check)
-    contributions = score.contributions(question.source_type, signals, installed())
-    return reasons.explain(cuts, found.protected, scores, contributions)
+    lines, scorers = text_lines.split(question.text), installed()
+    with outlining(lines, question.source_type, check) as outlined:
+        found, asked, of_use = _measured(question, lines, check, scorers, outlined)
+    added = score.contributions(question.source_type, asked, scorers)
+    if of_use is not None:
+        added = score.blended_contributions(score.contributions(score.USED, of_use, scorers), added)
+    scores = _scores(question.source_type, asked, of_use, scorers, check)
+    return reasons.explain(cuts, found.protected, scores, added)
 
 
 def analyze(
@@ -122,21 +124,41 @@ def _analyzed(
     scorers: Scorers,
     outlined: Callable[[], Outline],
 ) -> Analysis:
-    """Read the words of a text while it is parsed, then what `outlined` waits for."""
     if scores is not None:
         return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
+    found, asked, of_use = _measured(question, lines, check, scorers, outlined)
+    own = _scores(question.source_type, asked, of_use, scorers, check)
+    return Analysis(lines, found, own, is_of_use=of_use is not None)
+
+
+def _measured(
+    question: Question,
+    lines: Sequence[str],
+    check: Callable[[], None],
+    scorers: Scorers,
+    outlined: Callable[[], Outline],
+) -> tuple[Outline, Signals, Signals | None]:
+    """Read the words of a text while it is parsed, then what `outlined` waits for.
+
+    Return its outline, its signals for the goal, and those for what an agent goes on to use where that is known.
+    """
     source_type, context = question.source_type, question.context if score.USED in scorers.learned else None
     words = read_lines(lines, question.goal, source_type, check)
     found = outlined()
-    signals = measure(lines, question.goal, source_type, found, check, words=words)
-    asked = score.relevance(source_type, signals, scorers, check)
+    asked = measure(lines, question.goal, source_type, found, check, words=words)
     if context is None:
-        return Analysis(lines, found, asked)
+        return found, asked, None
     goal = wider_goal(question.goal, context)
     wider = read_lines(lines, goal, source_type, check, context, words)
-    of_use = measure(lines, goal, source_type, found, check, context, wider, signals)
-    used = score.use(of_use, scorers, check)
-    return Analysis(lines, found, score.blend(used, asked), is_of_use=True)
+    return found, asked, measure(lines, goal, source_type, found, check, context, wider, asked)
+
+
+def _scores(
+    source_type: SourceType, asked: Signals, of_use: Signals | None, scorers: Scorers, check: Callable[[], None]
+) -> Floats:
+    """Return the score of each line for the goal, and where an agent reads it for its use as well."""
+    answers = score.relevance(source_type, asked, scorers, check)
+    return answers if of_use is None else score.blend(score.use(of_use, scorers, check), answers)
 
 
 def outline(lines: Sequence[str], source_type: SourceType, check: Callable[[], None] = _no_deadline) -> Outline:

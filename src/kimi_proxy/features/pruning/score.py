@@ -102,15 +102,25 @@ def _weighed(source_type: SourceType, signals: Signals) -> Floats:
     return np.round(scaled(np.maximum(total, 0.0)), 9)
 
 
-def contributions(source_type: SourceType, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
-    """Return what each signal adds to the score of each line; a signal that a line lacks adds nothing."""
-    learned = scorers.learned.get(source_type)
+def contributions(kind: str, signals: Signals, scorers: Scorers) -> dict[str, Floats]:
+    """Return what each signal adds to the score of each line by the trees of that kind.
+
+    A signal that a line lacks adds nothing.
+    """
+    learned = scorers.learned.get(kind)
     if learned is None:
-        return _by_hand(source_type, signals)
-    return {name: np.where(signals[name] > 0, added, 0.0) for name, added in learned.contributions(signals).items()}
+        return _by_hand(kind, signals)
+    known = _with_all(signals, learned.forest.signals)
+    return {name: np.where(known[name] > 0, added, 0.0) for name, added in learned.contributions(known).items()}
 
 
-def _by_hand(source_type: SourceType, signals: Signals) -> dict[str, Floats]:
+def blended_contributions(used: Mapping[str, Floats], asked: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return what each signal adds to a score that `blend` made of both."""
+    nothing: Floats = np.zeros(1)
+    return {name: (used.get(name, nothing) + asked.get(name, nothing)) / 2 for name in {**asked, **used}}
+
+
+def _by_hand(source_type: str, signals: Signals) -> dict[str, Floats]:
     chosen = CODE if source_type == "code" else PROSE
     if source_type == "logs":
         chosen = SYSTEM_LOG if signals["system"].any() else RUN_LOG

@@ -68,6 +68,7 @@ class Hidden:
     source_type: SourceType | None = None
     max_prune_ratio: float = 0.0
     cuts: tuple[Cut, ...] = ()
+    context: CallContext | None = None  # by which its lines were scored beside the goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,8 @@ def _shorten_text(
     after = tokens.count(shown)
     if after >= before:
         return _whole(task, before)
-    return ShortenedText(shown, "pruned", (Hidden(prune_id, task.text, as_type, ratio, cuts),), before, after)
+    context = None if kind == "listing" else task.context
+    return ShortenedText(shown, "pruned", (Hidden(prune_id, task.text, as_type, ratio, cuts, context),), before, after)
 
 
 def _shorten_to_ends(task: Task, kind: Kind, mask_id: str, before: int) -> ShortenedText:

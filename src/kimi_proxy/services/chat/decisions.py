@@ -367,7 +367,8 @@ def cut_note(hidden: Hidden, goal: str, session: str = "") -> bytes:
     options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
     annotations = tuple(Annotation(cut, "") for cut in hidden.cuts)
     pruned = Pruned("", annotations, hidden.text.count("\n") + 1, 0, 0)
-    return originals.encode_note(Question("", goal, hidden.source_type, options), pruned, "heuristic", session)
+    question = Question("", goal, hidden.source_type, options, hidden.context)
+    return originals.encode_note(question, pruned, "heuristic", session)
 
 
 def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:
