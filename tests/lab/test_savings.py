@@ -60,9 +60,7 @@ def cold(keep: int) -> SimulatedPolicy:
 
 
 def turns(within: int, keep: int) -> SimulatedPolicy:
-    policy = Policy(
-        1000, spares_quoted=False, keep_newest=9, pays_within=within, patched_within=within, keep_cached=keep
-    )
+    policy = Policy(1000, spares_quoted=False, keep_newest=9, pays_within=within, keep_cached=keep)
     return SimulatedPolicy("turns", "", old=policy)
 
 

@@ -55,8 +55,8 @@ def of_product(name: PolicyName, compression: Preset | None = None) -> Simulated
     title = f"drops repeats, shortens new results over {real.entry_tokens:,} tokens{quoted}, "
     title += f"and all but the newest {real.keep_newest} when the cache is cold"
     if real.pays_within:
-        within = f"{real.pays_within} requests ({real.patched_within} where the agent patches)"
-        title += f", or all but {real.keep_cached} at a new turn if that pays within {within}"
+        kept = f"files and the newest {real.keep_cached}" if real.spares_quoted else f"the newest {real.keep_cached}"
+        title += f", or all but {kept} at a new turn if that pays within {real.pays_within} requests"
     return SimulatedPolicy(name, title, lossless=True, entry=real, old=real, compression=compression)
 
 
@@ -213,7 +213,7 @@ class _Simulation:
             return []
         # Without tools, results come as the user's words do.
         is_turn = request.is_user_turn or not self._session.has_tools
-        warm = policy.old.warm_cut(self._session.quotes_to_edit, self._session.has_tools)
+        warm = policy.old.warm_cut(self._session.has_tools)
         is_free = request.is_cold or request.is_changed
         if not (is_free or (warm.within_requests and is_turn)):
             return []

@@ -34,8 +34,8 @@ from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.features.recovery import LineRange
+from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import fingerprint

@@ -116,12 +116,11 @@ def test_what_a_command_filters_or_finds_is_no_file(command: str):
     assert not shows_file(printed)
 
 
-def test_files_stay_at_a_new_turn_where_patches_will_quote_them():
+def test_files_stay_at_a_new_turn_for_they_are_quoted_later():
     results = [replace(OLD, shows_file=True), OLD, OLD]
-    default = POLICIES["default"]
 
     assert old_results(results, keep_newest=1, min_tokens=200, spares_files=True) == [1]
     assert old_results(results, keep_newest=1, min_tokens=200) == [0, 1]
-    assert default.warm_cut(edits_by_quoting=False, has_tools=True).spares_files
-    assert not default.warm_cut(edits_by_quoting=True, has_tools=True).spares_files
-    assert not default.warm_cut(edits_by_quoting=False, has_tools=False).spares_files
+    assert POLICIES["default"].warm_cut(has_tools=True).spares_files
+    assert not POLICIES["default"].warm_cut(has_tools=False).spares_files
+    assert not POLICIES["deep"].warm_cut(has_tools=True).spares_files

@@ -21,8 +21,6 @@ PolicyName = Literal["careful", "default", "deep"]
 # Prices as multiples of plain input, as Anthropic lists them; OpenAI's writes are free, which only makes cuts cheaper.
 CACHE_READ, CACHE_WRITE = 0.1, 1.25
 
-KEEP_WITHOUT_TOOLS = 5
-
 # Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 46 % of those
 # between .2 and .5, 78 % of those above.
 SPARED_FROM = 0.3
@@ -66,7 +64,6 @@ class Policy:
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
     keep_newest: int = 0  # results that a free cut of old ones leaves alone
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
-    patched_within: int = 0  # the same where the agent edits by patches
     keep_cached: int = 0  # results that such a cut leaves alone
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
@@ -84,21 +81,19 @@ class Policy:
             return EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
         return EntryCut(self.entry_tokens)
 
-    def warm_cut(self, edits_by_quoting: bool, has_tools: bool) -> WarmCut:
+    def warm_cut(self, has_tools: bool) -> WarmCut:
         """Return when results that are cached are cut at a new turn of the user.
 
-        Agents that edit by patches quote less of most results, but a patch quotes lines of the file. Without tools
-        every result comes as the user's words do, so that there are many such turns and few results between them.
+        Files stay, for an edit or a patch quotes them later. Without tools every result is part of the user's words,
+        and which of them shows a file is seldom known.
         """
-        within = self.pays_within if edits_by_quoting else self.patched_within
-        keep = self.keep_cached if has_tools else min(self.keep_cached, KEEP_WITHOUT_TOOLS)
-        return WarmCut(within, keep, spares_files=self.spares_quoted and has_tools and not edits_by_quoting)
+        return WarmCut(self.pays_within, self.keep_cached, spares_files=self.spares_quoted and has_tools)
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
     "careful": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=24),
-    "default": Policy(1_000, spares_quoted=True, keep_newest=3, pays_within=5, patched_within=10, keep_cached=10),
-    "deep": Policy(1_000, spares_quoted=False, keep_newest=3, pays_within=20, patched_within=10, keep_cached=3),
+    "default": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=3, pays_within=10, keep_cached=5),
+    "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
 }
 
 

@@ -249,8 +249,7 @@ class Sanitizer:
     ) -> tuple[list[ShortenedOutput], int]:
         """Return the old results that may be cut deeper now, and the cached tokens that have to be sent anew for it."""
         policy = self._policy
-        tools = draft.request.tool_names
-        warm = policy.warm_cut(edits_by_quoting(tools), bool(tools))
+        warm = policy.warm_cut(has_tools=bool(draft.request.tool_names))
         if not is_cold and not (warm.within_requests and is_user_turn(draft.request)):
             return [], 0
         keep = policy.keep_newest if is_cold else warm.keep_newest
