@@ -9,7 +9,7 @@ from tests.deep import often
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import markers, tokens
-from kimi_proxy.core.prune import SOURCE_TYPES, Options, Pruned, Question
+from kimi_proxy.core.prune import SOURCE_TYPES, CallContext, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
 
 PRUNE_ID = "prn_0123456789abcdef"
@@ -255,3 +255,27 @@ def test_a_higher_limit_never_saves_less(question: Question, ratios: list[float]
         # What a marker says of a cut may get longer by some words when the cut does.
         assert pruned.tokens_before - pruned.tokens_after >= saved - WORDING_TOKENS * len(pruned.annotations)
         saved = max(saved, pruned.tokens_before - pruned.tokens_after)
+
+
+NAMES = st.from_regex(r"[a-z]{6,12} [a-z]{4,8}", fullmatch=True)
+
+
+@often
+@given(
+    NAMES,
+    st.lists(st.integers(0, 299), min_size=1, max_size=8, unique=True),
+    st.floats(0, 1),
+    st.sampled_from(SOURCE_TYPES),
+    st.booleans(),
+)
+def test_what_the_goal_quotes_stays_at_every_ratio(
+    name: str, places: list[int], ratio: float, source_type: SourceType, in_chat: bool
+) -> None:
+    lines = [f"line {at} of the notes speaks of the weather in the north and of rain" for at in range(300)]
+    for at in places:
+        lines[at] = f"here it says {name} at {at}"
+    context = CallContext("Bash", "", "the weather in the north", seen_rows=tuple(places)) if in_chat else None
+    options = Options(ratio, 0, 0, annotate_lines=False, include_markers=True)
+    question = Question("\n".join(lines), f'where does it say "{name}"?', source_type, options, context)
+    kept = text_lines.split(engine.prune(question, PRUNE_ID).text)
+    assert [line for line in kept if name in line] == [line for line in lines if name in line]

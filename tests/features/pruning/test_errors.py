@@ -1,4 +1,4 @@
-"""Errors and failures of a log stay at every ratio, and a gap that holds one says how many."""
+"""Errors and failures of a log stay at every ratio, in chats too, and a gap that holds one says how many."""
 
 import random
 import re
@@ -11,9 +11,10 @@ from tests.deep import often, too
 
 from kimi_proxy.core import markers
 from kimi_proxy.core.lines import split
-from kimi_proxy.core.prune import Options, Pruned, Question
+from kimi_proxy.core.prune import CallContext, Options, Origin, Pruned, Question
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.structure.logs import message_of, template
+from kimi_proxy.features.sanitizer.shorten import Task, shorten
 
 PRUNE_ID = "prn_0123456789abcdef"
 RATIOS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -113,3 +114,21 @@ def test_each_error_stays_or_one_of_its_kind_and_its_gap_says_so(
         assert {message_of(line) for line in shown} == messages
     assert {template(line) for line in shown} == {template(line) for line in all_errors}
     assert counted_in_gaps(pruned) == len(all_errors) - len(shown)
+
+
+CALL = CallContext("Bash", "", "what went wrong?", "I look at the log.", '{"command":"cat app.log"}')
+
+
+@often
+@given(st.lists(MESSAGES, min_size=1, max_size=60), st.integers(200, 1200), st.booleans(), st.booleans())
+def test_in_a_chat_each_error_stays_or_one_of_its_kind_too(
+    errors: list[str], lines: int, is_unread: bool, is_hurried: bool
+) -> None:
+    text = log(errors, lines)
+    origin = Origin("Bash", command="cat app.log")
+    task = Task(text, "what went wrong?", origin, is_unread, 500, 200, b"seed", context=CALL)
+    shortened = shorten(task, is_hurried=is_hurried)
+    shown, all_errors = errors_of(shortened.shown), errors_of(text)
+    reasons = (re.match(r"dont (\d+) erreurs?, ", cut.reason) for hidden in shortened.hidden for cut in hidden.cuts)
+    assert {template(line) for line in shown} == {template(line) for line in all_errors}
+    assert sum(int(count[1]) for count in reasons if count) == len(all_errors) - len(shown)

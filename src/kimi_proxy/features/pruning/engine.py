@@ -222,7 +222,7 @@ class Fitted:
 
 # Those of logs are set by hand.
 FITTED: Mapping[SourceType, Fitted] = {
-    "code": Fitted(toll_share=0.4),
+    "code": Fitted(blank_share=0.03, toll_share=0.4),
     "docs": Fitted(),
     "logs": Fitted(toll_share=1.0),
 }
