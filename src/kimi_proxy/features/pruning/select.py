@@ -13,7 +13,7 @@ from kimi_proxy.features.pruning.structure.blocks import nearness
 
 PRICES = 2**16  # on the scale
 MOST_TRIALS = 16  # after so many, which is rare, the rest of the scale is halved
-MOST_OVER = 1.6  # times the floor
+MOST_OVER = 2.0  # times the floor
 LEAST_USED = 0.4  # of the lines that may go
 NEVER = float("-inf")
 CHEAPEST = 1e-7  # of the dearest price
