@@ -301,7 +301,7 @@ def failure_rows(lines: Sequence[str], outline: Outline, room: float) -> set[int
 def _exemplars(lines: Sequence[str], worth: Sequence[float], most: float) -> Iterable[int]:
     """Return of each template of a log the row that is worth most; none if there are more templates than `most`.
 
-    A line that shares no word with the goal may answer it, and from one of its kind a reader knows to ask for the others.
+    A line that shares no word with the goal may answer it: from one of its kind a reader knows to ask for the others.
     """
     best: dict[str, int] = {}
     for row, key in enumerate(logs.without_numbers_of(lines)):
