@@ -17,6 +17,7 @@ import sanitizer
 import server
 import sessions
 import stages
+import structured
 import team
 import tools
 
@@ -45,6 +46,9 @@ ASKED_FOR = {
 def main() -> None:
     if sys.argv[1:2] == ["sessions"]:  # it takes folders, so it runs alone
         sessions.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["structured"]:  # it takes a rival
+        structured.main(sys.argv[2:])
         return
     loops, chosen = _loops(sys.argv[1:])
     chosen = chosen or list(BENCHMARKS)

@@ -1,10 +1,12 @@
 """An MCP server on standard input and output that does as little as a server can, for benchmarks.
 
-`echo` answers `size` characters of text, which begin with `salt`; `rows` answers as many of JSON with many members.
+`echo` answers `size` characters of text, which begin with `salt`; `rows` answers as many of JSON with many
+members; `read` answers the file at `path`.
 """
 
 import json
 import sys
+from pathlib import Path
 
 HELLO = {
     "protocolVersion": "2025-11-25",
@@ -24,6 +26,8 @@ def result(message: dict) -> object:
             return TOOLS
         case "tools/call":
             asked = message["params"].get("arguments", {})
+            if message["params"]["name"] == "read":
+                return {"content": [{"type": "text", "text": Path(asked["path"]).read_bytes().decode()}]}
             size, salt = asked.get("size", 100), str(asked.get("salt", ""))
             if message["params"]["name"] == "rows":
                 return {"content": [], "structuredContent": {"rows": [ROW] * (size // len(json.dumps(ROW)))}}

@@ -4,6 +4,7 @@ They are installed in the user's cache the first time, which takes a few minutes
 """
 
 import contextlib
+import http.server
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 import venv
@@ -143,6 +145,41 @@ def headroom(provider_url: str) -> Iterator[tuple[str, int]]:
         ]
         with running(command, f"http://127.0.0.1:{port}/health", folder) as pid:
             yield f"http://127.0.0.1:{port}/v1", pid
+
+
+@contextlib.contextmanager
+def recording_provider() -> Iterator[tuple[str, list[bytes]]]:
+    """Run a provider of chat completions in a thread; gives its address, and the bodies that it got."""
+    received: list[bytes] = []
+
+    class Provider(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            message = {"role": "assistant", "content": "ok"}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            body = {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [choice],
+                "usage": usage,
+            }
+            raw = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", received
+        server.shutdown()
 
 
 @contextlib.contextmanager
