@@ -1,0 +1,184 @@
+"""Which records stay within a budget: those that match the goal, then those that differ, then a few that do not."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from kimi_proxy.features.records.tree import MARKER_CHARS, UNIT_CHARS, Node, RecordGap, Unit, descend, gaps, units
+from kimi_proxy.features.records.weigh import record_of, weigh, weights
+
+MAX_UNIT_CHARS = 1500
+UNITS_WITHIN = 20  # units that a budget should have room for
+ODD_WEIGHT = 0.8  # of what a match of the goal is worth
+WORTH_KEEPING = 0.2
+EXAMPLES_SHARE = 0.12  # of the budget: ordinary records that show what the others look like
+HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of the budget, where there is nothing to choose by
+HEAD_EXAMPLES, TAIL_EXAMPLES = 2, 1
+TRIES = 6
+NAMES = frozenset(
+    [
+        "name",
+        "id",
+        "key",
+        "title",
+        "path",
+        "uid",
+        "address",
+        "host",
+        "file",
+        "filename",
+        "email",
+        "subject",
+        "sku",
+        "slug",
+        "@name",
+        "@id",
+        "metadata",
+    ]
+)
+
+
+def choose(
+    text: str, root: Node, goal: str, budget_chars: int, check: Callable[[], None], floor_chars: int = 0
+) -> list[RecordGap] | None:
+    """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if that cannot be.
+
+    With `floor_chars` ordinary records stay until as much is left.
+    """
+    weigh(root, check)
+    unit_chars = min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS)
+    found = units(root, unit_chars)
+    weighed = weights(text, found, goal, check)
+    order = _Order(found, weighed.goal + ODD_WEIGHT * weighed.odd)
+    room = float(budget_chars)
+    for _ in range(TRIES):
+        check()
+        choice = _Choice(found)
+        choice.take(order.worth_keeping(), room)
+        if not choice.kept:
+            choice.take(order.ends(HEAD_SHARE * room), HEAD_SHARE * room)
+            choice.take(order.ends(TAIL_SHARE * room, from_end=True), (HEAD_SHARE + TAIL_SHARE) * room)
+        else:
+            choice.take(order.examples(), min(room, choice.used + EXAMPLES_SHARE * room))
+        if choice.used < floor_chars:
+            choice.take(order.ordinary(), min(room, floor_chars))
+        left_out = gaps(root, choice.is_whole, choice.is_open)
+        size = len(text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
+        if size <= budget_chars:
+            return left_out
+        room *= 0.95 * budget_chars / size
+    return None
+
+
+class _Order:
+    """Units in the order in which they are taken."""
+
+    def __init__(self, found: Sequence[Unit], scores: "np.typing.NDArray[np.float64]") -> None:
+        self._found = found
+        self._scores = scores
+        self._by_score = [int(at) for at in np.argsort(-scores, kind="stable")]
+
+    def worth_keeping(self) -> Iterator[int]:
+        return (at for at in self._by_score if self._scores[at] >= WORTH_KEEPING)
+
+    def ordinary(self) -> Iterator[int]:
+        """Yield the others: those that match a little, then those that fewest nodes are around."""
+        others = [at for at in self._by_score if self._scores[at] < WORTH_KEEPING]
+        return iter(sorted(others, key=lambda at: (-round(float(self._scores[at]), 1), len(self._found[at].around))))
+
+    def examples(self) -> Iterator[int]:
+        """Yield the first records and the last."""
+        count = len(self._found)
+        yield from range(min(HEAD_EXAMPLES, count))
+        yield from range(max(0, count - TAIL_EXAMPLES), count)
+
+    def ends(self, chars: float, from_end: bool = False) -> Iterator[int]:
+        places = range(len(self._found))
+        for at in reversed(places) if from_end else places:
+            chars -= self._found[at].node.size + 2
+            if chars < 0:
+                return
+            yield at
+
+
+class _Choice:
+    """Units that stay, and about how much they cost with what has to stay around them."""
+
+    def __init__(self, found: Sequence[Unit]) -> None:
+        self._found = found
+        self._open: set[int] = set()
+        self.kept: set[int] = set()  # positions of units
+        self._nodes: set[int] = set()
+        self._labels = _labels(found)
+        self.used = 0.0
+        root = found[0].around[0] if found and found[0].around else None
+        if root is not None:
+            self._add_open(root)
+
+    def is_whole(self, node: Node) -> bool:
+        return id(node) in self._nodes
+
+    def is_open(self, node: Node) -> bool:
+        return id(node) in self._open
+
+    def take(self, places: Iterator[int], room: float) -> None:
+        """Keep these units, each that still fits, and with a part of a record what it is called."""
+        for at in places:
+            if at in self.kept:
+                continue
+            record = record_of(self._found[at])
+            label = self._labels.get(id(record)) if record is not None else None
+            wanted = [at] if label is None or label in self.kept else [label, at]
+            cost = sum(self._cost(place) for place in wanted)
+            if self.used + cost <= room:
+                for place in wanted:
+                    self._add(place)
+
+    def _cost(self, at: int) -> float:
+        unit = self._found[at]
+        opened = sum(_own_chars(node) + MARKER_CHARS for node in unit.around if id(node) not in self._open)
+        neighbours = self._is_beside(at, at - 1) + self._is_beside(at, at + 1)
+        return unit.node.size + 2 + opened + MARKER_CHARS * (1 - neighbours)
+
+    def _is_beside(self, at: int, other: int) -> bool:
+        if other not in self.kept:
+            return False
+        return self._found[other].around[-1] is self._found[at].around[-1]
+
+    def _add(self, at: int) -> None:
+        if at in self.kept:
+            return
+        self.used += self._cost(at)
+        self.kept.add(at)
+        self._nodes.add(id(self._found[at].node))
+        for node in self._found[at].around:
+            self._add_open(node)
+
+    def _add_open(self, node: Node) -> None:
+        if id(node) not in self._open:
+            self._open.add(id(node))
+            if not self.used:
+                self.used = _own_chars(node) + MARKER_CHARS
+
+
+def _own_chars(node: Node) -> int:
+    """Return the characters of a node that stay when it is looked into: what is around its children, and pinned ones."""
+    stays = (child for child in node.children if child.is_pinned and not child.style and not child.key.startswith("@"))
+    pinned = sum(child.size + 1 for child in stays)
+    return node.children[0].start - node.start + node.end - node.children[-1].end + pinned
+
+
+def _labels(found: Sequence[Unit]) -> dict[int, int]:
+    """Return for each record of several units the one that says what it is called."""
+    labels: dict[int, int] = {}
+    for at, unit in enumerate(found):
+        record = record_of(unit)
+        if record is not None and id(record) not in labels and _is_name(unit.node):
+            labels[id(record)] = at
+    return labels
+
+
+def _is_name(node: Node) -> bool:
+    if not node.children:
+        return node.key.lower() in NAMES and len(node.value) <= UNIT_CHARS
+    return any(inside.key.lower() in NAMES for inside in descend(node) if not inside.children)

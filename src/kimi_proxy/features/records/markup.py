@@ -1,0 +1,206 @@
+"""JSON, lines of JSON, XML and HTML as trees: where each member and each element stands in the text."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from kimi_proxy.core import json
+from kimi_proxy.features.records.tree import (
+    ELEMENT,
+    IN_STRING,
+    MEMBER,
+    UNIT_CHARS,
+    XML_COMMENT,
+    Node,
+)
+
+MIN_NDJSON_LINES = 5
+ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
+PIECE_CHARS = 160  # of a long string that is divided
+MAX_DEPTH = 200
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
+
+
+def read_json(text: str) -> Node | None:
+    """Return the tree of a JSON array or object; None if the text is none, or nests too deep."""
+    return _tree(text, 0, len(text)) if json.is_container(text) else None
+
+
+def read_ndjson(text: str) -> Node | None:
+    """Return the tree of lines that are each an array or an object; None if one of them is not."""
+    if text[:64].lstrip()[:1] not in ("{", "["):
+        return None
+    root = Node(0, len(text), style=ELEMENT, is_list=True)
+    at = 0
+    for line in text.split("\n"):
+        if line.strip():
+            record = _tree(text, at, at + len(line)) if json.is_container(line) else None
+            if record is None:
+                return None
+            root.children.append(record)
+        at += len(line) + 1
+    return root if len(root.children) >= MIN_NDJSON_LINES else None
+
+
+def _tree(text: str, start: int, end: int) -> Node | None:
+    """Return the tree of the JSON value in `text[start:end]`, which is known to be one."""
+    open_: list[Node] = []
+    root: Node | None = None
+    key, key_start = "", -1
+    for token in _TOKEN.finditer(text, start, end):
+        character = text[token.start()]
+        if character in "}]":
+            node = open_.pop()
+            node.end = token.end()
+            _judge(node)
+            root = node
+            continue
+        if character in ",:":
+            continue
+        around = open_[-1] if open_ else None
+        if character == '"' and around is not None and around.style is MEMBER and key_start < 0:
+            key, key_start = text[token.start() + 1 : token.end() - 1], token.start()
+            continue
+        node = Node(token.start() if key_start < 0 else key_start, token.end(), key)
+        key, key_start = "", -1
+        if around is not None:
+            around.children.append(node)
+        if character in "{[":
+            if len(open_) >= MAX_DEPTH:
+                return None
+            node.style = MEMBER if character == "{" else ELEMENT
+            open_.append(node)
+        else:
+            node.value = token[0]
+            if len(token[0]) > UNIT_CHARS:
+                _divide_string(node, text, token.start() + 1, token.end() - 1)
+    return root
+
+
+def _judge(node: Node) -> None:
+    """Say whether the children of a container are records."""
+    if node.style is ELEMENT:
+        node.is_list = True
+        return
+    objects = [child for child in node.children if child.style is MEMBER]
+    if len(objects) >= 2 and len(objects) >= ALIKE * len(node.children):
+        first, second = ({child.key for child in one.children} for one in objects[:2])
+        node.is_list = 2 * len(first & second) >= max(1, len(first | second))
+
+
+def _divide_string(node: Node, text: str, start: int, end: int) -> None:
+    """Give a long string children: its lines, else pieces between words. An escape stays in one piece."""
+    node.style = IN_STRING
+    node.children = list(_pieces(text, start, end, ("\\n",) if text.find("\\n", start, end) >= 0 else ()))
+
+
+def _pieces(text: str, start: int, end: int, line_ends: Sequence[str]) -> Iterator[Node]:
+    at = start
+    while at < end:
+        after = _next_seam(text, at, end, line_ends)
+        yield Node(at, after, value=text[at:after])
+        at = after
+
+
+def _next_seam(text: str, at: int, end: int, line_ends: Sequence[str]) -> int:
+    """Return where a piece from `at` on ends: behind a line, else behind a word, else before an escape."""
+    for line_end in line_ends:
+        found = text.find(line_end, at, end)
+        if 0 <= found - at <= UNIT_CHARS and text[found - 1] != "\\":
+            return found + len(line_end)
+    stop = min(at + PIECE_CHARS, end)
+    if stop == end:
+        return end
+    space = text.find(" ", stop, min(stop + PIECE_CHARS, end))
+    if space >= 0:
+        return space + 1
+    while stop < end and "\\" in text[max(at, stop - 6) : stop + 1]:
+        stop += 1
+    return stop
+
+
+# XML and HTML.
+
+# A `<` in a value would be no XML, and ends the search, so that its time is linear.
+_TAG = re.compile(r"<!--|<!\[CDATA\[|<\?|<!\w[^<>]*>|<(/?)([A-Za-z_][\w:.-]*)((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>")
+_ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
+)
+_SCRIPTS = frozenset({"script", "style"})
+_RAW = _SCRIPTS | {"textarea"}
+_ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+MIN_ELEMENTS = 8
+
+
+def read_xml(text: str) -> Node | None:
+    """Return the tree of the elements of XML, or of HTML whose elements all end; None if the text is neither."""
+    if text[:64].lstrip("\ufeff \t\r\n")[:1] != "<":
+        return None
+    root = Node(0, len(text), style=XML_COMMENT)
+    open_ = [root]
+    count = at = 0
+    while tag := _TAG.search(text, at):
+        _add_text(open_[-1], text, at, tag.start())
+        at = tag.end()
+        closing, name, attributes = tag.groups()
+        if tag[0] in _ENDS:
+            end = text.find(_ENDS[tag[0]], at)
+            if end < 0:
+                return None
+            at = end + len(_ENDS[tag[0]])
+            if tag[0] == "<![CDATA[":
+                open_[-1].children.append(Node(tag.start(), at, "#text", text[tag.start() : at]))
+        elif closing:
+            if open_[-1].key != name or len(open_) == 1:
+                return None
+            _close(open_.pop(), at)
+        elif name is not None:
+            count += 1
+            node = _element(tag.start(), at, name, attributes)
+            open_[-1].children.append(node)
+            if not attributes.endswith("/") and name.lower() not in _VOID:
+                open_.append(node)
+                if name.lower() in _SCRIPTS:
+                    at = max(at, text.find("</", at))
+    if len(open_) > 1 or count < MIN_ELEMENTS or text[at:].strip():
+        return None
+    for child in root.children:  # without the element around everything a text is no longer XML
+        child.is_pinned = True
+    return root
+
+
+def _element(start: int, end: int, name: str, attributes: str) -> Node:
+    node = Node(start, end, name, style=XML_COMMENT)
+    for found in _ATTRIBUTE.finditer(attributes):
+        value = found[2] or found[3] or ""
+        node.children.append(Node(start, end, f"@{found[1]}", value, is_pinned=True))
+    return node
+
+
+def _close(node: Node, end: int) -> None:
+    node.end = end
+    if node.key.lower() in _RAW:  # a comment in it would be text
+        node.style = None
+    names = Counter(child.key for child in node.children if not child.key.startswith(("@", "#")))
+    node.is_list = names.total() >= 3 and max(names.values()) >= ALIKE * names.total()
+
+
+def _add_text(around: Node, text: str, start: int, end: int) -> None:
+    """Add what stands between two tags, in sentences if it is long."""
+    piece = text[start:end]
+    if not piece.strip():
+        return
+    start += len(piece) - len(piece.lstrip())
+    end = start + len(piece.strip())
+    if around.key.lower() in _RAW or end - start <= UNIT_CHARS:
+        around.children.append(Node(start, end, "#text", text[start:end]))
+        return
+    at = start
+    for seam in (*_SENTENCE.finditer(text, start, end), None):
+        stop = seam.start() if seam else end
+        if stop > at:
+            around.children.append(Node(at, stop, "#text", text[at:stop]))
+        at = seam.end() if seam else end

@@ -1,0 +1,167 @@
+"""A text as a tree of records, and what stands where a run of them was left out.
+
+A gap keeps the text what it was: a string among the members of JSON, a comment in XML and YAML, a row of as many cells
+in CSV. Everything outside of the gaps stays as it was, to the character.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+MARKER_CHARS = 150  # of a marker with what is around it: a shorter gap is not worth one
+UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
+ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
+
+_LINE_END = re.compile(r"[ \t]*,?[ \t]*\r?(?:\n|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class GapStyle:
+    """What stands around a marker among the children of a node."""
+
+    before: str = ""
+    after: str = ""
+    is_json: bool = False  # the marker is written as the inside of a JSON string
+
+    def wrap(self, marker: str) -> str:
+        inside = json.dumps(marker, ensure_ascii=False)[1:-1] if self.is_json else marker
+        return f"{self.before}{inside}{self.after}"
+
+
+PLAIN = GapStyle()
+ELEMENT = GapStyle('"', '"', is_json=True)
+MEMBER = GapStyle('"', '": null', is_json=True)
+IN_STRING = GapStyle(" ", " ", is_json=True)
+XML_COMMENT = GapStyle("<!-- ", " -->")
+YAML_COMMENT = GapStyle("# ")
+SCRIPT_COMMENT = GapStyle("/* ", " */")
+INLINE = GapStyle(" ", " ")
+
+
+@dataclass(slots=True)
+class Node:
+    """`text[start:end]`: a record, a member, or a leaf. Without a style its children only say what its values are."""
+
+    start: int
+    end: int
+    key: str = ""
+    value: str = ""  # of a leaf
+    children: list["Node"] = field(default_factory=list)
+    style: GapStyle | None = None
+    is_list: bool = False  # its children are records: their keys, if they have any, are names
+    is_pinned: bool = False  # stays wherever the node around it does
+    odd: float = 0.0  # how much it is unlike its likes
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGap:
+    """`count` children of a node that are left out: `text[start:end]`."""
+
+    start: int
+    end: int
+    count: int
+    style: GapStyle
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What stays or goes as a whole, with the nodes around it, outermost first."""
+
+    node: Node
+    around: tuple[Node, ...]
+
+
+def units(root: Node, unit_chars: int = UNIT_CHARS) -> list[Unit]:
+    """Return the nodes that stay or go as a whole: those that are small, or cannot be looked into."""
+    found: list[Unit] = []
+    rest: list[Unit] = [Unit(root, ())]
+    while rest:
+        unit = rest.pop()
+        node = unit.node
+        if node.style is None or not node.children or (node.size <= unit_chars and unit.around):
+            found.append(unit)
+        else:
+            around = (*unit.around, node)
+            rest += [Unit(child, around) for child in reversed(node.children)]
+    return found
+
+
+def gaps(
+    root: Node, is_whole: Callable[[Node], bool], is_open: Callable[[Node], bool], marker_chars: int = MARKER_CHARS
+) -> list[RecordGap]:
+    """Return what is left out where only these nodes stay whole, and of others what is around them.
+
+    A run that costs less than a marker stays.
+    """
+    found: list[RecordGap] = []
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        run: list[Node] = []
+        for child in (*node.children, None) if node.style else ():
+            stays = child is None or is_whole(child)
+            if child is not None and not stays and not child.is_pinned and not is_open(child):
+                run.append(child)
+                continue
+            if run and run[-1].end - run[0].start > marker_chars and node.style:
+                found.append(RecordGap(run[0].start, run[-1].end, len(run), node.style))
+            run = []
+            if child is not None and not stays:
+                rest.append(child)
+    return sorted(found, key=lambda gap: gap.start)
+
+
+def write(text: str, gaps: Sequence[RecordGap], marker: Callable[[RecordGap], str]) -> str:
+    """Return `text` with a marker in each gap."""
+    pieces: list[str] = []
+    at = 0
+    for gap in gaps:
+        pieces += (text[at : gap.start], gap.style.wrap(marker(gap)))
+        at = gap.end
+    return "".join((*pieces, text[at:]))
+
+
+def fills_lines(text: str, start: int, end: int) -> bool:
+    """Return whether nothing but a comma stands beside `text[start:end]` on its lines."""
+    line = text.rfind("\n", 0, start) + 1
+    return not text[line:start].strip() and _LINE_END.match(text, end) is not None
+
+
+def pin_broken_lines(text: str, root: Node) -> None:
+    """Pin each node that shares a line with another one, so that whole lines go."""
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if node.style is None:
+            continue
+        for child in node.children:
+            child.is_pinned = child.is_pinned or not fills_lines(text, child.start, child.end)
+        rest += node.children
+
+
+def is_one_line(text: str) -> bool:
+    """Return whether a text has no lines to be numbered by, and is long enough to be numbered by its parts."""
+    return len(text) > ONE_LINE_CHARS and "\n" not in text.rstrip("\n")
+
+
+def part_starts(root: Node) -> list[int]:
+    """Return where the parts of a text begin: at each unit, and where the last one of a node has ended."""
+    starts = {0}
+    for unit in units(root):
+        starts.add(unit.node.start)
+        for node in unit.around:
+            starts.add(node.children[-1].end)
+    return sorted(starts)
+
+
+def descend(root: Node) -> Iterator[Node]:
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        yield node
+        rest += reversed(node.children)

@@ -1,0 +1,260 @@
+"""What each record of a text is worth: how it matches the goal, and how it differs from its likes."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kimi_proxy.features.failures import failure_level
+from kimi_proxy.features.pruning.goal import find, parts, read_goal
+from kimi_proxy.features.pruning.structure.blocks import Floats
+from kimi_proxy.features.records.tree import IN_STRING, Node, Unit
+
+ENOUGH = 8  # values to know what is usual
+RARE = 0.01  # of the values of a column: so few share one
+KINDS = 50  # a column with more different values than that, or than a quarter of them, names things: none is odd
+FAR = 3.0  # quartile ranges from the middle half
+STORY_CHARS = 20
+ALARMING = 0.05  # of a column: more alarms than these are what is usual there
+VALUE_CHARS = 600
+MINORITY = 0.25  # of the flags of one record
+MAX_ODD = 4.0
+FAILURE_WEIGHT = 2.0
+
+_NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][+-]?\d+)?%?")
+_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-]+[^\W\d_]+)*"), re.compile(r"\d+(?:a?\d+)*")
+_NOTHING = frozenset({"", '""', "null", "0", "false", "none", "[]", "{}", "no", "-", "ok", "0.0"})
+_FLAGS = frozenset({"true", "false"})
+
+Column = list[Node]
+
+
+def weigh(root: Node, check: Callable[[], None]) -> None:
+    """Set for each node how odd it is among those at the same place of other records."""
+    columns, groups = _sorted_by_place(root, check)
+    for column in columns:
+        check()
+        if len(column) < ENOUGH:
+            _weigh_alone(column)
+            continue
+        for node, weight in _odd_in(column):
+            node.odd = min(MAX_ODD, node.odd + weight)
+    for group in groups:
+        _weigh_keys(group)
+
+
+def _is_leaf(node: Node) -> bool:
+    return not node.children or node.style is IN_STRING
+
+
+def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column], list[list[Node]]]:
+    """Return the leaves, and the nodes with named children, put together by the names above them.
+
+    The names of records and their numbers do not count, so that what stands at the same place of each comes together.
+    """
+    columns: list[Column] = []
+    groups: list[list[Node]] = []
+    rest = [[root]]
+    while rest:
+        check()
+        alike = rest.pop()
+        columns.append([node for node in alike if _is_leaf(node)])
+        inner = [node for node in alike if not _is_leaf(node)]
+        # Whether names count is decided for all that stand at a place: one of them may have a single child.
+        several = [node for node in inner if len(node.children) > 1]
+        are_lists = 2 * sum(node.is_list for node in several) > len(several)
+        below: dict[str, list[Node]] = defaultdict(list)
+        for node in inner:
+            for child in node.children:
+                below[child.key if not are_lists or child.key.startswith("@") else ""].append(child)
+        if not are_lists:
+            groups.append(inner)
+        rest += below.values()
+    return columns, groups
+
+
+def _weigh_alone(column: Column) -> None:
+    """Judge values that have too few likes by their own words: `OOMKilled: true`, `ExitCode: 137`."""
+    for node in column:
+        value = node.value.strip('"')
+        if value.lower() in _NOTHING or len(value) > VALUE_CHARS:
+            continue
+        name = " ".join(parts(node.key)[1:] or parts(node.key))
+        level = failure_level(f"{name} {'' if value.lower() in _FLAGS else value}")
+        node.odd = min(MAX_ODD, node.odd + level * FAILURE_WEIGHT)
+
+
+def _weigh_keys(group: Sequence[Node]) -> None:
+    """Weigh fields that hardly any record has, and records without one that nearly all have."""
+    for node in group if len(group) < ENOUGH else ():
+        _weigh_flags(node)
+    if len(group) < ENOUGH:
+        return
+    few = max(1, int(RARE * len(group)))
+    seen = Counter(key for node in group for key in {child.key for child in node.children})
+    usual = {key for key, count in seen.items() if len(group) - few <= count < len(group)}
+    rare = {key for key, count in seen.items() if count <= few}
+    for node in group:
+        if usual and not usual <= {child.key for child in node.children}:
+            node.odd = min(MAX_ODD, node.odd + 1.0)
+        for child in node.children if rare else ():
+            if child.key in rare:
+                child.odd = min(MAX_ODD, child.odd + 1.0)
+
+
+def _weigh_flags(node: Node) -> None:
+    flags = [child for child in node.children if child.value in _FLAGS]
+    for value in _FLAGS:
+        some = [flag for flag in flags if flag.value == value]
+        if len(flags) >= 4 and len(some) <= MINORITY * len(flags):
+            for flag in some:
+                flag.odd = min(MAX_ODD, flag.odd + 1.0)
+
+
+def _odd_in(column: Column) -> Iterator[tuple[Node, float]]:
+    few = max(1, int(RARE * len(column)))
+    yield from _rare_kinds(column, few)
+    numbers = [(node, number) for node in column if (number := _number(node.value)) is not None]
+    if len(numbers) >= ENOUGH and len(numbers) >= 0.5 * len(column):
+        yield from _far_away(numbers)
+    else:
+        yield from _odd_in_length(column)
+    yield from _alarming(column, max(few, int(ALARMING * len(column))))
+
+
+def _number(value: str) -> float | None:
+    if not _NUMBER.fullmatch(value):
+        return None
+    number = float(value.rstrip("%").replace(",", ""))
+    return number if abs(number) < 1e300 else None
+
+
+def _rare_kinds(column: Column, few: int) -> Iterator[tuple[Node, float]]:
+    """Yield what hardly any other is equal to, or, where all differ, what is written otherwise than the others."""
+    most = min(KINDS, len(column) // 4)
+    values = [node.value for node in column]
+    if len(set(values[: 2 * most])) > most or len(set(values)) > most:
+        values = [_shape(value) for value in values]
+    seen = Counter(values)
+    if len(seen) <= max(most, 2):
+        yield from ((node, 1.0) for node, value in zip(column, values, strict=True) if seen[value] <= few)
+
+
+def _shape(value: str) -> str:
+    """Return how a value is written: `10.4.2.1` is `0.0.0.0`, and any words are `a`."""
+    if value in _FLAGS or value == "null":
+        return value
+    return _DIGITS.sub("0", _LETTERS.sub("a", value[:VALUE_CHARS]))
+
+
+def _far_away(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
+    column = np.array([number for _, number in numbers])
+    low, high = np.quantile(column, (0.25, 0.75))
+    reach = FAR * max(float(high - low), 0.05 * abs(float(high)), 1e-9)
+    odd = (column < low - reach) | (column > high + reach)
+    negative = column < 0
+    if negative.sum() <= max(1, RARE * len(column)):
+        odd |= negative
+    if odd.sum() > ALARMING * len(column) + 1:
+        return
+    yield from ((numbers[int(row)][0], 1.0) for row in np.flatnonzero(odd))
+
+
+def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
+    """Yield empty values where others are not, and long ones where others are short."""
+    lengths = np.array([len(node.value) for node in column])
+    low, high = np.quantile(lengths, (0.25, 0.75))
+    odd = lengths > high + max(FAR * float(high - low), float(high), STORY_CHARS)
+    empty = np.array([node.value in ("", '""') for node in column])
+    if empty.sum() <= max(1, RARE * len(column)):
+        odd |= empty
+    yield from ((column[int(row)], 1.0) for row in np.flatnonzero(odd))
+
+
+def _alarming(column: Column, few: int) -> Iterator[tuple[Node, float]]:
+    """Yield what reports a failure: each of few, of many the first of each kind."""
+    levels = {
+        value: failure_level(value[:VALUE_CHARS]) for value in {node.value for node in column} if _has_word(value)
+    }
+    found = [(node, levels[node.value]) for node in column if levels.get(node.value)]
+    seen: set[str] = set()
+    for node, level in found:
+        if len(found) <= few or node.value not in seen:
+            seen.add(node.value)
+            # Where every second value alarms, it is how things are called there.
+            if len(found) <= 0.5 * len(column):
+                yield node, FAILURE_WEIGHT * level
+
+
+def _has_word(value: str) -> bool:
+    return any(character.isalpha() for character in value[:40]) and value not in _FLAGS
+
+
+# The goal.
+
+RELEVANT = 0.6  # of the best match
+BY_ROOTS = 0.7  # what a word counts that only shares a root with the goal's
+INHERITED = 0.45  # of what its record matches: a part of it that does not match by itself
+WEAK = 0.3
+SHORT_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """For each unit what it matches of the goal and how odd it is, both between 0 and 1."""
+
+    goal: Floats
+    odd: Floats
+
+
+def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], None]) -> Weights:
+    odd: Floats = np.minimum(1.0, np.array([_odd_inside(unit.node) for unit in found]) / 2)
+    matched = _matches(text, found, goal, check)
+    records = [record_of(unit) for unit in found]
+    is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)
+    # Of a record that is odd somewhere the short values say what it is about.
+    inherited = np.where(is_short, _inherited(records, odd), 0.0)
+    return Weights(np.maximum(matched, _inherited(records, matched)), np.maximum(odd, inherited))
+
+
+def _odd_inside(node: Node) -> float:
+    total, rest = 0.0, [node]
+    while rest:
+        inside = rest.pop()
+        total += inside.odd
+        rest += inside.children
+    return total
+
+
+def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], None]) -> Floats:
+    asked = read_goal(goal)
+    if not asked.stems and not asked.exact:
+        return np.zeros(len(found))
+    texts = [" ".join((*(node.key for node in unit.around), text[unit.node.start : unit.node.end])) for unit in found]
+    words = find(texts, asked, check)
+    scores = np.maximum(words.around(0).bm25(), BY_ROOTS * words.by_roots().around(0).bm25()) + 2 * words.exact
+    # A goal whose words stand everywhere says nothing: a match counts beside what one rare word would score.
+    rare = float(np.log(1 + len(found) / 1.5))
+    own: Floats = scores / max(float(scores.max(initial=0.0)), rare)
+    own = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)
+    return own
+
+
+def _inherited(records: Sequence[Node | None], own: Floats) -> Floats:
+    """Return what each part of a record shares of the best of its parts."""
+    best: dict[int, float] = defaultdict(float)
+    for record, score in zip(records, own, strict=True):
+        if record is not None:
+            best[id(record)] = max(best[id(record)], float(score))
+    shared = (0.0 if record is None else INHERITED * best[id(record)] for record in records)
+    return np.fromiter(shared, dtype=np.float64, count=len(records))
+
+
+def record_of(unit: Unit) -> Node | None:
+    """Return the record that a unit is a part of; None if it is one itself, or part of none."""
+    for around, node in zip(reversed(unit.around[:-1]), reversed(unit.around[1:]), strict=True):
+        if around.is_list and len(around.children) >= 3:
+            return node
+    return None
