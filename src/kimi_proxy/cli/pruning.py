@@ -23,7 +23,6 @@ from kimi_proxy.cli.console import (
 )
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import InvalidRange
-from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question, SourceType
 from kimi_proxy.quick import PRUNE_OPTIONS, TEXT_SAMPLE, PruneOption, is_binary, savings
 
@@ -184,10 +183,11 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
 
     Example: kimi-proxy recover prn_0123456789abcdef 120-154
     """
+    from kimi_proxy.features.records.read import parts
     from kimi_proxy.features.recovery import recover as pick
 
     text = with_store(lambda store, who: _original(store, who, prune_id))
-    last = len(split(text))
+    last = len(parts(text))
     chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
     if as_json:
@@ -219,7 +219,9 @@ def explain(prune_id: str, as_json: bool) -> None:
         origin = {"goal_hint": question.goal, "source_type": question.source_type}
         write_json({"prune_id": explanation.prune_id, **origin, "lines": explanation.lines})
     else:
-        lines = split(explanation.question.text)
+        from kimi_proxy.features.records.read import parts
+
+        lines = parts(explanation.question.text)
         write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
 
 

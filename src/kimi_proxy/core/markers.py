@@ -30,8 +30,8 @@ def is_id(text: str) -> bool:
 REASON_MAX_CHARS = 80
 
 _PRUNED = re.compile(
-    r"^⟦PRUNÉ: prune_id=(?P<prune_id>\S+) "
-    r"lignes (?P<start>\d{1,18})-(?P<end>\d{1,18}) \((?P<count>\d{1,18})\) raison=(?P<reason>.*)⟧$"
+    r"^[^\w⟦]*⟦PRUNÉ: prune_id=(?P<prune_id>\S+) "
+    r"lignes (?P<start>\d{1,18})-(?P<end>\d{1,18}) \((?P<count>\d{1,18})\) raison=(?P<reason>.*)⟧(?:\W*|\": null,?)$"
 )
 # Control characters, line separators and bidirectional overrides would let a reason break its line.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff⟦⟧]+")
@@ -77,7 +77,10 @@ class PruneMarker:
 
 
 def read(line: str) -> PruneMarker | None:
-    """Return the marker that `line` is, if it is one. Anyone can write one: only the store proves its id."""
+    """Return the marker that `line` is, if it is one, also as a member of JSON, a comment or a row of cells.
+
+    Anyone can write one: only the store proves its id.
+    """
     found = _PRUNED.match(line)
     if found is None:
         return None

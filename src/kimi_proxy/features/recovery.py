@@ -11,6 +11,8 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Cut
+from kimi_proxy.features.records.read import parts
+from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.features.tool import Integer
 
 LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included
@@ -33,19 +35,24 @@ def check(ranges: Sequence[LineRange]) -> None:
 
 
 def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
-    """Return the lines of each range, in the order given; an end beyond the last line means the last line."""
+    """Return the lines of each range, in the order given; an end beyond the last line means the last line.
+
+    A text of one long line is counted in parts, which are given back without anything between them.
+    """
     check(ranges)
-    lines = text_lines.split(text)
+    # In a text of one long line, 1 is that line, and what goes beyond counts its parts.
+    by_parts = is_one_line(text) and any(end > 1 for _, end in ranges)
+    lines, seam = (parts(text), "") if by_parts else (text_lines.split(text), "\n")
     for start, _ in ranges:
         if start > len(lines):
             raise InvalidRange(f"start_line {start} is beyond the last line, {len(lines)}", len(lines))
     # Sums from the start: ten thousand ranges that overlap must not be walked line by line.
-    until = [0, *accumulate(len(line) + 1 for line in lines)]
+    until = [0, *accumulate(len(line) + len(seam) for line in lines)]
     chars = sum(until[min(end, len(lines))] - until[start - 1] for start, end in ranges)
     if chars > MAX_CHARS:
         raise InvalidRange(f"these ranges make {chars} characters: ask for fewer lines at a time")
-    picked = (text_lines.pick(lines, start, end, with_numbers) for start, end in ranges)
-    return text_lines.join(chain.from_iterable(picked))
+    picked = (text_lines.pick(lines, start, end, with_numbers and not by_parts) for start, end in ranges)
+    return seam.join(chain.from_iterable(picked))
 
 
 NAME = "recover_text"

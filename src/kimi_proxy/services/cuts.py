@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kimi_proxy.core import json, lines
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
@@ -16,6 +16,7 @@ from kimi_proxy.core.lines import decoded
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.records.read import parts
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
@@ -126,7 +127,7 @@ class Cuts:
             self._explained.put(
                 (who.scope, id), explained, 4 * len(explained.question.text) + 200 * len(explained.lines)
             )
-        texts = lines.split(explained.question.text)
+        texts = parts(explained.question.text)
         rows = explained.lines[start - 1 : start - 1 + count]
         return {
             "original_lines": len(texts),
@@ -194,7 +195,7 @@ def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[JsonObject]:
         text = "" if original.text is None else decoded(original.text)
         if wanted not in text.casefold():
             continue
-        for number, line in enumerate(lines.split(text), 1):
+        for number, line in enumerate(parts(text), 1):
             at = line.casefold().find(wanted)
             if at >= 0:
                 yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}

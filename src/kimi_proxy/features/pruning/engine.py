@@ -24,6 +24,8 @@ from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wi
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
+from kimi_proxy.features.records.prune import RecordCuts, prune_records
+from kimi_proxy.features.records.read import parts
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
 VERSION = "5"
@@ -66,6 +68,9 @@ def prune(
     scorers = scorers or installed()
     lines = text_lines.split(question.text)
     before = tokens.count(question.text) if tokens_before is None else tokens_before
+    records = prune_records(question, prune_id, check) if scores is None and before >= SMALL_TOKENS else None
+    if records is not None:
+        return _shortest(question, lines, records.annotations, before, records)
     room = math.floor(len(lines) * question.options.max_prune_ratio)
     if len(lines) - room < question.options.min_keep_lines:
         room = len(lines) - question.options.min_keep_lines
@@ -94,8 +99,8 @@ def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -
 
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
-    """Return why each line stayed or went in the prune that made `cuts`."""
-    lines, scorers = text_lines.split(question.text), installed()
+    """Return why each line, or part of a text of one line, stayed or went in the prune that made `cuts`."""
+    lines, scorers = parts(question.text), installed()
     with outlining(lines, question.source_type, check) as outlined:
         found, asked, of_use = _measured(question, lines, check, scorers, outlined)
     added = score.contributions(question.source_type, asked, scorers)
@@ -368,14 +373,22 @@ def render(lines: Sequence[str], annotations: Sequence[Annotation], options: Opt
     return text_lines.join(out)
 
 
-def _shortest(question: Question, lines: Sequence[str], annotations: tuple[Annotation, ...], before: int) -> Pruned:
+def _shortest(
+    question: Question,
+    lines: Sequence[str],
+    annotations: tuple[Annotation, ...],
+    before: int,
+    records: RecordCuts | None = None,
+) -> Pruned:
     """Return the pruned text, or the original where pruning would not make it shorter."""
+    rows = len(lines) if records is None else records.rows
     if not annotations:
-        return untouched(question.text, len(lines), before)
-    text = render(lines, annotations, question.options)
+        return untouched(question.text, rows, before)
+    by_parts = records.shown if records else None
+    text = render(lines, annotations, question.options) if by_parts is None else by_parts
     plain = after = tokens.count(text)
-    if question.options.annotate_lines or not question.options.include_markers:
+    if by_parts is None and (question.options.annotate_lines or not question.options.include_markers):
         plain = tokens.count(render(lines, annotations, _PLAIN))
     if after >= before or before - plain < MIN_SAVING * before:
-        return untouched(question.text, len(lines), before)
-    return Pruned(text, annotations, len(lines), before, after)
+        return untouched(question.text, rows, before)
+    return Pruned(text, annotations, rows, before, after)

@@ -16,58 +16,50 @@ HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of the budget, where there is nothing to ch
 HEAD_EXAMPLES, TAIL_EXAMPLES = 2, 1
 TRIES = 6
 NAMES = frozenset(
-    [
-        "name",
-        "id",
-        "key",
-        "title",
-        "path",
-        "uid",
-        "address",
-        "host",
-        "file",
-        "filename",
-        "email",
-        "subject",
-        "sku",
-        "slug",
-        "@name",
-        "@id",
-        "metadata",
-    ]
+    (
+        *("name", "id", "key", "title", "path", "uid", "address", "host", "file", "filename"),
+        *("email", "subject", "sku", "slug", "@name", "@id"),
+    )
 )
 
 
-def choose(
-    text: str, root: Node, goal: str, budget_chars: int, check: Callable[[], None], floor_chars: int = 0
-) -> list[RecordGap] | None:
-    """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if that cannot be.
+class Ranking:
+    """The units of a text in the order in which they stay. Made once, it picks for any budget."""
 
-    With `floor_chars` ordinary records stay until as much is left.
-    """
-    weigh(root, check)
-    unit_chars = min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS)
-    found = units(root, unit_chars)
-    weighed = weights(text, found, goal, check)
-    order = _Order(found, weighed.goal + ODD_WEIGHT * weighed.odd)
-    room = float(budget_chars)
-    for _ in range(TRIES):
-        check()
-        choice = _Choice(found)
+    def __init__(self, text: str, root: Node, goal: str, budget_chars: int, check: Callable[[], None]) -> None:
+        weigh(root, check)
+        self._text, self._root, self._check = text, root, check
+        self._found = units(root, min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS))
+        weighed = weights(text, self._found, goal, check)
+        self._order = _Order(self._found, weighed.goal + ODD_WEIGHT * weighed.odd)
+
+    def pick(self, budget_chars: int, floor_chars: int = 0) -> list[RecordGap] | None:
+        """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if it cannot.
+
+        With `floor_chars` ordinary records stay until about as much is left.
+        """
+        room = float(budget_chars)
+        for _ in range(TRIES):
+            self._check()
+            choice = self._chosen(room, min(room, floor_chars))
+            left_out = gaps(self._root, choice.is_whole, choice.is_open)
+            size = len(self._text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
+            if size <= budget_chars:
+                return left_out
+            room *= 0.95 * budget_chars / size
+        return None
+
+    def _chosen(self, room: float, floor: float) -> "_Choice":
+        order, choice = self._order, _Choice(self._found)
         choice.take(order.worth_keeping(), room)
-        if not choice.kept:
+        if choice.kept:
+            choice.take(order.examples(), min(room, choice.used + EXAMPLES_SHARE * room))
+        else:
             choice.take(order.ends(HEAD_SHARE * room), HEAD_SHARE * room)
             choice.take(order.ends(TAIL_SHARE * room, from_end=True), (HEAD_SHARE + TAIL_SHARE) * room)
-        else:
-            choice.take(order.examples(), min(room, choice.used + EXAMPLES_SHARE * room))
-        if choice.used < floor_chars:
-            choice.take(order.ordinary(), min(room, floor_chars))
-        left_out = gaps(root, choice.is_whole, choice.is_open)
-        size = len(text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
-        if size <= budget_chars:
-            return left_out
-        room *= 0.95 * budget_chars / size
-    return None
+        if choice.used < floor:
+            choice.take(order.ordinary(), floor)
+        return choice
 
 
 class _Order:
@@ -162,7 +154,7 @@ class _Choice:
 
 
 def _own_chars(node: Node) -> int:
-    """Return the characters of a node that stay when it is looked into: what is around its children, and pinned ones."""
+    """Return the characters of a node that stay when it is looked into: those around its children, and pinned ones."""
     stays = (child for child in node.children if child.is_pinned and not child.style and not child.key.startswith("@"))
     pinned = sum(child.size + 1 for child in stays)
     return node.children[0].start - node.start + node.end - node.children[-1].end + pinned

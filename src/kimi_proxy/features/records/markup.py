@@ -126,7 +126,7 @@ def _next_seam(text: str, at: int, end: int, line_ends: Sequence[str]) -> int:
 _TAG = re.compile(r"<!--|<!\[CDATA\[|<\?|<!\w[^<>]*>|<(/?)([A-Za-z_][\w:.-]*)((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>")
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
 _VOID = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 )
 _SCRIPTS = frozenset({"script", "style"})
 _RAW = _SCRIPTS | {"textarea"}

@@ -488,6 +488,7 @@ def _read_script(text: str) -> Node | None:
         after = seam.end() if seam else _behind_word(text, at + SCRIPT_PIECE_CHARS)
         root.children.append(Node(at, after, value=text[at:after]))
         at = after
+    root.children[0].is_pinned = True  # no marker names the first part, whose number is that of the line
     return root if len(root.children) >= MIN_ROWS else None
 
 

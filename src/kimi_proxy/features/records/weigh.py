@@ -237,9 +237,9 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     scores = np.maximum(words.around(0).bm25(), BY_ROOTS * words.by_roots().around(0).bm25()) + 2 * words.exact
     # A goal whose words stand everywhere says nothing: a match counts beside what one rare word would score.
     rare = float(np.log(1 + len(found) / 1.5))
-    own: Floats = scores / max(float(scores.max(initial=0.0)), rare)
-    own = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)
-    return own
+    own = scores / max(float(scores.max(initial=0.0)), rare)
+    matched: Floats = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)
+    return matched
 
 
 def _inherited(records: Sequence[Node | None], own: Floats) -> Floats:

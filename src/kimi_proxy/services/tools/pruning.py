@@ -21,6 +21,8 @@ from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, So
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.records.read import parts
+from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.services import originals
 from kimi_proxy.services.originals import Keeper, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
@@ -60,9 +62,11 @@ async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> JsonObject:
 
 
 def _answered(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> JsonObject:
-    lines = text_lines.split(asked.code)
+    lines = parts(asked.code)
     cuts = _cuts(asked, answer)
-    pruned_code = recovery.write(lines, cuts) if cuts else asked.code
+    pruned_code = asked.code
+    if cuts:
+        pruned_code = answer.pruned.text if is_one_line(asked.code) else recovery.write(lines, cuts)
     gone = {number for cut in cuts for number in range(cut.start, cut.end + 1)}
     pruned = answer.pruned
     return {
@@ -109,7 +113,7 @@ class PrunedOutput:
 
     @property
     def lines(self) -> int:
-        return len(text_lines.split(self.original))
+        return len(parts(self.original))
 
     @property
     def hidden(self) -> int:
@@ -117,7 +121,7 @@ class PrunedOutput:
 
     def numbered(self, first: int) -> str:
         """Return the text with the numbers of its lines, which begin at `first`; markers have none."""
-        if not self.exact:
+        if not self.exact or is_one_line(self.original):
             return self.text
         lines = [text_lines.with_number(first + i, line) for i, line in enumerate(self.original.split("\n"))]
         return render(lines, self.annotations, _PLAIN)

@@ -1,0 +1,88 @@
+"""A prune of records: whole lines of a text with lines, parts of a text of one line, within the contract's limits."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core.markers import NO_PRUNE_BEGIN, PruneMarker, clean_reason
+from kimi_proxy.core.prune import Annotation, Cut, Question
+from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.read import read
+from kimi_proxy.features.records.tree import PLAIN, RecordGap, is_one_line, part_starts, pin_broken_lines, write
+
+LARGER = 1.15  # the share of the text that stays grows so until few enough lines go
+TRIES = 24
+
+
+def row_starts(text: str, starts_of_parts: Callable[[], Sequence[int]]) -> Sequence[int]:
+    """Return where each line begins, or each part of a text of one line."""
+    if is_one_line(text):
+        return starts_of_parts()
+    return list(accumulate((len(line) + 1 for line in text_lines.split(text)[:-1]), initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCuts:
+    """What goes from a text of records; of one line, `shown` is what is left, and `rows` counts its parts."""
+
+    annotations: tuple[Annotation, ...]
+    rows: int
+    shown: str | None = None
+
+
+def prune_records(question: Question, prune_id: str, check: Callable[[], None]) -> RecordCuts | None:
+    """Return the records that matter less; None if the text is not made of records, or holds a directive."""
+    text, options = question.text, question.options
+    root = read(text) if NO_PRUNE_BEGIN not in text else None
+    if root is None:
+        return None
+    if not is_one_line(text):
+        pin_broken_lines(text, root)
+    starts = row_starts(text, lambda: part_starts(root))
+    room = min(math.floor(len(starts) * options.max_prune_ratio), len(starts) - options.min_keep_lines)
+    if room <= 0:
+        return None
+    floor = (1 - options.max_prune_ratio) * len(text)
+    ranking = Ranking(text, root, question.goal, max(1, int(floor)), check)
+    for _ in range(TRIES):
+        check()
+        found = ranking.pick(len(text), int(floor)) or []
+        cuts = [_cut(starts, gap) for gap in found]
+        if sum(cut.count for cut in cuts) <= room:
+            return _record_cuts(question, prune_id, found, cuts, len(starts))
+        floor *= LARGER
+    return RecordCuts((), len(starts))
+
+
+def _cut(starts: Sequence[int], gap: RecordGap) -> Cut:
+    first, last = bisect_right(starts, gap.start), bisect_right(starts, gap.end - 1)
+    return Cut(first, last, gap_reason(gap))
+
+
+def gap_reason(gap: RecordGap) -> str:
+    return clean_reason(f"{gap.count} éléments semblables" if gap.count > 1 else "un élément semblable")
+
+
+def _record_cuts(
+    question: Question, prune_id: str, found: Sequence[RecordGap], cuts: Sequence[Cut], rows: int
+) -> RecordCuts:
+    text = question.text
+    markers = [str(PruneMarker(prune_id, cut.start, cut.end, cut.reason)) for cut in cuts]
+    if not is_one_line(text):
+        lines = (_line_around(text, gap, marker) for gap, marker in zip(found, markers, strict=True))
+        return RecordCuts(tuple(map(Annotation, cuts, lines)), rows)
+    said = dict(zip((gap.start for gap in found), markers, strict=True))
+    if not question.options.include_markers:
+        found, said = [replace(gap, style=PLAIN) for gap in found], dict.fromkeys(said, "")
+    shown = write(text, found, lambda gap: said[gap.start])
+    return RecordCuts(tuple(map(Annotation, cuts, markers)), rows, shown)
+
+
+def _line_around(text: str, gap: RecordGap, marker: str) -> str:
+    """Return the line that stands in the place of the gap's lines: with their indentation, and their comma."""
+    line = text.rfind("\n", 0, gap.start) + 1
+    end = text.find("\n", gap.end)
+    return f"{text[line : gap.start]}{gap.style.wrap(marker)}{text[gap.end : len(text) if end < 0 else end]}"
