@@ -1,11 +1,11 @@
-"""Long strings of a tool's answer, shown by their head and tail around a marker.
+"""Long strings of a tool's answer: what answers and what failed in them stays, else their head and tail.
 
 Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
 new ids, `apply` puts the shortened texts in their place."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -15,7 +15,9 @@ from msgspec import Raw
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
-from kimi_proxy.core.markers import MaskMarker, read_mask
+from kimi_proxy.core.markers import read_mask
+from kimi_proxy.features.fitting import no_deadline, ranked, write_by_chars
+from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _COLON = re.compile(r"\s*:")
@@ -130,7 +132,8 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
     return open_
 
 
-SMALL_MEMBERS, SMALL_CHARS = 2_500, 500_000
+SMALL_MEMBERS, SMALL_CHARS = 2_500, 16_000
+MAX_CHOSEN_CHARS = 2_000_000  # of a longer text the head and tail: choosing would take a second and more
 KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
 KIND_BYTES = 200  # of such a member, if it is worth reading
 MARKER_CHARS = 200  # more than any marker has
@@ -139,24 +142,27 @@ _ANY_ID = "msk_" + "0" * 16
 _CONTAINERS = (dict, list)
 
 
+HEAD_AND_TAIL = GapStyle("\n", "\n")  # of a text that is cut by characters alone
+
+
 @dataclass(frozen=True, slots=True)
 class MaskCut:
-    """A text that hides `text[start:end]` behind a marker; `among` the members of a JSON text it is one too."""
+    """A text that hides what stands in its gaps, each behind a marker that counts the characters around it."""
 
     text: str
-    start: int
-    end: int
-    among: Kind | None = None
+    gaps: tuple[RecordGap, ...]
     limits: MaskingSettings | None = None  # that it was cut by, where they are tighter than the server's
+    goal: str = ""  # that its records were chosen for
+    is_final: bool = False  # its records were chosen, and need no other choice
+
+    @classmethod
+    def middle(cls, text: str, start: int, end: int, among: Kind | None = None) -> "MaskCut":
+        """Return the cut of one stretch of a text, which may be members of JSON."""
+        styles = {None: HEAD_AND_TAIL, "array": ELEMENT, "object": MEMBER}
+        return cls(text, (RecordGap(start, end, 1, styles[among]),))
 
     def shown(self, mask_id: str) -> str:
-        marker = str(MaskMarker(mask_id, len(self.text), self.start, len(self.text) - self.end))
-        match self.among:
-            case "array":
-                marker = json.dumps(marker)
-            case "object":
-                marker = json.dumps(marker) + ":null"
-        return self.text[: self.start] + marker + self.text[self.end :]
+        return write_by_chars(self.text, self.gaps, mask_id)
 
     @property
     def saving(self) -> int:
@@ -207,18 +213,20 @@ class MaskPlan:
         return tuple(found.values())
 
 
-def plan(value: JsonValue, limits: MaskingSettings) -> MaskPlan | ViewPlan:
-    """Return the strings of `value` that are worth hiding."""
+def plan(
+    value: JsonValue, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
+) -> MaskPlan | ViewPlan:
+    """Return the strings of `value` that are worth hiding; when `check` raises TimeoutError, by head and tail."""
     if isinstance(value, UnreadObject):
-        return _plan_views(value, limits)
+        return _plan_views(value, limits, goal, check)
     if not _has_long(value, limits.max_chars):
         return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
-    spots = ((place, key, plan_text(text, limits)) for place, key, text in strings)
+    spots = ((place, key, plan_text(text, limits, goal, check)) for place, key, text in strings)
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
-def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
+def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> ViewPlan:
     """Look only into what is long enough to hold a long string; everything else is not even read."""
     spots: list[tuple[int, int, Long]] = []
     rest: list[Raw] = [value.view]
@@ -234,7 +242,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings) -> ViewPlan:
             if memoryview(item)[0] != _QUOTE:
                 rest.append(item)
             elif not (isinstance(members, dict) and _is_blob(_kind_members(members), key)):
-                long = plan_text(deepjson.decode_string(item), limits)
+                long = plan_text(deepjson.decode_string(item), limits, goal, check)
                 if long is not None:
                     start = deepjson.start(item, value.view)
                     spots.append((start, start + deepjson.size(item), long))
@@ -294,42 +302,69 @@ def is_small(value: JsonValue) -> bool:
     return chars <= SMALL_CHARS
 
 
-def plan_text(text: str, limits: MaskingSettings) -> Long | None:
+def plan_text(
+    text: str, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
+) -> Long | None:
     """Return how to shorten `text`; None if it is short enough, or would not get shorter."""
     if len(text) <= limits.max_chars:
         return None
     if deepjson.is_container(text):
-        return _plan_json(text, limits)
-    return _worth_it(MaskCut(text, limits.head_chars, max(limits.head_chars, len(text) - limits.tail_chars)))
+        return _plan_json(text, limits, goal, check)
+    chosen = _chosen(text, limits, goal, check)
+    if chosen is not None:
+        return chosen
+    return _worth_it(MaskCut.middle(text, limits.head_chars, max(limits.head_chars, len(text) - limits.tail_chars)))
 
 
 TIGHTER = (2, 4, 8, 16)  # limits are divided by these for the strings of a JSON text, until it fits
+CHOSEN_SHARE = 0.9  # of the budget: until then ordinary records stay
+
+
+def _chosen(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> MaskCut | None:
+    """Return the records, or lines, that stay within the limits; None if there is nothing to choose by, or no time."""
+    budget = min(limits.max_chars, limits.head_chars + limits.tail_chars)
+    if read_mask(text) is not None or len(text) > MAX_CHOSEN_CHARS:
+        return None
+    try:
+        ranking = ranked(text, goal, budget, check)
+        gaps = ranking.pick(budget, int(CHOSEN_SHARE * budget)) if ranking else None
+    except TimeoutError:
+        return None
+    if not gaps or ranking is None:
+        return None
+    cut = MaskCut(text, tuple(gaps), goal=goal, is_final=not ranking.is_by_lines)
+    return cut if cut.saving > 0 else None
 
 
 def _worth_it(cut: MaskCut) -> MaskCut | None:
     if cut.saving <= 0:
         return None
     # What would be hidden is our marker and nothing else: the text is masked already.
-    hidden = cut.text[cut.start : min(cut.end, cut.start + MARKER_CHARS)]
+    gap = cut.gaps[0]
+    hidden = cut.text[gap.start : min(gap.end, gap.start + MARKER_CHARS)]
     return None if str(read_mask(hidden)) == hidden else cut
 
 
-def _plan_json(text: str, limits: MaskingSettings) -> Long | None:
-    """Shorten a JSON text inside its strings, so that it stays JSON.
+def _plan_json(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> Long | None:
+    """Shorten a JSON text so that it stays JSON.
 
-    Strings below the limit are shortened too if the text fits then. If strings are not what makes it long, members are
-    hidden instead, from the middle of the container that holds both the head and the tail.
+    Its long strings are shortened first, also those below the limit if the text fits then. If strings are not what
+    makes it long, its records are chosen; where that cannot be, members go from the middle of the container that holds
+    both the head and the tail.
     """
     document = _document(text, limits)
     left = len(text) - (document.saving if document else 0)
-    if left <= max(limits.max_chars, len(text) // 2) or read_mask(text) is not None:
+    if left <= limits.max_chars or read_mask(text) is not None:
         return document
     for divisor in TIGHTER:
         shorter = _document(text, _divided(limits, divisor))
         if shorter is not None and len(text) - shorter.saving <= limits.max_chars:
             return shorter
+    chosen = _chosen(text, limits, goal, check)
+    if chosen is not None and deepjson.is_json(chosen.shown(_ANY_ID)):
+        return chosen
     middle = middle_members(text, limits.head_chars, limits.tail_chars)
-    cut = None if middle is None else _worth_it(MaskCut(text, *middle))
+    cut = None if middle is None else _worth_it(MaskCut.middle(text, *middle))
     return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
 
 

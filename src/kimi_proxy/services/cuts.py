@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kimi_proxy.core import json
@@ -181,7 +181,7 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
     """Return both texts as far as they can be shown at once."""
     sent = decoded(decision.shown) if decision is not None and decision.shown is not None else None
     if sent is None and note.limits is not None:
-        cut = masking.plan_text(text, note.limits)
+        cut = masking.plan_text(text, note.limits, note.goal)
         sent = cut.shown(id) if isinstance(cut, masking.MaskCut) else None
     return {
         "original": text[:SHOWN_CHARS],
@@ -212,9 +212,8 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
     match value:
         case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
             masked = MaskingSettings.model_validate(limits)
-            return CutNote(
-                "gateway", "mask", server=server, lines=rows, chars=chars, tokens=_sizes(chars, masked), limits=masked
-            )
+            about = CutNote("gateway", "mask", str(value.get("goal", "")), server=server, lines=rows, chars=chars)
+            return replace(about, tokens=_sizes(chars, masked), limits=masked)
         case {"what": "mask", "server": str(server)}:
             return CutNote("gateway", "mask", server=server)
         case {"what": "history", **rest}:

@@ -54,6 +54,9 @@ TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
+BUSY_FACTOR = (
+    3  # how much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared
+)
 AT_ONCE = 256
 KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
 
@@ -278,22 +281,21 @@ class Gateway:
     ) -> JsonValue:
         if not limits.enabled:
             return value
-        plan = await _planned(value, limits)
+        about = goal.text if goal is not None else ""
+        budget_s = (pruning or PruningSettings()).timeout_ms / 1000
+        plan = await _planned(value, limits, about, budget_s)
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
             return value
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
-            texts = [cut.text for cut in plan.cuts if cut.among is None]
-            shown = await self._pruned(who, pruning, goal, texts, limits.max_chars)
-            # A text that is still too long after it was pruned has lines that are: it is masked as well.
-            left = (
-                (text, masking.plan_text(shown[text], limits) if text in shown else cut) for text, cut in cuts.items()
-            )
-            cuts = {text: cut for text, cut in left if isinstance(cut, MaskCut)}
+            texts = [text for text, cut in cuts.items() if not cut.is_final]
+            pruned = await self._pruned(who, pruning, goal, texts, limits.max_chars)
+            # A text that is still too long after it was pruned has lines that are: what was chosen of it is shown.
+            shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
-        ids = await self._keep(who, name, list(cuts.values()))
-        shown |= {text: cut.shown(ids[cut.text]) for text, cut in cuts.items() if cut.text in ids}
+        ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
+        shown |= {text: cuts[text].shown(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
 
     async def _pruned(
@@ -320,7 +322,7 @@ class Gateway:
         if len(text) * (1 - ratio) > aim and ratio > 0:
             ratio, keep = 1 - aim / len(text), 1
         for _ in range(PRUNES_TO_FIT):
-            options = Options(ratio, keep, settings.timeout_ms, False, True)
+            options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
             answer = await self._pruner.prune(who, Question(text, goal.text, kind, options))
             if not answer.pruned.annotations:
                 return shorter
@@ -364,7 +366,7 @@ class Gateway:
         server = self._switched_on.get(server_name)
         limits = (cut.limits or (server.masking if server else MaskingSettings())).model_dump(exclude={"enabled"})
         size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
-        note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits})
+        note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits, "goal": cut.goal})
         mask_id = new_id("msk")
         await self._originals.keep(Original(mask_id, who.scope, key, raw, note))
         return mask_id
@@ -426,10 +428,21 @@ def _keyed(text: str) -> tuple[bytes, bytes]:
     return raw, sha256(b"mask\0" + raw).digest()
 
 
-async def _planned(value: JsonValue, limits: MaskingSettings) -> MaskPlan | ViewPlan:
+async def _planned(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
+    """Plan within so much CPU time; where it is over, texts keep their head and tail."""
     if masking.is_small(value):
-        return masking.plan(value, limits)
-    return await asyncio.to_thread(masking.plan, value, limits)
+        return masking.plan(value, limits, goal)
+
+    def planned() -> MaskPlan | ViewPlan:
+        end = time.thread_time() + cpu_s
+
+        def check() -> None:
+            if time.thread_time() >= end:
+                raise TimeoutError
+
+        return masking.plan(value, limits, goal, check)
+
+    return await asyncio.to_thread(planned)
 
 
 async def _check_paths(root: str, call: RpcCall) -> None:

@@ -33,8 +33,8 @@ from kimi_proxy.services.workers.pool import Workers
 SECRET_BYTES = 32
 MAX_SESSIONS, MAX_TEXTS = 1000, 20_000
 DAY_S = 86_400
-# Scoring takes a millisecond for about 800 characters, and an agent should not notice its hooks: what is longer is
-# cut by what needs no scores.
+# Scoring lines takes a millisecond for about 800 characters, and an agent should not notice its hooks: longer texts
+# are cut by what needs no scores. Records are chosen at any length.
 SCORED_MAX_CHARS = 20_000
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class ToolHooks:
         if event.is_read:
             return await asyncio.to_thread(head_form, output, self._seed(key), HUGE_TOKENS)
         form = await self._shortened(who, event, output, limit, deadline)
-        return await self._bounded(output, form) if len(form.shown) > HUGE_TOKENS else form
+        return await self._bounded(who, event, output, form) if len(form.shown) > HUGE_TOKENS else form
 
     async def _shortened(
         self, who: Caller, event: HookEvent, output: LongOutput, limit: int, deadline: float
@@ -136,20 +136,20 @@ class ToolHooks:
             threshold_tokens=limit,
             preview_chars=self._preview_chars,
             seed=self._seed(output.key),
+            is_scored=len(output.text) <= SCORED_MAX_CHARS,
         )
-        if len(output.text) > SCORED_MAX_CHARS:
-            return await self._workers.shorten_unscored(task)
         scored = await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
         light = lossless_form(output, (), self._seed(output.key))
         return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
 
-    async def _bounded(self, output: LongOutput, form: ShortenedText) -> ShortenedText | None:
+    async def _bounded(self, who: Caller, event: HookEvent, output: LongOutput, form: ShortenedText) -> ShortenedText | None:
         """Return a form that is short enough to enter a conversation."""
         after = form.tokens_after or await asyncio.to_thread(tokens.count, form.shown)
         if after <= HUGE_TOKENS:
             return form
         seed, before = self._seed(output.key), form.tokens_before
-        return await asyncio.to_thread(bounded_form, output, seed, HUGE_TOKENS, tokens_before=before)
+        goal = self._goals.get((who.scope, event.session)) or ""
+        return await asyncio.to_thread(bounded_form, output, seed, HUGE_TOKENS, tokens_before=before, goal=goal)
 
     async def _is_cut(self, who: Caller, text: str) -> bool:
         """Return whether a marker with an id that we gave out stands in the text."""

@@ -26,12 +26,28 @@ NAMES = frozenset(
 class Ranking:
     """The units of a text in the order in which they stay. Made once, it picks for any budget."""
 
-    def __init__(self, text: str, root: Node, goal: str, budget_chars: int, check: Callable[[], None]) -> None:
-        weigh(root, check)
+    def __init__(
+        self,
+        text: str,
+        root: Node,
+        goal: str,
+        budget_chars: int,
+        check: Callable[[], None],
+        by_oddness: bool = True,
+        is_by_lines: bool = False,
+    ) -> None:
+        self.is_by_lines = is_by_lines  # the text is not made of records
+        if by_oddness:
+            weigh(root, check)
         self._text, self._root, self._check = text, root, check
         self._found = units(root, min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS))
         weighed = weights(text, self._found, goal, check)
         self._order = _Order(self._found, weighed.goal + ODD_WEIGHT * weighed.odd)
+
+    @property
+    def has_choice(self) -> bool:
+        """Return whether any of them is worth more than the others."""
+        return next(self._order.worth_keeping(), None) is not None
 
     def pick(self, budget_chars: int, floor_chars: int = 0) -> list[RecordGap] | None:
         """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if it cannot.

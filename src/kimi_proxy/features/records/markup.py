@@ -9,6 +9,7 @@ from kimi_proxy.features.records.tree import (
     ELEMENT,
     IN_STRING,
     MEMBER,
+    PIECE,
     UNIT_CHARS,
     XML_COMMENT,
     Node,
@@ -99,7 +100,7 @@ def _pieces(text: str, start: int, end: int, line_ends: Sequence[str]) -> Iterat
     at = start
     while at < end:
         after = _next_seam(text, at, end, line_ends)
-        yield Node(at, after, value=text[at:after])
+        yield Node(at, after, "" if line_ends else PIECE, text[at:after])
         at = after
 
 

@@ -9,6 +9,7 @@ from kimi_proxy.core.lines import split
 from kimi_proxy.features.records.markup import read_json, read_ndjson, read_xml
 from kimi_proxy.features.records.tree import (
     INLINE,
+    PIECE,
     PLAIN,
     SCRIPT_COMMENT,
     UNIT_CHARS,
@@ -42,6 +43,20 @@ def read(text: str) -> Node | None:
         if (found := by_rows(rows)) is not None:
             return found
     return None
+
+
+def read_rows(text: str) -> Node | None:
+    """Return the lines of any text as its records, those that are too long divided; None if they are few."""
+    if len(text) > MAX_CHARS:
+        return None
+    rows = Rows(text)
+    root = rows.root(PLAIN)
+    for row in rows.filled:
+        line = rows.node(row, row)
+        if line.size > UNIT_CHARS:
+            line.style, line.children = INLINE, list(_words(text, line.start, line.end))
+        root.children.append(line)
+    return root if len(rows.filled) >= MIN_ROWS or any(line.children for line in root.children) else None
 
 
 def parts(text: str) -> list[str]:
@@ -473,7 +488,7 @@ def _pin_ends(trace: Node) -> None:
 # One line of something else: a minified script, a style sheet, words.
 
 _SCRIPT_SEAM = re.compile(r"[;}]+")
-SCRIPT_PIECE_CHARS = 120
+PIECE_CHARS = 120
 _SCRIPT_SIGNS = re.compile(r"[{};]")
 
 
@@ -481,17 +496,29 @@ def _read_script(text: str) -> Node | None:
     """Divide a text of one line at its own separators; those in it that end a statement, else between words."""
     is_script = len(_SCRIPT_SIGNS.findall(text[:20_000])) >= len(text[:20_000]) // 100
     root = Node(0, len(text), style=SCRIPT_COMMENT if is_script else INLINE, is_list=True)
+    root.children = list(_statements(text) if is_script else _words(text, 0, len(text)))
+    if len(root.children) < MIN_ROWS:
+        return None
+    root.children[0].is_pinned = True  # no marker names the first part, whose number is that of the line
+    return root
+
+
+def _statements(text: str) -> Iterator[Node]:
     at = 0
     while at < len(text):
-        stop = min(at + SCRIPT_PIECE_CHARS // 2, len(text))
-        seam = _SCRIPT_SEAM.search(text, stop, min(stop + UNIT_CHARS, len(text))) if is_script else None
-        after = seam.end() if seam else _behind_word(text, at + SCRIPT_PIECE_CHARS)
-        root.children.append(Node(at, after, value=text[at:after]))
+        stop = min(at + PIECE_CHARS // 2, len(text))
+        seam = _SCRIPT_SEAM.search(text, stop, min(stop + UNIT_CHARS, len(text)))
+        after = seam.end() if seam else min(at + PIECE_CHARS, len(text))
+        yield Node(at, after, PIECE, text[at:after])
         at = after
-    root.children[0].is_pinned = True  # no marker names the first part, whose number is that of the line
-    return root if len(root.children) >= MIN_ROWS else None
 
 
-def _behind_word(text: str, at: int) -> int:
-    space = text.find(" ", at, at + SCRIPT_PIECE_CHARS)
-    return min(len(text), at if space < 0 else space + 1)
+def _words(text: str, start: int, end: int) -> Iterator[Node]:
+    """Yield pieces of about the same length that end behind a word."""
+    at = start
+    while at < end:
+        stop = min(at + PIECE_CHARS, end)
+        space = text.find(" ", stop, min(stop + PIECE_CHARS, end))
+        after = space + 1 if space >= 0 else stop
+        yield Node(at, after, PIECE, text[at:after])
+        at = after

@@ -38,6 +38,8 @@ YAML_COMMENT = GapStyle("# ")
 SCRIPT_COMMENT = GapStyle("/* ", " */")
 INLINE = GapStyle(" ", " ")
 
+PIECE = "#piece"  # the key of what is only a stretch of a text, and like no other
+
 
 @dataclass(slots=True)
 class Node:

@@ -10,7 +10,7 @@ import numpy as np
 from kimi_proxy.features.failures import failure_level
 from kimi_proxy.features.pruning.goal import find, parts, read_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
-from kimi_proxy.features.records.tree import IN_STRING, Node, Unit
+from kimi_proxy.features.records.tree import IN_STRING, PIECE, Node, Unit
 
 ENOUGH = 8  # values to know what is usual
 RARE = 0.01  # of the values of a column: so few share one
@@ -61,6 +61,7 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
         check()
         alike = rest.pop()
         columns.append([node for node in alike if _is_leaf(node)])
+        columns += [node.children for node in alike if node.style is IN_STRING]
         inner = [node for node in alike if not _is_leaf(node)]
         # Whether names count is decided for all that stand at a place: one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
@@ -115,6 +116,9 @@ def _weigh_flags(node: Node) -> None:
 
 def _odd_in(column: Column) -> Iterator[tuple[Node, float]]:
     few = max(1, int(RARE * len(column)))
+    if column[0].key == PIECE:
+        yield from _alarming(column, max(few, int(ALARMING * len(column))))
+        return
     yield from _rare_kinds(column, few)
     numbers = [(node, number) for node in column if (number := _number(node.value)) is not None]
     if len(numbers) >= ENOUGH and len(numbers) >= 0.5 * len(column):

@@ -11,8 +11,10 @@ from kimi_proxy.core.errors import Shortening
 from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
+from kimi_proxy.features.fitting import ranked, within_tokens, write_by_chars
 from kimi_proxy.features.masking import middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
 from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of
@@ -20,8 +22,6 @@ from kimi_proxy.features.sanitizer.stage import Decision
 
 MIN_REPEATED_LINES = 6
 MIN_REPEATED_CHARS = 400  # a marker costs about 40 tokens, and a gap has to save more than that
-MAX_ROW_CHARS = 2000
-ROW_HEAD_CHARS, ROW_TAIL_CHARS = 600, 200
 
 
 def repeats(lines: Sequence[str], earlier: Sequence[str], source: str) -> tuple[Cut, ...]:
@@ -68,6 +68,7 @@ HEAD_LINES, TAIL_LINES = 2, 1
 END_CHARS = 160
 MAX_END_CHARS = 600  # of the lines that stay at both ends
 HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of a bounded result; the rest is for the marker
+CHOSEN_SHARE = 0.9  # of one that is chosen: until then ordinary records and lines stay
 
 MAX_EARLIER = 4  # results that a new one is compared with
 MIN_SHARED_ROWS = 4  # long rows; a pointer needs more rows than that, of any length
@@ -92,9 +93,8 @@ class Earlier:
 def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, hint: str = "") -> ShortenedText | None:
     """Return the result without what the model can see elsewhere or does not need; None if that saves too little.
 
-    Rows that an earlier result shows become a pointer to it, the others lose their numbers or terminal codes, and the
-    longest their middles. `hint`, here and below, is how to read what is left out, `{id}` in it, where the model has no
-    tool for that.
+    Rows that an earlier result shows become a pointer to it, the others lose their numbers or terminal codes. `hint`,
+    here and below, is how to read what is left out, `{id}` in it, where the model has no tool for that.
     """
     if output.whole_because == "already_cut":
         return None
@@ -105,16 +105,14 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, h
     cuts = _pointers(lines, earlier)
     rows = readable_rows(output.origin, lines, cuts)
     next_id = ids_of(seed)
-    hidden = [Hidden(next_id("prn"), output.text)] if cuts else []
-    has_long_rows = _shorten_long_rows(output.text, lines, rows, cuts, mask := next_id("msk"))
-    if has_long_rows or not hidden:
-        hidden.append(Hidden(mask, output.text))
-    shown = render(rows, annotate(cuts, hidden[0].id), _OPTIONS) if cuts else text_lines.join(rows)
+    hidden = Hidden(next_id("prn" if cuts else "msk"), output.text)
+    shown = render(rows, annotate(cuts, hidden.id), _OPTIONS) if cuts else text_lines.join(rows)
     if len(output.text) - len(shown) < MIN_SAVED_CHARS:
         return None
     before = tokens.count(output.text)
-    why: Shortening = "repeated" if cuts else "masked" if has_long_rows else "thinned"
-    form = _hinted(ShortenedText(shown, why, tuple(hidden), before, tokens.count(shown)), hint)
+    form = _hinted(
+        ShortenedText(shown, "repeated" if cuts else "thinned", (hidden,), before, tokens.count(shown)), hint
+    )
     return form if before - form.tokens_after >= MIN_SAVED_TOKENS else None
 
 
@@ -123,21 +121,6 @@ def _pointers(lines: Sequence[str], earlier: Sequence[Earlier]) -> tuple[Cut, ..
     bare = unnumbered(lines) if earlier else lines
     found = (repeats(bare, one.lines, one.source) for one in earlier)
     return max(found, key=lambda cuts: sum(cut.end - cut.start + 1 for cut in cuts), default=())
-
-
-def _shorten_long_rows(text: str, lines: Sequence[str], rows: list[str], cuts: Sequence[Cut], mask_id: str) -> bool:
-    """Replace the middles of rows that are too long to have been written by hand; return whether there are any."""
-    if len(text) <= MAX_ROW_CHARS or text[:64].lstrip()[:1] in ("{", "["):  # JSON, or JSON lines
-        return False
-    start, found = 0, False
-    for at, line in enumerate(lines):
-        if len(line) > MAX_ROW_CHARS and not any(cut.start <= at + 1 <= cut.end for cut in cuts):
-            head, tail = start + ROW_HEAD_CHARS, len(text) - start - len(line) + ROW_TAIL_CHARS
-            marker = str(MaskMarker(mask_id, len(text), head, tail))
-            rows[at] = line[:ROW_HEAD_CHARS] + marker + line[-ROW_TAIL_CHARS:]
-            found = True
-        start += len(line) + 1
-    return found
 
 
 def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText | None:
@@ -158,19 +141,18 @@ def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText 
 
 
 def bounded_form(
-    output: LongOutput, seed: bytes, max_tokens: int, hint: str = "", tokens_before: int = 0
+    output: LongOutput, seed: bytes, max_tokens: int, hint: str = "", tokens_before: int = 0, goal: str = ""
 ) -> ShortenedText | None:
-    """Return the head and tail of a result, within `max_tokens`: for one whose lines could not be scored in time.
+    """Return what fits of a result into `max_tokens`: what answers and what failed, else its head and tail.
 
     `tokens_before` are those of the result, where they were counted.
     """
     before = tokens_before or tokens.count(output.text)
-    lines = text_lines.split(output.text)
     room = max_tokens * len(output.text) / max(1, before)  # in characters
-    if is_container(output.text):
-        form = _json_ends(output, seed, int(HEAD_SHARE * room), int(TAIL_SHARE * room), "masked", hint)
-        if form is not None and form.tokens_after <= max_tokens:
-            return form
+    chosen = _chosen_form(output, seed, max_tokens, hint, before, goal)
+    if chosen is not None:
+        return chosen
+    lines = text_lines.split(output.text)
     head, tail = _rows_within(lines, HEAD_SHARE * room), _rows_within(lines[::-1], TAIL_SHARE * room)
     next_id = ids_of(seed)
     if head and tail and head + tail < len(lines):
@@ -181,6 +163,24 @@ def bounded_form(
     shown = output.text[:start] + marker + output.text[end:]
     form = ShortenedText(shown, "masked", (Hidden(mask_id, output.text),), before, tokens.count(shown))
     return _hinted(form, hint) if form.tokens_after < before else None
+
+
+def _chosen_form(
+    output: LongOutput, seed: bytes, max_tokens: int, hint: str, before: int, goal: str
+) -> ShortenedText | None:
+    """Return what is chosen of a result by its records or lines; None if there is nothing to choose by."""
+    text, mask_id = output.text, ids_of(seed)("msk")
+    ranking = ranked(text, goal, int(max_tokens * len(text) / max(1, before)))
+    if ranking is None:
+        return None
+
+    def shown(gaps: Sequence[RecordGap]) -> str:
+        return write_by_chars(text, gaps, mask_id, hint.replace("{id}", mask_id))
+
+    found = within_tokens(ranking, text, max_tokens, before, lambda gaps: tokens.count(shown(gaps)), CHOSEN_SHARE)
+    if found is None:
+        return None
+    return ShortenedText(shown(found), "pruned", (Hidden(mask_id, text),), before, tokens.count(shown(found)))
 
 
 def head_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedText | None:

@@ -1,6 +1,5 @@
 """Shortens one output by the way that suits it. CPU-bound and pure: `check` is called often and may raise to abort."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -12,15 +11,15 @@ from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 import numpy as np
-from msgspec import Raw
 
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import AnyReason, Reason
 from kimi_proxy.core.lines import join, split
-from kimi_proxy.core.markers import MaskMarker, PruneMarker, clean_reason, new_id
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Origin, Question, SourceType
-from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases, failure_level
+from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases
+from kimi_proxy.features.fitting import fills_all_lines, ranked, within_tokens, write_by_chars, write_by_lines
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
 from kimi_proxy.features.pruning.explain import cuts_with_reasons
@@ -29,18 +28,20 @@ from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scaled
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
-from kimi_proxy.features.sanitizer.records import Run, is_long, runs
+from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.read import read, read_rows
+from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.routine import notable_rows
 from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
 
-Kind: TypeAlias = Literal["json", "listing", "logs", "code", "docs"]
+Kind: TypeAlias = Literal["records", "json", "listing", "logs", "code", "docs"]
 NextId: TypeAlias = Callable[[str], str]  # from a prefix to the next id
 Edit: TypeAlias = tuple[int, int, bytes]
 
 # A text that the model has not read yet is cut only if there is enough of it; a log says less per line. Without this a
 # quarter of the files that Codex and opencode go on to quote would lose a line that they quote, instead of a sixth.
 PATIENCE = {"code": 2, "docs": 2}
-HURRIED_JSON_CHARS = 256 * 1024  # records are scored in a hurry too, as JSON has no other way to stay JSON
+HURRIED_RECORDS_CHARS = 256 * 1024  # records are chosen in a hurry too: that is linear, and JSON stays JSON by it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Task:
     hint: str = ""  # how to read what is left out, `{id}` in it, where the model has no tool for that
     keep_tokens: int = 0  # of a text that is likely to be quoted so many stay, if there are lines to choose from
     context: CallContext | None = None  # what the agent was doing when the tool answered
+    is_scored: bool = True  # else lines are cut by what needs no scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +96,21 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
         return _whole(task, before, "below_threshold")
-    kind = kind_of(task.origin, task.text)
+    records = None if is_hurried and len(task.text) > HURRIED_RECORDS_CHARS else read(task.text)
+    kind = kind_of(task.origin, task.text) if records is None else "records"
     if task.is_unread and before <= min(HUGE_TOKENS, PATIENCE.get(kind, 1) * task.threshold_tokens):
         return _whole(task, before, "below_threshold")
     ids = ids_of(task.seed)
-    if kind != "json":
-        return _shorten_text(task, kind, ids, before, None if is_hurried else check)
-    if is_hurried and len(task.text) > HURRIED_JSON_CHARS:
-        return _whole(task, before, "out_of_time")
-    return _shorten_json(task, ids, before, _no_deadline if is_hurried else check)
+    if records is not None:
+        ranking = Ranking(task.text, records, task.goal, _chars_of(task, before), _no_deadline if is_hurried else check)
+        return _fit(task, ranking, ids, before) or _whole(task, before)
+    if kind == "json":
+        return _whole(task, before, "out_of_time" if is_hurried else "unreadable_json")
+    shorter = _shorten_text(task, kind, ids, before, None if is_hurried or not task.is_scored else check)
+    if (shorter.tokens_after or before) > HUGE_TOKENS:
+        rows = ranked(task.text, task.goal, _chars_of(task, before))
+        shorter = (rows and _fit(task, rows, ids, before)) or shorter
+    return shorter
 
 
 def _whole(task: Task, tokens_before: int, why: Reason = "nothing_to_cut") -> ShortenedText:
@@ -193,7 +201,7 @@ UNREAD = 0.5  # the model has just asked for it
 MIN_KEEP_LINES = 20
 
 # An output that is huge, or that the model has read before.
-_READ = {"code": 0.65, "docs": 0.65, "listing": 0.6, "logs": 0.8, "json": 0.9}
+_READ = {"code": 0.65, "docs": 0.65, "listing": 0.6, "logs": 0.8}
 _HUGE_LOG = 0.9
 _UNREAD_LISTING, _HUGE_LISTING_TOKENS = 0.42, 30_000  # what a hit is worth is hard to decide: rather one too many
 # Of a log that says what failed, the report stays with as much again around it, and a screen more.
@@ -239,7 +247,9 @@ def _shorten_text(
 ) -> ShortenedText:
     """`check` is None in a hurry."""
     if len(task.text) > LONG_LINE_CHARS * (task.text.count("\n") + 1):
-        return _shorten_to_ends(task, kind, next_id("msk"), before)
+        rows = read_rows(task.text)
+        ranking = rows and Ranking(task.text, rows, task.goal, _chars_of(task, before), check or _no_deadline)
+        return (ranking and _fit(task, ranking, next_id, before)) or _whole(task, before)
     lines = split(task.text)
     judged, as_type = unnumbered(lines), SOURCE_TYPES[kind]
     prune_id = next_id("prn")
@@ -263,25 +273,6 @@ def _shorten_text(
         return _whole(task, before)
     context = None if kind == "listing" else task.context
     return ShortenedText(shown, "pruned", (Hidden(prune_id, task.text, as_type, ratio, cuts, context),), before, after)
-
-
-def _shorten_to_ends(task: Task, kind: Kind, mask_id: str, before: int) -> ShortenedText:
-    """Show both ends: of what the model has not read yet as much as may always stay, of the rest a glance."""
-    shown_chars = CHARS_PER_TOKEN * task.threshold_tokens // 2 if task.is_unread else task.preview_chars
-    head = max(shown_chars, task.preview_chars)
-    tail = head // 2
-    start, end = head, len(task.text) - tail
-    if end <= start:
-        return _whole(task, before)
-    if kind == "logs" and failure_level(task.text[start:end]) == 1.0:
-        return _whole(task, before, "failures")
-    marker = str(MaskMarker(mask_id, len(task.text), head, tail))
-    hint = f"\n{task.hint.replace('{id}', mask_id)}" if task.hint else ""
-    shown = task.text[:start] + marker + task.text[end:] + hint
-    after = tokens.count(shown)
-    if after >= before or len(shown) >= len(task.text):
-        return _whole(task, before)
-    return ShortenedText(shown, "masked", (Hidden(mask_id, task.text),), before, after)
 
 
 def _scored_cuts(
@@ -382,105 +373,37 @@ def _novelty(lines: Sequence[str]) -> Floats:
     return scaled(np.array([sum(found) / RAREST for found in rarest]))
 
 
-# A JSON text: runs of similar members go, and long strings are shortened like texts; what is left is JSON.
+# Records: those that answer, and those that are unlike the others, within a budget.
 
-BYTES_PER_TOKEN = 3
-
-_REST_OF_LINE = re.compile(rb"[ \t]*+(?:,[ \t]*+)?\n")
-_PRINTED = Origin(tool="output")  # a string in an answer is usually what something printed
+RECORDS_SHARE, RECORDS_TOKENS = 0.2, 400  # of the text, and at least: what stays of records
+ORDINARY_SHARE = 0.5  # of that: until then records stay that are like the others
 
 
-def _shorten_json(task: Task, next_id: NextId, before: int, check: Callable[[], None]) -> ShortenedText:
-    try:
-        raw = task.text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which is not readable as JSON
-        return _whole(task, before, "unreadable_json")
-    top = jsontext.view(raw)
-    if top is None:
-        return _whole(task, before, "unreadable_json")
-    members, strings = _members_and_strings(top, raw, task, before, check)
-    by_lines = all(_fills_lines(run, raw) for run in members)
-    own = Hidden(next_id("prn" if members and by_lines else "msk"), task.text)
-    edits, hidden = _shorten_strings(raw, strings, task, next_id, check)
-    hint = f" {task.hint.replace('{id}', own.id)}" if task.hint else ""
-    for nth, run in enumerate(members):
-        marker = _marker_of_lines(run, raw, own.id) if by_lines else _marker_of_chars(run, raw, task.text, own.id)
-        member = json.dumps(marker + (hint if nth == 0 else ""), ensure_ascii=False).encode()
-        edits.append((run.start, run.end, member + (b": null" if run.of_object else b"")))
-    shown = _edited(raw, edits).decode()
-    after = tokens.count(shown)
-    if not edits or after >= before or not jsontext.is_json(shown):
-        return _whole(task, before)
-    return ShortenedText(shown, "pruned", (own, *hidden), before, after)
+def _kept_tokens(task: Task, tokens_before: int) -> int:
+    most = max(RECORDS_TOKENS, int(RECORDS_SHARE * tokens_before), task.keep_tokens)
+    return min(KEPT_OF_HUGE, most)
 
 
-def _members_and_strings(
-    top: Raw, raw: bytes, task: Task, before: int, check: Callable[[], None]
-) -> tuple[list[Run], list[tuple[int, int]]]:
-    """Return the runs of records that may go, and the long strings outside of them, both in their order."""
-    long_bytes = BYTES_PER_TOKEN * task.threshold_tokens
-    ratio = _ratio_of("json", before, task.is_unread)
-    cut: list[Run] = []
-    strings: list[tuple[int, int]] = []
-    views = [top]
-    while views:
-        view = views.pop()
-        start, size = jsontext.start(view, raw), jsontext.size(view)
-        if size <= long_bytes:
-            continue
-        if raw[start : start + 1] == b'"':
-            strings.append((start, start + size))
-            continue
-        members = jsontext.children(view)
-        found = tuple(runs(members, raw, task.goal, ratio, check)) if is_long(members) else ()
-        cut += found
-        if not found:
-            views += members.values() if isinstance(members, dict) else members
-    return sorted(cut, key=lambda run: run.start), sorted(strings)
+def _chars_of(task: Task, tokens_before: int) -> int:
+    """Return about how many characters the tokens have that may stay of records."""
+    return _kept_tokens(task, tokens_before) * len(task.text) // max(1, tokens_before)
 
 
-def _shorten_strings(
-    raw: bytes, spans: Sequence[tuple[int, int]], task: Task, next_id: NextId, check: Callable[[], None]
-) -> tuple[list[Edit], list[Hidden]]:
-    edits: list[Edit] = []
-    hidden: list[Hidden] = []
-    for start, end in spans:
-        text = str(jsontext.decode_deep(raw[start:end]))
-        kind = kind_of(_PRINTED, text)
-        if kind == "json":  # one that is JSON itself stays whole, for there is no end to it
-            continue
-        shorter = _shorten_text(replace(task, text=text, context=None), kind, next_id, tokens.count(text), check)
-        token = json.dumps(shorter.shown, ensure_ascii=raw.isascii()).encode()
-        if shorter.hidden and len(token) < end - start:
-            edits.append((start, end, token))
-            hidden += shorter.hidden
-    return edits, hidden
+def _fit(task: Task, ranking: Ranking, next_id: NextId, before: int) -> ShortenedText | None:
+    """Return what stays of records, or of lines, within their budget; None if nothing fits."""
+    prune_id, mask_id = next_id("prn"), next_id("msk")
 
+    def shown(gaps: Sequence[RecordGap]) -> tuple[str, str]:
+        if fills_all_lines(task.text, gaps):
+            hint = task.hint.replace("{id}", prune_id)
+            return prune_id, write_by_lines(task.text, gaps, prune_id, hint)
+        return mask_id, write_by_chars(task.text, gaps, mask_id, task.hint.replace("{id}", mask_id))
 
-def _fills_lines(run: Run, raw: bytes) -> bool:
-    """Return whether nothing else stands on the lines of a run: then a marker names them by their numbers."""
-    line = raw.rfind(b"\n", 0, run.start) + 1
-    return line > 0 and not raw[line : run.start].strip() and _REST_OF_LINE.match(raw, run.end) is not None
-
-
-def _marker_of_lines(run: Run, raw: bytes, prune_id: str) -> str:
-    first = raw.count(b"\n", 0, run.start) + 1
-    last = first + raw.count(b"\n", run.start, run.end)
-    return str(PruneMarker(prune_id, first, last, clean_reason(f"{run.count} éléments semblables")))
-
-
-def _marker_of_chars(run: Run, raw: bytes, text: str, mask_id: str) -> str:
-    """Return a masking marker that names the hidden characters, and which members they are."""
-    start = len(raw[: run.start].decode())
-    end = start + len(raw[run.start : run.end].decode())
-    marker = str(MaskMarker(mask_id, len(text), start, len(text) - end)).strip()
-    return f"{marker} éléments {run.first}-{run.first + run.count - 1} ({run.count})"
-
-
-def _edited(raw: bytes, edits: Sequence[Edit]) -> bytes:
-    pieces: list[bytes] = []
-    at = 0
-    for start, end, new in sorted(edits):
-        pieces += (raw[at:start], new)
-        at = end
-    return b"".join((*pieces, raw[at:]))
+    keep = _kept_tokens(task, before)
+    floor = 1.0 if task.keep_tokens else ORDINARY_SHARE
+    found = within_tokens(ranking, task.text, keep, before, lambda gaps: tokens.count(shown(gaps)[1]), floor)
+    if found is None:
+        return None
+    id, text = shown(found)
+    after = tokens.count(text)
+    return ShortenedText(text, "pruned", (Hidden(id, task.text),), before, after) if after < before else None

@@ -262,7 +262,7 @@ class Sanitizer:
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
-        renewed = self._renewed(draft.caller, outputs, decisions, gone, hint) if gone else ()
+        renewed = self._renewed(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
         return [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form], rewritten
 
     def _renewed(
@@ -272,6 +272,7 @@ class Sanitizer:
         decisions: Mapping[bytes, Decision],
         gone: Collection[bytes],
         hint: str,
+        about: str,
     ) -> Iterator[tuple[LongOutput, ShortenedText]]:
         """What points to an old result that goes is shown again."""
         rows_of = partial(self._rows_of, who)
@@ -280,7 +281,7 @@ class Sanitizer:
             if decision is not None and decision.why == "repeated" and output.key not in gone:
                 earlier = readable_before(outputs[:at], decisions, output, rows_of, gone)
                 form = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
-                yield output, self._bounded(output, form or _whole(output, "asked_again"), hint)
+                yield output, self._bounded(output, form or _whole(output, "asked_again"), hint, about)
 
     async def _with_previous_response(
         self, who: Caller, decided: RequestDecisions, response_id: str
@@ -375,9 +376,9 @@ class Sanitizer:
             scored += await asyncio.gather(*tasks)
         # Earlier results are looked at too, for what a new one repeats of them.
         if sum(len(output.text) for output in outputs) <= IN_LOOP_MAX_CHARS:
-            forms = self._forms(draft.caller, outputs, new, scored, known, hint)
+            forms = self._forms(draft.caller, outputs, new, scored, known, hint, about)
         else:
-            forms = await asyncio.to_thread(self._forms, draft.caller, outputs, new, scored, known, hint)
+            forms = await asyncio.to_thread(self._forms, draft.caller, outputs, new, scored, known, hint, about)
         for output, form in zip(new, forms, strict=True):
             if form.why == "below_threshold":
                 self._small.put((draft.caller.scope, output.key), True)
@@ -400,6 +401,7 @@ class Sanitizer:
         scored: Sequence[ShortenedText],
         known: Mapping[bytes, Decision],
         hint: str,
+        about: str,
     ) -> list[ShortenedText]:
         """Return the shortest form of each new result. What this request cuts cannot be pointed to by a later one."""
         decisions, rows_of = dict(known), partial(self._rows_of, who)
@@ -407,7 +409,7 @@ class Sanitizer:
         forms: list[ShortenedText] = []
         for output, by_score in zip(new, scored, strict=True):
             earlier = readable_before(outputs[: at[output.key]], decisions, output, rows_of)
-            form = self._best(output, by_score, earlier, hint)
+            form = self._best(output, by_score, earlier, hint, about)
             decisions[output.key] = Decision(form.why, form.shown if form.hidden else None)
             forms.append(form)
         return forms
@@ -422,17 +424,19 @@ class Sanitizer:
                 self._rows.put(place, known, known.itemsize * len(known))
         return known
 
-    def _best(self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str) -> ShortenedText:
+    def _best(
+        self, output: LongOutput, scored: ShortenedText, earlier: Sequence[Earlier], hint: str, about: str
+    ) -> ShortenedText:
         """Return a form that loses nothing if it is as short as what the engine left."""
         if output.whole_because == "recovered":
             return scored
         light = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
         best = light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
-        return self._bounded(output, best, hint)
+        return self._bounded(output, best, hint, about)
 
-    def _bounded(self, output: LongOutput, form: ShortenedText, hint: str) -> ShortenedText:
+    def _bounded(self, output: LongOutput, form: ShortenedText, hint: str, about: str) -> ShortenedText:
         if len(form.shown) > HUGE_TOKENS and (form.tokens_after or tokens.count(form.shown)) > HUGE_TOKENS:
-            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint, form.tokens_before) or form
+            return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint, form.tokens_before, about) or form
         return form
 
     async def _one(
