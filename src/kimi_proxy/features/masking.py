@@ -137,6 +137,7 @@ MAX_CHOSEN_CHARS = 2_000_000  # of a longer text the head and tail: choosing wou
 KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
 KIND_BYTES = 200  # of such a member, if it is worth reading
 MARKER_CHARS = 200  # more than any marker has
+SLACK_SHARE = 0.1  # of `max_chars`, beyond it: what is around a string that has just its head and tail
 
 _ANY_ID = "msk_" + "0" * 16
 _CONTAINERS = (dict, list)
@@ -165,8 +166,12 @@ class MaskCut:
         return write_by_chars(self.text, self.gaps, mask_id)
 
     @property
+    def chars(self) -> int:
+        return len(self.shown(_ANY_ID))
+
+    @property
     def saving(self) -> int:
-        return len(self.text) - len(self.shown(_ANY_ID))
+        return len(self.text) - self.chars
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +182,10 @@ class Document:
     tokens: tuple[tuple[int, int, "MaskCut | Document"], ...]
 
     @property
-    def saving(self) -> int:
-        return sum(inside.saving for _, _, inside in self.tokens)
+    def chars(self) -> int:
+        """What is left of it in characters, those of its strings counted without escapes."""
+        gone = sum(end - start - 2 for start, end, _ in self.tokens)
+        return len(self.text) - gone + sum(inside.chars for _, _, inside in self.tokens)
 
 
 Long: TypeAlias = MaskCut | Document
@@ -353,12 +360,12 @@ def _plan_json(text: str, limits: MaskingSettings, goal: str, check: Callable[[]
     both the head and the tail.
     """
     document = _document(text, limits)
-    left = len(text) - (document.saving if document else 0)
-    if left <= limits.max_chars or read_mask(text) is not None:
+    most = int((1 + SLACK_SHARE) * limits.max_chars)
+    if (document and document.chars <= most) or read_mask(text) is not None:
         return document
     for divisor in TIGHTER:
         shorter = _document(text, _divided(limits, divisor))
-        if shorter is not None and len(text) - shorter.saving <= limits.max_chars:
+        if shorter is not None and shorter.chars <= most:
             return shorter
     chosen = _chosen(text, limits, goal, check)
     if chosen is not None and deepjson.is_json(chosen.shown(_ANY_ID)):

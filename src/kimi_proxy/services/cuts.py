@@ -210,10 +210,10 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
     if isinstance(value, Mapping) and value.get("door") == "hooks":
         return _hook_note(value)
     match value:
-        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), "lines": int(rows)}:
-            masked = MaskingSettings.model_validate(limits)
-            about = CutNote("gateway", "mask", str(value.get("goal", "")), server=server, lines=rows, chars=chars)
-            return replace(about, tokens=_sizes(chars, masked), limits=masked)
+        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), **rest}:
+            masked, lines = MaskingSettings.model_validate(limits), rest.get("lines")
+            note = CutNote("gateway", "mask", str(rest.get("goal", "")), server=server, chars=chars, limits=masked)
+            return replace(note, tokens=_sizes(chars, masked), lines=lines if isinstance(lines, int) else None)
         case {"what": "mask", "server": str(server)}:
             return CutNote("gateway", "mask", server=server)
         case {"what": "history", **rest}:

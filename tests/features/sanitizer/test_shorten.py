@@ -77,19 +77,23 @@ def test_how_a_command_ended_stays():
     assert shown.startswith("Exit code: 0\nWall time: 3 s\nOutput:\n") and shown.endswith("[done]")
 
 
-def test_a_text_without_lines_shows_its_head_and_tail():
-    done = shortened(MINIFIED, is_unread=False)
+def test_of_a_text_without_lines_the_statements_stay_that_answer():
+    text = MINIFIED + "function retry(n){throw Error('it fails after '+n)};" + MINIFIED
+    done = shortened(text)
     marker = read_mask(done.shown)
 
-    assert done.why == "masked"
     assert marker is not None
-    assert (marker.mask_id, marker.original_chars) == (done.hidden[0].id, len(MINIFIED))
-    assert (marker.head_chars, marker.tail_chars) == (200, 100)
-    assert done.shown.startswith(MINIFIED[:200]) and done.shown.endswith(MINIFIED[-100:])
+    assert (marker.mask_id, marker.original_chars) == (done.hidden[0].id, len(text))
+    assert "it fails after" in done.shown
+    assert done.shown.startswith(MINIFIED[:50])
+    assert done.tokens_after < 0.25 * done.tokens_before
 
 
-def test_more_is_shown_of_what_the_model_has_not_read():
-    assert len(shortened(MINIFIED).shown) > 5 * len(shortened(MINIFIED, is_unread=False).shown)
+def test_of_a_text_in_which_all_is_alike_both_ends_stay():
+    done = shortened("lorem ipsum dolor sit amet " * 2000)
+
+    assert read_mask(done.shown) is not None
+    assert done.shown.startswith("lorem ipsum") and done.shown.endswith("sit amet ")
 
 
 def test_half_of_a_longer_file_stays_at_least_until_it_was_read():
@@ -147,7 +151,7 @@ def test_a_long_text_inside_json_is_shortened_inside():
 
     assert shown["metadata"] == {"exit_code": 1}
     assert [needle for needle in printed.needles if needle not in shown["output"]] == []
-    assert [hidden.text for hidden in done.hidden] == [text, printed.text]
+    assert [hidden.text for hidden in done.hidden] == [text]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,10 @@ def test_a_number_that_no_machine_holds_is_no_reason_to_fail(odd: str):
 
 def test_half_a_surrogate_pair_in_json_is_no_reason_to_fail():
     """Whoever cuts a text in the middle of an emoji leaves one behind."""
-    assert whole(shortened(RECORDS.replace("item 7", "item \ud83d"))) == "unreadable_json"
+    done = shortened(RECORDS.replace("item 7", "item \ud83d"))
+
+    assert done.why == "pruned"
+    assert json.loads(done.shown)
 
 
 @pytest.mark.parametrize("twice", [1, 3, 150, 299, 300, 450, 598])

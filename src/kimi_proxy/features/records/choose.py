@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from kimi_proxy.features.records.tree import MARKER_CHARS, UNIT_CHARS, Node, RecordGap, Unit, descend, gaps, units
-from kimi_proxy.features.records.weigh import record_of, weigh, weights
+from kimi_proxy.features.records.weigh import record_of, weigh, weigh_log, weights
 
 MAX_UNIT_CHARS = 1500
 UNITS_WITHIN = 20  # units that a budget should have room for
@@ -39,6 +39,8 @@ class Ranking:
         self.is_by_lines = is_by_lines  # the text is not made of records
         if by_oddness:
             weigh(root, check)
+            if is_by_lines:
+                weigh_log(root.children, check)
         self._text, self._root, self._check = text, root, check
         self._found = units(root, min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS))
         weighed = weights(text, self._found, goal, check)

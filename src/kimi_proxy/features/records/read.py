@@ -509,7 +509,7 @@ def _statements(text: str) -> Iterator[Node]:
         stop = min(at + PIECE_CHARS // 2, len(text))
         seam = _SCRIPT_SEAM.search(text, stop, min(stop + UNIT_CHARS, len(text)))
         after = seam.end() if seam else min(at + PIECE_CHARS, len(text))
-        yield Node(at, after, PIECE, text[at:after])
+        yield Node(at, after, value=text[at:after])
         at = after
 
 

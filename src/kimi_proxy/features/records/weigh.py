@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kimi_proxy.features.failures import failure_level
+from kimi_proxy.features.failures import FAILURE_MARKS, failure_level
 from kimi_proxy.features.pruning.goal import find, parts, read_goal
+from kimi_proxy.features.pruning.structure import logs
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.records.tree import IN_STRING, PIECE, Node, Unit
 
@@ -22,6 +23,8 @@ VALUE_CHARS = 600
 MINORITY = 0.25  # of the flags of one record
 MAX_ODD = 4.0
 FAILURE_WEIGHT = 2.0
+SAMPLES, REPEATED = 2, 0.4  # failures of one shape, and what the others of it count
+REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
 _NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][+-]?\d+)?%?")
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-]+[^\W\d_]+)*"), re.compile(r"\d+(?:a?\d+)*")
@@ -45,6 +48,18 @@ def weigh(root: Node, check: Callable[[], None]) -> None:
         _weigh_keys(group)
 
 
+def weigh_log(lines: Column, check: Callable[[], None]) -> None:
+    """Set for each line of a log whether it is part of a report of a failure."""
+    if len(lines) < ENOUGH or lines[0].key == PIECE:
+        return
+    protected = logs.outline([line.value.removesuffix("\\n") for line in lines], check).protected
+    for line, why in zip(lines, protected, strict=True):
+        if why in FAILURE_MARKS:
+            line.odd = min(MAX_ODD, line.odd + REPORT_WEIGHT)
+        elif why:
+            line.odd = min(MAX_ODD, line.odd + CONTEXT_WEIGHT)
+
+
 def _is_leaf(node: Node) -> bool:
     return not node.children or node.style is IN_STRING
 
@@ -61,7 +76,10 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
         check()
         alike = rest.pop()
         columns.append([node for node in alike if _is_leaf(node)])
-        columns += [node.children for node in alike if node.style is IN_STRING]
+        for node in alike:
+            if node.style is IN_STRING:
+                columns.append(node.children)
+                weigh_log(node.children, check)
         inner = [node for node in alike if not _is_leaf(node)]
         # Whether names count is decided for all that stand at a place: one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
@@ -72,6 +90,9 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
                 below[child.key if not are_lists or child.key.startswith("@") else ""].append(child)
         if not are_lists:
             groups.append(inner)
+        elif len(inner) >= ENOUGH:
+            for node, weight in _far_away([(node, float(len(node.children))) for node in inner]):
+                node.odd = min(MAX_ODD, node.odd + weight)
         rest += below.values()
     return columns, groups
 
@@ -178,18 +199,20 @@ def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
 
 
 def _alarming(column: Column, few: int) -> Iterator[tuple[Node, float]]:
-    """Yield what reports a failure: each of few, of many the first of each kind."""
-    levels = {
-        value: failure_level(value[:VALUE_CHARS]) for value in {node.value for node in column} if _has_word(value)
-    }
-    found = [(node, levels[node.value]) for node in column if levels.get(node.value)]
-    seen: set[str] = set()
-    for node, level in found:
-        if len(found) <= few or node.value not in seen:
-            seen.add(node.value)
-            # Where every second value alarms, it is how things are called there.
-            if len(found) <= 0.5 * len(column):
-                yield node, FAILURE_WEIGHT * level
+    """Yield what reports a failure; what is written like two before it counts less, and of many only those two."""
+    distinct = {node.value for node in column if _has_word(node.value)}
+    levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct}
+    found = [node for node in column if levels.get(node.value)]
+    if len(found) > 0.5 * len(column):  # it is how things are called there
+        return
+    seen: Counter[str] = Counter()
+    for node in found:
+        shape = _shape(node.value)
+        seen[shape] += 1
+        if seen[shape] <= SAMPLES:
+            yield node, FAILURE_WEIGHT * levels[node.value]
+        elif len(found) <= few:
+            yield node, REPEATED * FAILURE_WEIGHT * levels[node.value]
 
 
 def _has_word(value: str) -> bool:
@@ -200,8 +223,9 @@ def _has_word(value: str) -> bool:
 
 RELEVANT = 0.6  # of the best match
 BY_ROOTS = 0.7  # what a word counts that only shares a root with the goal's
-INHERITED = 0.45  # of what its record matches: a part of it that does not match by itself
+INHERITED = 0.55  # of what its record matches: a part of it that does not match by itself
 WEAK = 0.3
+SATURATED = 1.5  # so much oddness is worth two thirds of the most that it can be
 SHORT_CHARS = 300
 
 
@@ -214,7 +238,7 @@ class Weights:
 
 
 def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], None]) -> Weights:
-    odd: Floats = np.minimum(1.0, np.array([_odd_inside(unit.node) for unit in found]) / 2)
+    odd: Floats = 1 - np.exp(-np.array([_odd_inside(unit.node) for unit in found]) / SATURATED)
     matched = _matches(text, found, goal, check)
     records = [record_of(unit) for unit in found]
     is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)

@@ -1,20 +1,30 @@
 """Which of many records are worth reading."""
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.sanitizer.records import oddness, relevance
+from kimi_proxy.features.records.markup import read_json
+from kimi_proxy.features.records.tree import descend, units
+from kimi_proxy.features.records.weigh import weigh, weights
 
 Record: TypeAlias = dict[str, JsonValue]
 
 
 def never() -> None:
     pass
+
+
+def oddness(records: Sequence[JsonValue]) -> "np.ndarray":
+    root = read_json(json.dumps(records))
+    assert root is not None
+    weigh(root, never)
+    return np.array([sum(node.odd for node in descend(record)) for record in root.children])
 
 
 def some_records(seed: int) -> list[Record]:
@@ -56,7 +66,7 @@ def some_records(seed: int) -> list[Record]:
 def test_a_record_that_differs_in_one_value_is_odder_than_most(odd: Record, seed: int):
     records = some_records(seed)
     records[200] |= odd
-    scores = oddness(records, never)
+    scores = oddness(records)
 
     assert scores[200] > 0
     assert (scores >= scores[200]).sum() <= 20
@@ -66,28 +76,51 @@ def test_a_record_that_lacks_a_field_is_odd():
     records = some_records(1)
     del records[77]["name"]
 
-    assert np.flatnonzero(oddness(records, never)).tolist() == [77]
+    assert np.flatnonzero(oddness(records)).tolist() == [77]
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], {}, [1, 2], True, 1.5, {"a": {"b": {"c": {"d": {"e": 1}}}}}])
 def test_equal_values_of_any_kind_are_not_odd(value: JsonValue):
-    assert not oddness([value] * 50, never).any()
+    assert not oddness([value] * 50).any()
 
 
 def test_numbers_without_end_are_no_trouble():
-    records: list[JsonValue] = [{"n": n} for n in (1, 2, 3, 4, 5, 6, 7, 8, float("inf"), float("-inf"), 10**400, 1e308)]
+    numbers = "1,2,3,4,5,6,7,8,1e400,-1e400,1" + "0" * 400
+    whole = read_json("[" + ",".join(f'{{"n": {n}}}' for n in numbers.split(",")) + "]")
+    assert whole is not None
 
-    assert len(oddness(records, never)) == len(records)
+    weigh(whole, never)
 
 
 def test_few_and_no_records_are_no_trouble():
-    assert oddness([], never).tolist() == []
-    assert len(oddness([{"a": 1}, {"b": 2}], never)) == 2
+    assert oddness([]).tolist() == []
+    assert len(oddness([{"a": 1}, {"b": 2}])) == 2
+
+
+def test_flags_and_codes_of_a_single_record_are_judged_by_their_own_words():
+    state = {"Running": False, "Paused": False, "Restarting": False, "OOMKilled": True, "Dead": False, "ExitCode": 137}
+    root = read_json(json.dumps([{"State": state, "Name": "/web"}]))
+    assert root is not None
+    weigh(root, never)
+
+    assert {node.key for node in descend(root) if node.odd} == {"OOMKilled", "ExitCode"}
+
+
+def test_of_failures_written_alike_the_first_ones_count_most():
+    records = [{"n": n, "msg": f"GET /{n} failed with {n}" if n % 20 == 7 else f"GET /{n} done"} for n in range(400)]
+    scores = oddness(records)
+
+    assert min(scores[7], scores[27]) > max(scores[28:])
 
 
 def test_the_goal_picks_the_records_that_speak_of_it():
-    texts = [f'{{"city": "{city}", "n": {i}}}' for i, city in enumerate(["Lyon", "Paris", "Nantes", "Lille"] * 5)]
+    cities = ["Lyon", "Paris", "Nantes", "Lille"] * 5
+    text = json.dumps([{"city": city, "n": n} for n, city in enumerate(cities)])
+    root = read_json(text)
+    assert root is not None
 
-    found: Callable[[str], list[int]] = lambda goal: np.flatnonzero(relevance(texts, goal, never)).tolist()  # noqa: E731
+    def found(goal: str) -> list[int]:
+        return np.flatnonzero(weights(text, units(root), goal, never).goal > 0.1).tolist()
+
     assert found("what happened in Nantes?") == [2, 6, 10, 14, 18]
     assert found("") == []
