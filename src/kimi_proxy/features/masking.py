@@ -17,6 +17,7 @@ from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.markers import read_mask
 from kimi_proxy.features.fitting import no_deadline, ranked, write_by_chars
+from kimi_proxy.features.records.table import write_table
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
@@ -136,6 +137,7 @@ SMALL_MEMBERS, SMALL_CHARS = 2_500, 16_000
 MAX_CHOSEN_CHARS = 2_000_000  # of a longer text the head and tail: choosing would take a second and more
 KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
 KIND_BYTES = 200  # of such a member, if it is worth reading
+MAX_TABLE_CHARS = 200_000  # of a longer text no table would fit
 MARKER_CHARS = 200  # more than any marker has
 SLACK_SHARE = 0.1  # of `max_chars`, beyond it: what is around a string that has just its head and tail
 
@@ -155,6 +157,7 @@ class MaskCut:
     limits: MaskingSettings | None = None  # that it was cut by, where they are tighter than the server's
     goal: str = ""  # that its records were chosen for
     is_final: bool = False  # its records were chosen, and need no other choice
+    is_table: bool = False  # all of it is shown, as a table
 
     @classmethod
     def middle(cls, text: str, start: int, end: int, among: Kind | None = None) -> "MaskCut":
@@ -163,6 +166,8 @@ class MaskCut:
         return cls(text, (RecordGap(start, end, 1, styles[among]),))
 
     def shown(self, mask_id: str) -> str:
+        if self.is_table and (table := write_table(self.text)):
+            return table(mask_id)
         return write_by_chars(self.text, self.gaps, mask_id)
 
     @property
@@ -355,10 +360,12 @@ def _worth_it(cut: MaskCut) -> MaskCut | None:
 def _plan_json(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> Long | None:
     """Shorten a JSON text so that it stays JSON.
 
-    Its long strings are shortened first, also those below the limit if the text fits then. If strings are not what
-    makes it long, its records are chosen; where that cannot be, members go from the middle of the container that holds
-    both the head and the tail.
+    It is written as a table if it fits then. Else its long strings are shortened, also those below the limit if the
+    text fits by that. If strings are not what makes it long, its records are chosen; where that cannot be, members go
+    from the middle of the container that holds both the head and the tail.
     """
+    if len(text) <= MAX_TABLE_CHARS and (table := write_table(text)) and len(table(_ANY_ID)) <= limits.max_chars:
+        return MaskCut(text, (), is_final=True, is_table=True)
     document = _document(text, limits)
     most = int((1 + SLACK_SHARE) * limits.max_chars)
     if (document and document.chars <= most) or read_mask(text) is not None:

@@ -20,7 +20,7 @@ ALIKE = 0.8  # of the values of an object: then its keys are names, and its valu
 PIECE_CHARS = 160  # of a long string that is divided
 MAX_DEPTH = 200
 
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
+JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
 
 
 def read_json(text: str) -> Node | None:
@@ -49,7 +49,7 @@ def _tree(text: str, start: int, end: int) -> Node | None:
     open_: list[Node] = []
     root: Node | None = None
     key, key_start = "", -1
-    for token in _TOKEN.finditer(text, start, end):
+    for token in JSON_TOKEN.finditer(text, start, end):
         character = text[token.start()]
         if character in "}]":
             node = open_.pop()
