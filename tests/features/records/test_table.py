@@ -44,7 +44,7 @@ def test_each_value_comes_back_as_its_own_type(pairs: list[tuple[JsonValue, Json
 
     assert table is not None
     ((_, shown),) = exact(table).items()  # type: ignore[union-attr]
-    assert json.dumps(read_table(shown)) == json.dumps(exact(json.dumps(wide)))
+    assert read_table(shown) == exact(json.dumps(wide))
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,13 @@ LISTED_PARTS = 8  # more parts are listed in an original of their own
 
 
 async def shown(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
-    """Return the whole output if it has so many tokens, else its two ends."""
-    if spool.size <= max_tokens * READ_BYTES_PER_TOKEN and not spool.lost:
-        text = text_lines.decode(spool.end(spool.size))
+    """Return the whole output if it has so many tokens, else what failed or is odd in it, else its two ends."""
+    if spool.size <= max(max_tokens * READ_BYTES_PER_TOKEN, ends.MAX_CHOSEN_CHARS) and not spool.lost:
+        text = await asyncio.to_thread(lambda: text_lines.decode(spool.end(spool.size)))
         if len(text) <= max_tokens or await asyncio.to_thread(tokens.count, text) <= max_tokens:
             return text
+        if (fitting := await _chosen(who, text, keeper, max_tokens)) is not None:
+            return fitting
     head, tail = await asyncio.to_thread(_ends, spool, max_tokens)
     if len(head) + len(tail) >= spool.size:
         return text_lines.decode(spool.end(spool.size))
@@ -51,6 +53,13 @@ async def shown(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> s
             return text_lines.decode(spool.end(spool.size))
         missing = spool.size - len(head) - len(tail)
         return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
+
+
+async def _chosen(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
+    try:
+        return await ends.chosen(who, text, keeper, max_tokens)
+    except StoreUnavailable:
+        return None  # its ends may still be shown, with a word about the rest
 
 
 async def _abbreviated(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:

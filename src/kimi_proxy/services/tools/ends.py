@@ -1,4 +1,4 @@
-"""Outputs too long for an answer: their two ends in whole lines, and the middle kept behind a marker."""
+"""Outputs too long for an answer: what failed or is odd in them, else their ends; the rest is kept behind markers."""
 
 import asyncio
 
@@ -7,9 +7,13 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
+from kimi_proxy.features.fitting import fills_all_lines, ranked, within_tokens, write_by_lines
+from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.services.originals import Keeper
 
 READ_BYTES_PER_TOKEN = 16  # of an end, to find its last line in; more bytes than this a token seldom has
+CHOSEN_SHARE = 0.9  # of the tokens: until then ordinary records and lines stay
+MAX_CHOSEN_CHARS = 2_000_000  # choosing among more would take a second and more
 CLIPPED_BYTES_PER_TOKEN = 1  # of a line that does not fit as a whole
 
 
@@ -42,12 +46,43 @@ def _fitting(pieces: list[bytes], max_tokens: int) -> int:
     return size
 
 
+async def chosen(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
+    """Return the records, or the lines about failures, of a text that fit into so many tokens.
+
+    None if there is nothing to choose by, or if no whole lines could go. Raise StoreUnavailable if it cannot be kept.
+    """
+    gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens)
+    if not gaps:
+        return None
+    return write_by_lines(text, gaps, await keeper.keep_text(who, text_lines.encoded(text), "contents"))
+
+
+def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
+    if len(text) > MAX_CHOSEN_CHARS or "\n" not in text.strip():
+        return None
+    before = tokens.count(text)
+    ranking = ranked(text, "", max_tokens * len(text) // max(1, before))
+    if ranking is None:
+        return None
+    id = "prn_" + "0" * 16
+    found = within_tokens(
+        ranking, text, max_tokens, before, lambda gaps: tokens.count(write_by_lines(text, gaps, id)), CHOSEN_SHARE
+    )
+    return found if found and fills_all_lines(text, found) else None
+
+
 async def shown(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
     """Return a text of a file as it goes out: whole if it has so many tokens, else its ends.
 
     `first_line` is that of a window, whose lines are numbered.
     """
     parts = await asyncio.to_thread(_parts, text, max_tokens) if len(text) > max_tokens else None
+    if parts is not None and first_line is None:
+        try:
+            if (fitting := await chosen(who, text, keeper, max_tokens)) is not None:
+                return fitting
+        except StoreUnavailable:
+            return text
     if parts is not None:
         begin, middle, end, rows = parts
         try:
