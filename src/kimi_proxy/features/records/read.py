@@ -108,7 +108,8 @@ def _read_delimited(rows: Rows) -> Node | None:
     wanted = len(cells[0][2]) if cells else 0
     if len(cells) < MIN_ROWS or any(len(row) != wanted for _, _, row in cells):
         return None
-    if any(not name or _is_number(name) or len(name) > 60 for name in cells[0][2]):
+    names = cells[0][2]
+    if sum(map(bool, names)) < len(names) - 1 or any(_is_number(name) or len(name) > 60 for name in names):
         return None
     quote = "" if delimiter == "\t" else '"'
     root = rows.root(GapStyle(quote, quote + delimiter * (wanted - 1)))
@@ -141,12 +142,12 @@ def _table(
     rows: Rows, found: Sequence[int], head: Sequence[int], cells: Callable[[str], list[str]], style: GapStyle
 ) -> Node:
     """Return a table whose rows are the lines of `found`; those of `head` stay."""
-    names = cells(rows.lines[found[0]])
+    names, pinned = cells(rows.lines[found[0]]), set(head)
     root = rows.root(style)
     for row in found:
         node = rows.node(row, row)
         values = cells(rows.lines[row])
-        if row in head:
+        if row in pinned:
             node.is_pinned = True
         elif len(values) == len(names):
             node.children = [Node(node.start, node.end, n, v) for n, v in zip(names, values, strict=True)]
@@ -155,16 +156,18 @@ def _table(
 
 
 def _read_markdown(rows: Rows) -> Node | None:
-    found = rows.filled
-    if len(found) < MIN_ROWS or not all(rows.lines[row].lstrip().startswith("|") for row in found):
+    rules = [row for row in rows.filled if _RULE.fullmatch(rows.lines[row].strip())]
+    found = rows.filled[:-1] if rows.filled and PINNED_AT_END.fullmatch(rows.lines[rows.filled[-1]]) else rows.filled
+    if found and rules and found[0] == rules[0]:  # as MySQL draws it
+        found = found[1:]
+    if len(found) < MIN_ROWS or not all(rows.lines[row].lstrip().startswith(("|", "+-")) for row in found):
         return None
     if not _RULE.fullmatch(rows.lines[found[1]].strip()):
         return None
     width = rows.lines[found[0]].strip().strip("|").count("|")
     style = GapStyle("| ", " |" * (width + 1))
-    return _table(
-        rows, found, found[:2], lambda line: [cell.strip() for cell in line.strip().strip("|").split("|")], style
-    )
+    head = (*found[:2], *rules[2:])
+    return _table(rows, found, head, lambda line: [cell.strip() for cell in line.strip().strip("|").split("|")], style)
 
 
 def _read_psql(rows: Rows) -> Node | None:
@@ -189,28 +192,26 @@ def _read_columns(rows: Rows) -> Node | None:
         return None
     header = rows.lines[found[0]]
     words = header.split()
-    if len(words) < 3 or not (header.isupper() or words[0].istitle() or header.islower()) or ":" in header:
+    is_ruled = _RULE.fullmatch(rows.lines[found[1]].strip()) is not None  # as `pip list` does
+    fewest, head = (2, found[:2]) if is_ruled else (3, found[:1])
+    if len(words) < fewest or ":" in header or not (header.isupper() or words[0].istitle() or header.islower()):
         return None
     starts = [match.start() for match in _HEADER_WORD.finditer(header)]
-    body = [rows.lines[row] for row in found[1:]]
+    body = [rows.lines[row] for row in found[len(head) :]]
     aligned = sum(1 for line in body if all(at == 0 or line[at - 1 : at] in ("", " ") for at in starts))
-    if len(starts) >= 3 and aligned >= ALIGNED * len(body) and header.count("  ") >= 2:
+    if len(starts) >= fewest and aligned >= ALIGNED * len(body) and (is_ruled or header.count("  ") >= 2):
         ends = [*starts[1:], None]
         return _table(
-            rows,
-            found,
-            found[:1],
-            lambda line: [line[at:end].strip() for at, end in zip(starts, ends, strict=True)],
-            PLAIN,
+            rows, found, head, lambda line: [line[at:end].strip() for at, end in zip(starts, ends, strict=True)], PLAIN
         )
     if header.isupper() and sum(1 for line in body if len(line.split()) >= len(words)) >= ALIGNED * len(body):
-        return _table(rows, found, found[:1], lambda line: line.split(None, len(words) - 1), PLAIN)
+        return _table(rows, found, head, lambda line: line.split(None, len(words) - 1), PLAIN)
     return None
 
 
 # YAML.
 
-_YAML_LINE = re.compile(r"( *)(?:(- +|-$)|([\w.$/@\"'][^\s:{}()\[\]=;,]*(?: [^\s:{}()\[\]=;,]+)?):(?: |$))")
+_YAML_LINE = re.compile(r"( *)(?:(- +|-$)|([\w.$/@<\"'][^\s:{}()\[\]=;,]*(?: [^\s:{}()\[\]=;,]+)?):(?: |$))")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d*\s*(?:#.*)?$")
 YAML_LIKE = 0.75
 
@@ -236,7 +237,7 @@ def _read_yaml(rows: Rows) -> Node | None:
     if len(documents) == 1:
         root = root.children[0]
         root.start, root.end = 0, len(rows.text)
-    return root if len(root.children) >= 2 else None
+    return root if root.children else None
 
 
 def _documents(rows: Rows) -> list[tuple[int, int]]:
