@@ -131,7 +131,7 @@ _VOID = frozenset(
 )
 _SCRIPTS = frozenset({"script", "style"})
 _RAW = _SCRIPTS | {"textarea"}
-_ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_ATTRIBUTE = re.compile(r"(?<![\w:.-])([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 MIN_ELEMENTS = 8
 

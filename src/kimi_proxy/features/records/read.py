@@ -214,6 +214,7 @@ def _read_columns(rows: Rows) -> Node | None:
 _YAML_LINE = re.compile(r"( *)(?:(- +|-$)|([\w.$/@<\"'][^\s:{}()\[\]=;,]*(?: [^\s:{}()\[\]=;,]+)?):(?: |$))")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d*\s*(?:#.*)?$")
 YAML_LIKE = 0.75
+MAX_INDENT = 120  # deeper than that nothing is looked into
 
 
 def _read_yaml(rows: Rows) -> Node | None:
@@ -269,6 +270,8 @@ def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: Node
             if heads[row] is None:
                 return False
             begins.append(row)
+    if not begins or indent > MAX_INDENT:
+        return False
     keys = [heads[row][3] or "" for row in begins]  # type: ignore[index]  # each is a match
     is_list = _is_item(rows.lines[begins[0]])
     if not is_list and len(set(keys)) < len(keys):
@@ -449,17 +452,18 @@ def _hunk(rows: Rows, first: int, last: int) -> Node:
 
 # Traces: blocks of a line that says what happened, and frames below it.
 
-_FRAME = re.compile(r"\s+(?:at |File \"|\.\.\. \d+ more|in |from |\d+: )|\s{2,}\S|Caused by: |goroutine \d+|#\d+ ")
+_FRAME = re.compile(
+    r'\s+at [\w.$<>/@]+ ?[(\[]|\s+File "[^"]*", line \d|\s+from \S+:\d+:in |\s+\S+\.go:\d|\s*#\d+ +0x'
+    r"|\s+\.\.\. \d+ more"
+)
 MIN_TRACES = 3
-TRACED = 0.6  # of the lines
+TRACED = 0.35  # of the lines: in Python every second one is a frame
 FRAMES_BESIDE = 2
 
 
 def _read_traces(rows: Rows) -> Node | None:
     frames = sum(1 for row in rows.filled if _FRAME.match(rows.lines[row]))
     if len(rows.filled) < 2 * MIN_ROWS or frames < TRACED * len(rows.filled):
-        return None
-    if not any(word in rows.text for word in ("\tat ", "    at ", "Traceback ", "goroutine ", '  File "')):
         return None
     begins = [rows.filled[0]]
     for before, row in zip(rows.filled, rows.filled[1:], strict=False):

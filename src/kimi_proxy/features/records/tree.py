@@ -5,15 +5,12 @@ in CSV. Everything outside of the gaps stays as it was, to the character.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MARKER_CHARS = 150  # of a marker with what is around it: a shorter gap is not worth one
 UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
 ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
-
-_LINE_END = re.compile(r"[ \t]*,?[ \t]*\r?(?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +127,8 @@ def write(text: str, gaps: Sequence[RecordGap], marker: Callable[[RecordGap], st
 
 def fills_lines(text: str, start: int, end: int) -> bool:
     """Return whether nothing but a comma stands beside `text[start:end]` on its lines."""
-    line = text.rfind("\n", 0, start) + 1
-    return not text[line:start].strip() and _LINE_END.match(text, end) is not None
+    line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    return not text[line:start].strip() and text[end : len(text) if after < 0 else after].strip() in ("", ",")
 
 
 def pin_broken_lines(text: str, root: Node) -> None:

@@ -26,8 +26,8 @@ FAILURE_WEIGHT = 2.0
 SAMPLES, REPEATED = 2, 0.4  # failures of one shape, and what the others of it count
 REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
-_NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][+-]?\d+)?%?")
-_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-]+[^\W\d_]+)*"), re.compile(r"\d+(?:a?\d+)*")
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
+_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-][^\W\d_]+)*"), re.compile(r"\d+")
 _NOTHING = frozenset({"", '""', "null", "0", "false", "none", "[]", "{}", "no", "-", "ok", "0.0"})
 _FLAGS = frozenset({"true", "false"})
 
@@ -230,21 +230,21 @@ SHORT_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class UnitWeights:
     """For each unit what it matches of the goal and how odd it is, both between 0 and 1."""
 
     goal: Floats
     odd: Floats
 
 
-def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], None]) -> Weights:
+def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], None]) -> UnitWeights:
     odd: Floats = 1 - np.exp(-np.array([_odd_inside(unit.node) for unit in found]) / SATURATED)
     matched = _matches(text, found, goal, check)
     records = [record_of(unit) for unit in found]
     is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)
     # Of a record that is odd somewhere the short values say what it is about.
     inherited = np.where(is_short, _inherited(records, odd), 0.0)
-    return Weights(np.maximum(matched, _inherited(records, matched)), np.maximum(odd, inherited))
+    return UnitWeights(np.maximum(matched, _inherited(records, matched)), np.maximum(odd, inherited))
 
 
 def _odd_inside(node: Node) -> float:
