@@ -142,7 +142,9 @@ class ToolHooks:
         light = lossless_form(output, (), self._seed(output.key))
         return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
 
-    async def _bounded(self, who: Caller, event: HookEvent, output: LongOutput, form: ShortenedText) -> ShortenedText | None:
+    async def _bounded(
+        self, who: Caller, event: HookEvent, output: LongOutput, form: ShortenedText
+    ) -> ShortenedText | None:
         """Return a form that is short enough to enter a conversation."""
         after = form.tokens_after or await asyncio.to_thread(tokens.count, form.shown)
         if after <= HUGE_TOKENS:
