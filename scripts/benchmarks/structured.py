@@ -29,7 +29,7 @@ from structured_texts import Structured
 from timing import table
 
 from kimi_proxy.core import markers, tokens
-from kimi_proxy.core.caller import LOCAL_SCOPE
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import KimiProxyError
@@ -145,25 +145,25 @@ async def _runtime() -> AsyncIterator[tuple[Runtime, Path]]:
 async def _prune(runtime: Runtime, text: Structured) -> str:
     options = Options(RATIO, 0, 60_000, annotate_lines=False, include_markers=True)
     question = Question(text.text, text.goal, source_type.guess("", text.text), options)
-    return (await runtime.pruner.prune(question)).pruned.text
+    return (await runtime.pruner.prune(LOCAL, question)).pruned.text
 
 
 async def _chat(runtime: Runtime, text: Structured) -> str:
     said = [sanitizer.user(Wire.CHAT, text.goal)]
     said += sanitizer.called(Wire.CHAT, f"call_{text.name}", "bash", {"command": text.command}, text.text)
     request = parse(sanitizer.body(Wire.CHAT, said), Wire.CHAT)
-    draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"bench {text.name}"))
+    draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"bench {text.name}"), LOCAL)
     left = await runtime.sanitizer.shorten(draft)
     return left.request.messages[-1].parts[0].text
 
 
 async def _hook(runtime: Runtime, text: Structured) -> str:
     session = {"session_id": f"bench {text.name}"}
-    await runtime.hooks.answer({"hook_event_name": "UserPromptSubmit", "prompt": text.goal, **session})
+    await runtime.hooks.answer(LOCAL, {"hook_event_name": "UserPromptSubmit", "prompt": text.goal, **session})
     response = {"stdout": text.text, "stderr": ""}
     call = {"tool_name": "Bash", "tool_use_id": "1", "tool_input": {"command": text.command}}
     given = {"hook_event_name": "PostToolUse", **session, **call, "tool_response": response}
-    match await runtime.hooks.answer(given):
+    match await runtime.hooks.answer(LOCAL, given):
         case {"hookSpecificOutput": {"updatedToolOutput": {"stdout": str(shown)}}}:
             return shown
     return text.text
@@ -174,7 +174,7 @@ async def _gateway(runtime: Runtime, server: str, folder: Path, text: Structured
     path.write_bytes(text.text.encode())
     params = {"name": "read", "arguments": {"path": str(path)}, "_meta": {"goal": text.goal}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    match await runtime.gateway.answer(server, message):
+    match await runtime.gateway.answer(LOCAL, server, message):
         case {"result": {"content": [{"text": str(shown)}]}}:
             return shown
         case other:
@@ -195,7 +195,7 @@ async def _comes_back(runtime: Runtime, text: Structured, shown: str) -> bool:
     ids = markers.quoted_ids(shown)
     for id in ids:
         try:
-            kept = decoded((await runtime.store.originals.get(LOCAL_SCOPE, id)).text)
+            kept = decoded((await runtime.store.originals.get(LOCAL, id)).text)
         except KimiProxyError:
             return False
         if kept != text.text and json.dumps(kept)[1:-1] not in text.text:
