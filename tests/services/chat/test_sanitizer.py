@@ -221,6 +221,22 @@ async def test_what_a_cold_cut_left_is_sent_in_the_same_bytes_from_then_on(tmp_p
     assert _bytes(later)[: len(_bytes(cold))] == _bytes(cold)
 
 
+async def test_records_that_stay_are_written_as_a_table_when_the_prompt_cache_is_cold(tmp_path: Path):
+    records = json.dumps([{"id": n, "state": "paid", "currency": "EUR", "total": n * 3} for n in range(30)], indent=2)
+    answered = [
+        *asked("j1", records, "query", sql="select"),
+        *asked("j2", records[:-1] + " ]", "read_file", path="a.json"),
+    ]
+    items = [User("Tidy up."), *answered, Assistant("Done."), User("And now the tests.")]
+    async with world(tmp_path, BY_POLICY) as here:
+        cold = await here.send(request(Wire.CHAT, items))
+        (found,) = ID.findall(results(cold.request)["j1"])
+        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
+
+    assert '"columns":["id","total"]' in results(cold.request)["j1"]
+    assert kept == records
+
+
 async def test_an_old_result_that_is_named_or_failed_last_stays(tmp_path: Path):
     items = [User("Tidy up."), *reads(8), Assistant("Done."), User("Now mend module_1.py, please.")]
     async with world(tmp_path, BY_POLICY) as here:

@@ -133,6 +133,20 @@ async def test_the_middle_of_a_long_output_is_recovered_to_the_byte(folder: Path
     assert digest == hashlib.sha256("".join(f"{n}\n" for n in range(1, lines + 1)).encode()).hexdigest()
 
 
+async def test_of_a_long_table_the_rows_that_are_unlike_the_others_are_shown(folder: Path):
+    rows = [f"{n},paid,{n % 50}" for n in range(9000)]
+    rows[4321] = "4321,chargeback failed,-7000"
+    (folder / "sales.csv").write_text("\n".join(("sale,state,amount", *rows)) + "\n")
+    async with toolbox(folder) as box:
+        printed = (await box.call("bash", command="cat sales.csv")).text
+        shown = (await box.call("read", file_path="sales.csv")).text
+
+    for text in (printed, shown):
+        assert "4321,chargeback failed,-7000\n" in text
+        assert "sale,state,amount\n" in text
+        assert tokens.count(text) <= 8_500
+
+
 async def test_one_endless_line_is_kept_too(folder: Path):
     async with toolbox(folder) as box:
         answer = await box.call("bash", command="yes é | tr -d '\\n' | head -c 9000000")

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 
 from kimi_proxy.core import json
 from kimi_proxy.features.records.tree import (
@@ -90,35 +89,33 @@ def _judge(node: Node) -> None:
         node.is_list = 2 * len(first & second) >= max(1, len(first | second))
 
 
+# Neither stops within an escape.
+_STRING_LINE = re.compile(r"(?:\\[^n]|[^\\]){0,600}?\\n")
+_STRETCH = re.compile(r"(?:\\.|[^\\]){1,160}")
+_HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
+
+
 def _divide_string(node: Node, text: str, start: int, end: int) -> None:
-    """Give a long string children: its lines, else pieces between words. An escape stays in one piece."""
-    node.style = IN_STRING
-    node.children = list(_pieces(text, start, end, ("\\n",) if text.find("\\n", start, end) >= 0 else ()))
-
-
-def _pieces(text: str, start: int, end: int, line_ends: Sequence[str]) -> Iterator[Node]:
-    at = start
+    """Give a long string children: its lines, else stretches of words. An escape stays in one piece."""
+    node.style, at = IN_STRING, start
     while at < end:
-        after = _next_seam(text, at, end, line_ends)
-        yield Node(at, after, "" if line_ends else PIECE, text[at:after])
+        line = _STRING_LINE.match(text, at, end)
+        after = line.end() if line else _stretch_end(text, at, end)
+        node.children.append(Node(at, after, "" if line else PIECE, text[at:after]))
         at = after
 
 
-def _next_seam(text: str, at: int, end: int, line_ends: Sequence[str]) -> int:
-    """Return where a piece from `at` on ends: behind a line, else behind a word, else before an escape."""
-    for line_end in line_ends:
-        found = text.find(line_end, at, end)
-        if 0 <= found - at <= UNIT_CHARS and text[found - 1] != "\\":
-            return found + len(line_end)
-    stop = min(at + PIECE_CHARS, end)
-    if stop == end:
-        return end
-    space = text.find(" ", stop, min(stop + PIECE_CHARS, end))
-    if space >= 0:
-        return space + 1
-    while stop < end and "\\" in text[max(at, stop - 6) : stop + 1]:
-        stop += 1
-    return stop
+def _stretch_end(text: str, at: int, end: int) -> int:
+    found = _STRETCH.match(text, at, end)
+    stop = found.end() if found else end
+    # `\u` is read as an escape of one character: its four digits may lie beyond.
+    escape = text.rfind("\\u", max(at, stop - 5), stop)
+    if escape >= 0 and text[escape - 1] != "\\":
+        stop = min(end, escape + 6)
+    if _HALF_PAIR.fullmatch(text, max(at, stop - 6), stop):
+        stop = min(end, stop + 6)
+    space = text.rfind(" ", at + PIECE_CHARS // 2, stop)
+    return space + 1 if space >= 0 and stop < end else stop
 
 
 # XML and HTML.

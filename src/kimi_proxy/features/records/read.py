@@ -89,6 +89,7 @@ class Rows:
 # Tables.
 
 _DELIMITERS = ",\t;|"
+MAX_NAME_WORDS = 5
 MIN_CELLS = {",": 3, "\t": 2, ";": 3, "|": 3}
 _RULE = re.compile(r"[-+|: =]{3,}")
 ALIGNED = 0.9  # of the rows
@@ -109,7 +110,7 @@ def _read_delimited(rows: Rows) -> Node | None:
     if len(cells) < MIN_ROWS or any(len(row) != wanted for _, _, row in cells):
         return None
     names = cells[0][2]
-    if sum(map(bool, names)) < len(names) - 1 or any(_is_number(name) or len(name) > 60 for name in names):
+    if sum(map(bool, names)) < len(names) - 1 or any(map(_is_no_name, names)):
         return None
     quote = "" if delimiter == "\t" else '"'
     root = rows.root(GapStyle(quote, quote + delimiter * (wanted - 1)))
@@ -132,6 +133,11 @@ def _cells(rows: Rows, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
             before = reader.line_num
     except csv.Error:
         yield 0, 0, []
+
+
+def _is_no_name(cell: str) -> bool:
+    """Return whether a cell cannot head a column: a number, or a part of a sentence."""
+    return _is_number(cell) or len(cell) > 60 or cell.endswith((".", ";", "{")) or len(cell.split()) > MAX_NAME_WORDS
 
 
 def _is_number(text: str) -> bool:

@@ -12,8 +12,9 @@ from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
 from kimi_proxy.features.fitting import ranked, within_tokens, write_by_chars
-from kimi_proxy.features.masking import middle_members
+from kimi_proxy.features.masking import MAX_TABLE_CHARS, middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.records.table import MIN_SAVING, write_table
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
@@ -138,6 +139,18 @@ def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText 
         form = _ends(output, next_id, before)
     form = _hinted(form, hint) if form is not None else None
     return form if form is not None and before - form.tokens_after >= MIN_SAVED_TOKENS else None
+
+
+def table_form(output: LongOutput, seed: bytes) -> ShortenedText | None:
+    """Return a result that is JSON with its records as a table; None if that saves too little."""
+    table = write_table(output.text) if len(output.text) <= MAX_TABLE_CHARS else None
+    if table is None or output.whole_because:
+        return None
+    mask_id, before = ids_of(seed)("msk"), tokens.count(output.text)
+    form = ShortenedText(
+        table(mask_id), "thinned", (Hidden(mask_id, output.text),), before, tokens.count(table(mask_id))
+    )
+    return form if before - form.tokens_after >= max(MIN_SAVED_TOKENS, MIN_SAVING * before) else None
 
 
 def bounded_form(

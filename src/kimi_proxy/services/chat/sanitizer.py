@@ -31,6 +31,7 @@ from kimi_proxy.features.sanitizer.lossless import (
     lossless_form,
     readable_before,
     rows_of,
+    table_form,
 )
 from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
 from kimi_proxy.features.sanitizer.policy import (
@@ -38,6 +39,7 @@ from kimi_proxy.features.sanitizer.policy import (
     EntryCut,
     aged_results,
     edits_by_quoting,
+    is_quoted,
     is_user_turn,
     likely_used,
     old_results,
@@ -263,7 +265,19 @@ class Sanitizer:
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
         renewed = self._renewed(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
-        return [ShortenedOutput(output, "", form) for output, form in (*forms, *renewed) if form], rewritten
+        tables = self._tables(outputs, decisions, gone, edits_by_quoting(tools)) if is_cold else ()
+        made = (*forms, *renewed, *tables)
+        return [ShortenedOutput(output, "", form) for output, form in made if form], rewritten
+
+    def _tables(
+        self, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], gone: Collection[bytes], quotes: bool
+    ) -> Iterator[tuple[LongOutput, ShortenedText | None]]:
+        """Yield results that stay whole, and that the model has read, as tables: an edit may quote what a tool read."""
+        for output in outputs:
+            decision = decisions.get(output.key)
+            is_whole = output.key not in gone and (decision is None or decision.shown is None)
+            if is_whole and not output.is_unread and not is_quoted(output.origin.tool, quotes):
+                yield output, table_form(output, self._draw(SEED_BYTES))
 
     def _renewed(
         self,
