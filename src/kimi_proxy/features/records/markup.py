@@ -19,6 +19,8 @@ ALIKE = 0.8  # of the values of an object: then its keys are names, and its valu
 PIECE_CHARS = 160  # of a long string that is divided
 MAX_DEPTH = 200
 
+# Without commas and colons, of which nothing has to be known.
+_VALUE_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\],:"]+', re.S)
 JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
 
 
@@ -48,21 +50,20 @@ def _tree(text: str, start: int, end: int) -> Node | None:
     open_: list[Node] = []
     root: Node | None = None
     key, key_start = "", -1
-    for token in JSON_TOKEN.finditer(text, start, end):
-        character = text[token.start()]
+    for token in _VALUE_OR_BRACKET.finditer(text, start, end):
+        first, after = token.span()
+        character = text[first]
         if character in "}]":
             node = open_.pop()
-            node.end = token.end()
+            node.end = after
             _judge(node)
             root = node
             continue
-        if character in ",:":
-            continue
         around = open_[-1] if open_ else None
         if character == '"' and around is not None and around.style is MEMBER and key_start < 0:
-            key, key_start = text[token.start() + 1 : token.end() - 1], token.start()
+            key, key_start = text[first + 1 : after - 1], first
             continue
-        node = Node(token.start() if key_start < 0 else key_start, token.end(), key)
+        node = Node(first if key_start < 0 else key_start, after, key)
         key, key_start = "", -1
         if around is not None:
             around.children.append(node)
@@ -72,9 +73,9 @@ def _tree(text: str, start: int, end: int) -> Node | None:
             node.style = MEMBER if character == "{" else ELEMENT
             open_.append(node)
         else:
-            node.value = token[0]
-            if len(token[0]) > UNIT_CHARS:
-                _divide_string(node, text, token.start() + 1, token.end() - 1)
+            node.value = text[first:after]
+            if after - first > UNIT_CHARS:
+                _divide_string(node, text, first + 1, after - 1)
     return root
 
 
@@ -121,7 +122,10 @@ def _stretch_end(text: str, at: int, end: int) -> int:
 # XML and HTML.
 
 # A `<` in a value would be no XML, and ends the search, so that its time is linear.
-_TAG = re.compile(r"<!--|<!\[CDATA\[|<\?|<!\w[^<>]*>|<(/?)([A-Za-z_][\w:.-]*)((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>")
+_TAG = re.compile(
+    r"<!--|<!\[CDATA\[|<\?|<!\w[^<>]*>"
+    r"|<(/?)([A-Za-z_][\w:.-]*)((?:[\s/](?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)?)>"
+)
 _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")

@@ -22,6 +22,7 @@ from kimi_proxy.features.records.tree import (
 
 MIN_ROWS = 6
 MIN_CHARS = 600
+SAMPLE_ROWS, SAMPLE_CHARS = 40, 4000
 MAX_CHARS = 4 * 1024**2
 
 
@@ -82,6 +83,13 @@ class Rows:
         start, end = self.starts[first], self.starts[last] + len(self.lines[last])
         return Node(start, end, key, self.text[start:end])
 
+    def most_match(self, pattern: re.Pattern[str], share: float) -> bool:
+        """Return whether that share of the lines begins so; of most texts the first ones suffice to know."""
+        for rows in (self.filled[:SAMPLE_ROWS], self.filled):
+            if sum(1 for row in rows if pattern.match(self.lines[row])) < share * len(rows):
+                return False
+        return True
+
     def root(self, style: GapStyle) -> Node:
         return Node(0, len(self.text), style=style, is_list=True)
 
@@ -104,6 +112,9 @@ def _read_delimited(rows: Rows) -> Node | None:
     delimiter = max(_DELIMITERS, key=first.count)
     wanted = first.count(delimiter) + 1
     if wanted < MIN_CELLS[delimiter]:
+        return None
+    counts = {rows.lines[row].count(delimiter) + 1 for row in rows.filled[:SAMPLE_ROWS]}
+    if counts != {wanted} and '"' not in rows.text[:SAMPLE_CHARS]:
         return None
     cells = list(_cells(rows, delimiter))
     wanted = len(cells[0][2]) if cells else 0
@@ -218,6 +229,7 @@ def _read_columns(rows: Rows) -> Node | None:
 # YAML.
 
 _YAML_LINE = re.compile(r"( *)(?:(- +|-$)|([\w.$/@<\"'][^\s:{}()\[\]=;,]*(?: [^\s:{}()\[\]=;,]+)?):(?: |$))")
+_YAML_ANY = re.compile(rf"{_YAML_LINE.pattern}| *#|---$")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d*\s*(?:#.*)?$")
 YAML_LIKE = 0.75
 MAX_INDENT = 120  # deeper than that nothing is looked into
@@ -227,12 +239,9 @@ def _read_yaml(rows: Rows) -> Node | None:
     """Read YAML by its indentation. What is not sure to be YAML is none: a mapping names nothing twice."""
     if len(rows.filled) < 2 * MIN_ROWS:
         return None
-    heads = [_YAML_LINE.match(line) for line in rows.lines]
-    known = sum(
-        1 for row in rows.filled if heads[row] or rows.lines[row].lstrip().startswith("#") or rows.lines[row] == "---"
-    )
-    if known < YAML_LIKE * len(rows.filled) or "\t" in rows.text:
+    if "\t" in rows.text or not rows.most_match(_YAML_ANY, YAML_LIKE):
         return None
+    heads = [_YAML_LINE.match(line) for line in rows.lines]
     root = rows.root(YAML_COMMENT)
     documents = _documents(rows)
     for first, last in documents:
@@ -369,8 +378,10 @@ def _last_filled_row(rows: Rows, first: int, last: int) -> int:
 
 
 def _read_commits(rows: Rows) -> Node | None:
+    if not rows.filled or not _COMMIT.match(rows.lines[rows.filled[0]]):
+        return None
     begins = [row for row in rows.filled if _COMMIT.match(rows.lines[row])]
-    if len(begins) < 3 or begins[0] != rows.filled[0]:
+    if len(begins) < 3:
         return None
     root = rows.root(PLAIN)
     for first, last in _blocks(rows, begins, len(rows.lines)):
@@ -412,7 +423,7 @@ def _divide_commit(rows: Rows, commit: Node, first: int, last: int) -> None:
 
 def _read_short_log(rows: Rows) -> Node | None:
     found = rows.filled
-    if len(found) < MIN_ROWS or sum(1 for row in found if _SHORT.match(rows.lines[row])) < ALIGNED * len(found):
+    if len(found) < MIN_ROWS or not rows.most_match(_SHORT, ALIGNED):
         return None
     root = rows.root(PLAIN)
     root.children = [rows.node(row, row) for row in found]
@@ -468,8 +479,7 @@ FRAMES_BESIDE = 2
 
 
 def _read_traces(rows: Rows) -> Node | None:
-    frames = sum(1 for row in rows.filled if _FRAME.match(rows.lines[row]))
-    if len(rows.filled) < 2 * MIN_ROWS or frames < TRACED * len(rows.filled):
+    if len(rows.filled) < 2 * MIN_ROWS or not rows.most_match(_FRAME, TRACED):
         return None
     begins = [rows.filled[0]]
     for before, row in zip(rows.filled, rows.filled[1:], strict=False):

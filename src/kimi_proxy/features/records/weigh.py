@@ -20,6 +20,7 @@ FAR = 3.0  # quartile ranges from the middle half
 STORY_CHARS = 20
 ALARMING = 0.05  # of a column: more alarms than these are what is usual there
 VALUE_CHARS = 600
+SHAPE_CHARS = 80
 MINORITY = 0.25  # of the flags of one record
 MAX_ODD = 4.0
 FAILURE_WEIGHT = 2.0
@@ -28,6 +29,8 @@ REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-][^\W\d_]+)*"), re.compile(r"\d+")
+_LETTER = re.compile(r"[^\W\d_]")
+WORD_WITHIN_CHARS = 40
 _NOTHING = frozenset({"", '""', "null", "0", "false", "none", "[]", "{}", "no", "-", "ok", "0.0"})
 _FLAGS = frozenset({"true", "false"})
 
@@ -171,7 +174,7 @@ def _shape(value: str) -> str:
     """Return how a value is written: `10.4.2.1` is `0.0.0.0`, and any words are `a`."""
     if value in _FLAGS or value == "null":
         return value
-    return _DIGITS.sub("0", _LETTERS.sub("a", value[:VALUE_CHARS]))
+    return _DIGITS.sub("0", _LETTERS.sub("a", value[:SHAPE_CHARS]))
 
 
 def _far_away(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
@@ -216,7 +219,7 @@ def _alarming(column: Column, few: int) -> Iterator[tuple[Node, float]]:
 
 
 def _has_word(value: str) -> bool:
-    return any(character.isalpha() for character in value[:40]) and value not in _FLAGS
+    return value not in _FLAGS and _LETTER.search(value, 0, WORD_WITHIN_CHARS) is not None
 
 
 # The goal.
@@ -262,7 +265,10 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
         return np.zeros(len(found))
     texts = [" ".join((*(node.key for node in unit.around), text[unit.node.start : unit.node.end])) for unit in found]
     words = find(texts, asked, check)
-    scores = np.maximum(words.around(0).bm25(), BY_ROOTS * words.by_roots().around(0).bm25()) + 2 * words.exact
+    scores = words.around(0).bm25()
+    if words.known < 1:  # some of its words stand nowhere as they are
+        scores = np.maximum(scores, BY_ROOTS * words.by_roots().around(0).bm25())
+    scores = scores + 2 * words.exact
     # A goal whose words stand everywhere says nothing: a match counts beside what one rare word would score.
     rare = float(np.log(1 + len(found) / 1.5))
     own = scores / max(float(scores.max(initial=0.0)), rare)
