@@ -380,8 +380,8 @@ ORDINARY_SHARE = 0.5  # of that: until then records stay that are like the other
 
 
 def _kept_tokens(task: Task, tokens_before: int) -> int:
-    most = max(RECORDS_TOKENS, int(RECORDS_SHARE * tokens_before), task.keep_tokens)
-    return min(KEPT_OF_HUGE, most)
+    preview = task.preview_chars // CHARS_PER_TOKEN
+    return min(KEPT_OF_HUGE, max(RECORDS_TOKENS, int(RECORDS_SHARE * tokens_before), task.keep_tokens, preview))
 
 
 def _chars_of(task: Task, tokens_before: int) -> int:
