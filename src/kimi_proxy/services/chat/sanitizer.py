@@ -265,7 +265,7 @@ class Sanitizer:
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
         renewed = self._renewed(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
-        tables = self._tables(outputs, decisions, gone, edits_by_quoting(tools)) if is_cold else ()
+        tables = self._tables(outputs, decisions, gone, edits_by_quoting(draft.request.tool_names)) if is_cold else ()
         made = (*forms, *renewed, *tables)
         return [ShortenedOutput(output, "", form) for output, form in made if form], rewritten
 
@@ -276,7 +276,7 @@ class Sanitizer:
         for output in outputs:
             decision = decisions.get(output.key)
             is_whole = output.key not in gone and (decision is None or decision.shown is None)
-            if is_whole and not output.is_unread and not is_quoted(output.origin.tool, quotes):
+            if is_whole and not output.is_unread and not is_quoted(output.origin, quotes):
                 yield output, table_form(output, self._draw(SEED_BYTES))
 
     def _renewed(
