@@ -41,7 +41,8 @@ def test_lives_and_prices_are_those_of_the_provider_and_the_model(
 
 
 def test_a_model_behind_an_unknown_address_follows_the_rules_of_its_maker():
-    assert cache_rules("", "anthropic/claude-opus-4-7") == cache_rules("anthropic", "claude-opus-4-7")
+    for address in ("", "my-gateway"):
+        assert cache_rules(address, "anthropic/claude-opus-4-7") == cache_rules("anthropic", "claude-opus-4-7")
 
 
 def test_a_provider_that_caches_by_marks_caches_nothing_without_one():

@@ -76,6 +76,7 @@ class Model(SettingsSection):
     input_usd_per_million: float = Field(default=0, ge=0)
     cached_usd_per_million: float = Field(default=0, ge=0)
     cache_write_usd_per_million: float = Field(default=0, ge=0)
+    long_write_usd_per_million: float = Field(default=0, ge=0)
     output_usd_per_million: float = Field(default=0, ge=0)
 
 

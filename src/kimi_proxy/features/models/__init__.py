@@ -12,6 +12,7 @@ from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import known as known_models
+from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules, long_write_price
 from kimi_proxy.features.models.known import LOCAL, KnownModel
 
 MAX_NAMES, MAX_NAME_CHARS = 1000, 200  # that are remembered: clients choose names freely
@@ -127,6 +128,10 @@ class Models:
         # A local model's window is chosen when it is started: the table has only the largest.
         return not self._is_local(target.provider) and self._row(target) is not None
 
+    def cache_rules(self, target: Target, ttl: str | None = "") -> CacheRules:
+        """Return how the provider caches a request to a model that asks for this life."""
+        return cache_rules(self._maker(target.provider), target.model, ttl)
+
     def learn(self, target: Target, window: int) -> None:
         """Remember a window that the provider itself lists."""
         self._listed.put((target.provider, target.model), window)
@@ -237,9 +242,17 @@ class Models:
             return None
         charges = row is not None and row.provider == self._maker(target.provider)
         known = row.as_model(target.provider, charges).model_dump(exclude_unset=True) if row is not None else {}
+        if row is not None and charges and row.input_usd:
+            known = {**self._cache_prices(target, row.input_usd), **known}
         own = {} if listed is None else {"max_context_size": listed}
         given = {} if configured is None else configured.model_dump(exclude_unset=True)
         return Model.model_validate({"provider": target.provider, **known, **own, **given})
+
+    def _cache_prices(self, target: Target, input_usd: float) -> dict[str, float]:
+        """Return the prices of the prompt cache that follow from that of plain input."""
+        rules, long = self.cache_rules(target), long_write_price(self._maker(target.provider), target.model)
+        prices = {"cached": rules.read, "cache_write": rules.write, "long_write": long}
+        return {f"{name}_usd_per_million": input_usd * ratio for name, ratio in prices.items() if ratio}
 
     def _row(self, target: Target) -> KnownModel | None:
         maker = LOCAL if self._is_local(target.provider) else self._maker(target.provider)

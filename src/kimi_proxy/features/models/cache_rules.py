@@ -32,6 +32,7 @@ class CacheRules:
     match: Match
     checked: str
     source: str
+    is_long: bool = False  # the request asks for the longer of the lives that the provider sells
 
     @property
     def cold_after_s(self) -> float:
@@ -51,14 +52,32 @@ class _CacheRow:
 
 
 def cache_rules(provider: str, model: str, ttl: str | None = "") -> CacheRules:
-    """Return the rules for a request to a model of `provider`, the name of a maker or "" if that is not known.
+    """Return the rules for a request to a model of `provider`; those of the model's maker if no such provider is known.
 
     `ttl` is what the request asks for: "1h", "24h", "" for the provider's own choice, None if it sets no mark at all.
     """
-    maker = provider or known_models.maker(model)
+    maker = provider if provider in _providers() else known_models.maker(model)
     found = _rules(maker, model[:200], ttl or "")
     # Without a mark such a provider caches nothing.
     return replace(found, life_s=0.0) if ttl is None and found.match == "marks" else found
+
+
+@cache
+def _providers() -> frozenset[str]:
+    known = {row.provider for row in known_models.table()}
+    return frozenset(known | {row.provider for row in table() if row.provider})
+
+
+def long_write_price(provider: str, model: str) -> float:
+    """Return what it costs to write for the longest life that the provider sells; 0 if it sells one only."""
+    name = _name(model)
+    longer = (row for row in table() if row.ttl and row.fits(provider, name))
+    first = next(longer, None)
+    return first.rules.write if first else 0.0
+
+
+def _name(model: str) -> str:
+    return known_models.spelling(model).rpartition("/")[2]
 
 
 @cache
@@ -70,7 +89,7 @@ def table() -> tuple[_CacheRow, ...]:
 
 @lru_cache(maxsize=1000)
 def _rules(maker: str, model: str, ttl: str) -> CacheRules:
-    name = known_models.spelling(model).rpartition("/")[2]
+    name = _name(model)
     fitting = [row for row in table() if row.fits(maker, name)]
     row = next((row for row in fitting if row.ttl == ttl), None) or next(row for row in fitting if not row.ttl)
     return _with_prices(row, known_models.find(model, maker), maker)
@@ -101,4 +120,5 @@ def _row(fields: dict[str, str]) -> _CacheRow:
         checked=fields["checked"],
         source=fields["source"],
     )
-    return _CacheRow(fields["provider"], tuple(fields["models"].split()), fields["ttl"], rules)
+    ttl = fields["ttl"]
+    return _CacheRow(fields["provider"], tuple(fields["models"].split()), ttl, replace(rules, is_long=bool(ttl)))
