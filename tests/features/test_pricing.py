@@ -27,6 +27,14 @@ def test_reads_and_writes_of_the_cache_have_their_own_prices():
     assert prices.cost_usd(usage) == pytest.approx(0.4 * 4 + 0.5 * 0.4 + 0.1 * 5 + 20)
 
 
+def test_writes_for_an_hour_have_a_price_of_their_own():
+    prices = prices_of(ANTHROPIC.model_copy(update={"long_write_usd_per_million": 8}))
+
+    assert prices == Prices(4, 0.4, 5, 20, long_write=8)
+    usage = Usage(input_tokens=300_000, cache_write_tokens=300_000, long_write_tokens=100_000)
+    assert prices.cost_usd(usage) == pytest.approx(0.2 * 5 + 0.1 * 8)
+
+
 def test_what_the_cache_does_costs_like_any_input_where_nobody_says_otherwise():
     assert prices_of(Model(provider="p", input_usd_per_million=4)) == Prices(4, 4, 4, 0)
 

@@ -231,3 +231,71 @@ def test_the_draft_is_the_same_object_if_nothing_was_done():
         await world.workers.close()
 
     asyncio.run(run())
+
+
+class Fleet:
+    """Servers over one store, each with a memory of its own that may hold next to nothing."""
+
+    def __init__(self, servers: int, remember_max: int) -> None:
+        self.originals, self.stored, self.workers = MemoryOriginals(), MemoryDecisions(), Inline()
+        self.now, self.remember_max, self.is_shared = 1_000_000.0, remember_max, servers > 1
+        self.caches = PromptCaches(now=lambda: self.now)
+        self.servers = [self.made() for _ in range(servers)]
+
+    def made(self) -> Sanitizer:
+        decisions = ChatDecisions(
+            *(self.originals, self.stored, 3600.0, lambda: self.now), self.is_shared, self.remember_max
+        )
+        settings = Settings(budget_ms=60_000)
+        return Sanitizer(settings, "http://127.0.0.1:8000", decisions, self.workers, Metrics(), self.caches)
+
+    async def send(self, server: int, request: Request) -> Request:
+        draft = Draft(request, Target("anthropic", "claude-opus-5"), Session("s"), LOCAL)
+        return (await self.servers[server % len(self.servers)].shorten(draft)).request
+
+
+def a_result(seed: int, lines: int) -> str:
+    return "\n".join(f"value_{seed}_{row} = settings.lookup({row * seed}, default={row})" for row in range(lines))
+
+
+MOMENTS = st.tuples(
+    st.sampled_from((1.0, 1.0, 1.0, 200.0, 4000.0)),  # seconds after the request before: the cache lives for 5 minutes
+    st.integers(0, 2),  # which server gets it
+    st.sampled_from((False, False, False, False, True)),  # it was restarted meanwhile
+    st.integers(30, 45),  # lines of its result: none is cut when it enters
+)
+
+
+@settings(max_examples=1_000 if IS_DEEP else 30)
+@given(
+    st.sampled_from(Wire),
+    st.lists(MOMENTS, min_size=8, max_size=14),
+    st.sampled_from((1, 1, 3)),
+    st.sampled_from((1, 1, 1000)),
+)
+def test_no_decision_once_sent_is_ever_unsent(
+    wire: Wire, moments: list[tuple[float, int, bool, int]], servers: int, remember_max: int
+):
+    asyncio.run(_never_unsent(wire, moments, Fleet(servers, remember_max)))
+
+
+async def _never_unsent(wire: Wire, moments: list[tuple[float, int, bool, int]], fleet: Fleet) -> None:
+    said: list[Item] = [User("Tidy up.")]
+    before = messages(await fleet.send(0, request(wire, said, **CACHED)))
+    cut: set[int] = set()
+    for nth, (pause, server, restarts, lines) in enumerate(moments):
+        fleet.now += pause
+        if restarts:
+            fleet.servers[server % len(fleet.servers)] = fleet.made()
+        said += [
+            Assistant("", (Call(f"c{nth}", "read_file", {"path": f"src/m{nth}.py"}),)),
+            Result(f"c{nth}", a_result(nth, lines)),
+        ]
+        came = request(wire, said, **CACHED)
+        left = messages(await fleet.send(server, came))
+        cut_now = {at for at, (sent, whole) in enumerate(zip(left, messages(came), strict=True)) if sent != whole}
+        assert cut <= cut_now
+        if pause < 300:
+            assert left[: len(before)] == before
+        before, cut = left, cut_now
+    await fleet.workers.close()

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 import pytest
 from tests.api.watching import watching
-from tests.conversations import Assistant, Item, User, request
+from tests.conversations import Assistant, Call, Item, Result, User, request
 from tests.fakes import Clock
 from tests.processes import until
 from tests.replicas.world import STORE, ReplicaWorld, replicated, turn
@@ -20,12 +20,17 @@ from tests.services.store.postgres_server import opened, serving
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.sections import SanitizerSettings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
+from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import StoredEvent
+from kimi_proxy.services.workers.pool import Workers
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +262,7 @@ async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: st
     async def send(caches: PromptCaches, number: int) -> None:
         items = [User("Hello"), Assistant("Hi"), User(f"And {number}?")]
         sent = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
-        draft = Draft(sent, Target("kimi", "kimi-k2"), Session("s-1"), LOCAL)
+        draft = Draft(sent, Target("anthropic", "claude-opus-5"), Session("s-1"), LOCAL)
         cold.append((await caches.observe(draft)).is_cold)
         clock.advance(240)
 
@@ -271,6 +276,46 @@ async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: st
         await send(caches[0], 8)  # the same once more: it is judged as before
 
     assert cold == [True, *[False] * 7, True, True]
+
+
+async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(server: str, tmp_path: Path):
+    """None of them is long enough to be cut when it enters: each server remembers those that it saw as short."""
+    clock, items, workers = Clock(), list[Item]([User("Tidy up.")]), Workers(thread_max_chars=10**9)
+    sent: list[list[bytes]] = []
+
+    async def send(at: int) -> None:
+        came = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
+        draft = Draft(came, Target("anthropic", "claude-opus-5"), Session("s-1"), LOCAL)
+        left = (await sanitizers[at].shorten(draft)).request
+        sent.append([left.body[message.start : message.end] for message in left.messages])
+        clock.advance(10)
+
+    async with opened(server, tmp_path) as one, opened(server, tmp_path) as two, opened(server, tmp_path) as three:
+        sanitizers = [
+            Sanitizer(
+                SanitizerSettings(budget_ms=60_000),
+                "http://127.0.0.1:8000",
+                ChatDecisions(store.originals, store.decisions, 600.0, clock, is_shared=True),
+                workers,
+                Metrics(),
+                PromptCaches(now=clock, replicas=store.replicas),
+            )
+            for store in (one, two, three)
+        ]
+        await send(0)
+        for number in range(8):
+            text = "\n".join(f"value_{number}_{row} = lookup({row * number}, default={row})" for row in range(40))
+            call = Call(f"c{number}", "read_file", {"path": f"src/m{number}.py"})
+            items += [Assistant("", (call,)), Result(f"c{number}", text)]
+            clock.advance(3600 if number == 6 else 0)
+            await send(number % 3)
+        for at in (1, 2, 0):
+            await send(at)
+    await workers.close()
+    cut = [sum(b"PRUN" in message for message in messages) for messages in sent]
+
+    assert cut == [0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4]
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(sent[7:]))
 
 
 async def test_all_replicas_together_keep_to_a_providers_rate(server: str, tmp_path: Path):

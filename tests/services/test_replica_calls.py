@@ -10,7 +10,7 @@ from tests.services.store.making import opened
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.sanitizer.policy import SentPrefix
+from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, StoredEvent
 from kimi_proxy.services.team.calls import QUESTION, ReplicaCalls, Work
 
@@ -40,7 +40,9 @@ class Line:
         for server in self._bus.servers:
             asyncio.get_running_loop().call_soon(server.receive, event)
 
-    async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:
+    async def note_sent(
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+    ) -> tuple[bool, bytes]:
         raise NotImplementedError
 
     async def take_turn(self, name: str, per_minute: int) -> float:

@@ -57,7 +57,7 @@ ToolResultReason = Literal[
     "switched_off",
     "failed",
 ]
-InstructionsReason = Literal["instructions_too_long", "no_place_for_instructions"]
+InstructionsReason = Literal["instructions_too_long", "no_place_for_instructions", "spoils_prompt_cache"]
 CompressionRefusal = Literal["nothing_to_compress", "nothing_to_undo", "kept_by_provider", "compressed_meanwhile"]
 CompressionReason = (
     CompressionRefusal

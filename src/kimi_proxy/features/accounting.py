@@ -32,14 +32,22 @@ class Prices:
     cached: float  # read from the prompt cache
     cache_write: float  # put there
     output: float
+    long_write: float = 0.0  # put there for the longer life; 0: as any other
 
     def cost_usd(self, usage: Usage) -> float:
         """Return the price of what a provider counted; no token is paid for twice, whatever the count."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        plain = usage.input_tokens - cached - written
-        read = plain * self.input + cached * self.cached + written * self.cache_write
+        plain, long = usage.input_tokens - cached - written, min(usage.long_write_tokens, written)
+        write = (written - long) * self.cache_write + long * (self.long_write or self.cache_write)
+        read = plain * self.input + cached * self.cached + write
         return round((read + usage.output_tokens * self.output) / MILLION, 9)
+
+
+def rewrite_usd(prices: Prices, tokens: int, usage: Usage) -> float:
+    """Return what it costs to read tokens anew that could have come from the prompt cache."""
+    paid = prices.cache_write if usage.cache_write_tokens else prices.input
+    return round(tokens * (paid - prices.cached) / MILLION, 9)
 
 
 def prices_of(model: Model | None) -> Prices | None:
@@ -52,6 +60,7 @@ def prices_of(model: Model | None) -> Prices | None:
         cached=model.cached_usd_per_million if "cached_usd_per_million" in given else plain,
         cache_write=model.cache_write_usd_per_million if "cache_write_usd_per_million" in given else plain,
         output=model.output_usd_per_million,
+        long_write=model.long_write_usd_per_million,
     )
 
 
@@ -69,6 +78,7 @@ class Sent:
     summaries: int = 0
     summary: Usage = field(default_factory=Usage)  # what summaries cost that this request is the first to carry
     is_continued: bool = False  # the provider keeps what came before, and counts it: only the end is here
+    is_marked: bool = False  # without marks of ours nothing of it would be cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,8 @@ class _Counted:
         self.recovered = round(min(sent.recovered, max(0, sent.before - sent.after)) * scale)
         self._old_before = max(0, round(sent.old_before * scale) - self.recovered)
         self._old_after = round(sent.old_after * scale)
-        self._is_lost = sent.is_rewritten and bill.caches
+        self._is_lost = sent.is_rewritten and bill.caches and not sent.is_marked
+        self._is_marked = sent.is_marked
         self._cached = min(first.cached_tokens, self.after)
 
     @property
@@ -184,10 +195,13 @@ class _Counted:
         """Return what would have been charged had nothing been done: one turn, with the hits that it would have had."""
         usage, first = self._bill.usage or Usage(), self._first
         would = self.before - self.recovered
+        if self._is_marked:
+            return Usage(would, max(0, usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)))
         plain = max(0, self.after - self._cached - first.cache_write_tokens)
         written = max(0, would - self._hits - plain) if first.cache_write_tokens else 0
         output = usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)
-        return Usage(would, max(0, output), self._hits, written)
+        long = written * first.long_write_tokens // first.cache_write_tokens if written else 0
+        return Usage(would, max(0, output), self._hits, written, long_write_tokens=long)
 
     @property
     def _hits(self) -> int:

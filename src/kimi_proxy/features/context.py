@@ -24,6 +24,7 @@ HEADING = "[The instructions from the beginning of this conversation still apply
 EVENT = "instructions_reinjected"
 TOO_LONG: Reason = "instructions_too_long"
 NO_PLACE: Reason = "no_place_for_instructions"
+SPOILS_CACHE: Reason = "spoils_prompt_cache"
 
 Ingredient: TypeAlias = Literal["system", "memory", "tools", "chat"]
 Slice: TypeAlias = dict[Ingredient, int]

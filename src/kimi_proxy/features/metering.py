@@ -10,6 +10,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, Sent, prices_of
 from kimi_proxy.features.context import Context
+from kimi_proxy.features.prompt_cache import CacheMiss
 
 MAX_SESSIONS = 10_000
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
@@ -44,6 +45,8 @@ class Metric:
     duration_ms: int | None = None
     context: Context | None = None  # what it is made of; None if that was not counted
     account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
+    miss: CacheMiss | None = None  # why the provider's prompt cache was missed; None if it was not
+    cache_life_s: float | None = None  # of what that cache has of it; None if it has nothing
     scope: str = LOCAL_SCOPE  # whose it is
     person: str = ""
     team: str = ""
@@ -81,6 +84,16 @@ class Ending:
         """Return the provider's count of all turns, if it is one."""
         usage = self.recalled.all or self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
+
+    def with_long_writes(self) -> "Ending":
+        """Return it with every write to the prompt cache as one for the longer life, which some APIs do not say."""
+        recalled, reply = self.recalled, replace(self.reply, usage=_as_long(self.reply.usage))
+        recalled = replace(recalled, first=_as_long(recalled.first), all=_as_long(recalled.all))
+        return replace(self, reply=reply, recalled=recalled)
+
+
+def _as_long(usage: Usage | None) -> Usage | None:
+    return usage and replace(usage, long_write_tokens=usage.cache_write_tokens)
 
 
 def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:

@@ -12,6 +12,7 @@ from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
+from kimi_proxy.features.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.sessions import Session
 
 Header = tuple[bytes, bytes]
@@ -56,6 +57,8 @@ class Draft:
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
+    is_marked: bool = False  # the marks for the provider's prompt cache are ours
+    cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
 
     @property
     def size(self) -> int:
@@ -93,8 +96,7 @@ async def name_model(draft: Draft) -> Draft:
     return draft if request is draft.request else replace(draft, request=request)
 
 
-# Claude Code says in its first text who pays; but for these, what it says there changes with every request or turn.
-_ATTRIBUTION = "x-anthropic-billing-header:"
+# Of Claude Code's attribution, what is not listed here changes with every request or turn.
 _STEADY = re.compile(r"cc_(?:version|entrypoint|is_subagent)=")
 _HASH = re.compile(r"cch=(\w*)")
 
@@ -108,7 +110,7 @@ def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
         """
         name = draft.target.provider
         first = draft.request.system[0].text if draft.request.system else ""
-        if not first.startswith(_ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":
+        if not first.startswith(ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":
             return draft
         request = edit.with_system_part(draft.request, 0, _pinned(first, draft.session.id))
         return draft if request is draft.request else replace(draft, request=request)
@@ -117,12 +119,12 @@ def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
 
 
 def _pinned(attribution: str, session: str) -> str:
-    fields = [field.strip() for field in attribution.removeprefix(_ATTRIBUTION).split(";")]
+    fields = [field.strip() for field in attribution.removeprefix(ATTRIBUTION).split(";")]
     steady = [field for field in fields if _STEADY.match(field)]
     if found := next((match for field in fields if (match := _HASH.fullmatch(field))), None):
         digest = sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
         steady.append(f"cch={digest[: len(found[1])]}")
-    return f"{_ATTRIBUTION} " + "".join(f"{field}; " for field in steady).rstrip()
+    return f"{ATTRIBUTION} " + "".join(f"{field}; " for field in steady).rstrip()
 
 
 def ask_usage(providers: Mapping[str, Provider]) -> Stage:

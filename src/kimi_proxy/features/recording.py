@@ -5,7 +5,7 @@ with and those that both end with.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypedDict
 
 from kimi_proxy.core import json
@@ -17,6 +17,7 @@ from kimi_proxy.core.lines import common_head
 from kimi_proxy.features.accounting import Prices
 
 VERSION = 1
+_PRICES = ("input", "cached", "cache_write", "output")
 _USAGE = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
 
 
@@ -84,7 +85,8 @@ class Recording:
 
 
 def head_line(head: RecordingHead) -> bytes:
-    prices = None if head.prices is None else asdict(head.prices)
+    # A recording has no writes for the longer life: its counts do not tell them apart.
+    prices = None if head.prices is None else {name: getattr(head.prices, name) for name in _PRICES}
     return _line({"recording": VERSION, "model": head.model, "max_context": head.max_context, "prices": prices})
 
 

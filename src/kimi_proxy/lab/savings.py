@@ -247,7 +247,7 @@ class _Simulation:
             CachedCut(int(self._place(held.output)), max(0, int(held.shown_tokens) - sanitizer.MARKER_TOKENS))
             for held in old
         ]
-        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests)
+        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests, READ_PRICE, 1.25)
         return old[len(old) - len(chosen) :]
 
     def _compress(self, request: MeasuredRequest) -> bool:

@@ -20,11 +20,13 @@ from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import (
     Bill,
     PrefixTracker,
+    Prices,
     PromptCacheBelief,
     Sent,
     Weights,
     account,
     prices_of,
+    rewrite_usd,
     sent_tokens,
     unanswered,
     weights,
@@ -34,6 +36,7 @@ from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.prompt_cache import CacheMiss, CacheMoment, explain_miss
 from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -70,6 +73,8 @@ class AccountStart:
     wanted: Model | None  # that the client asked for; another one if the request was routed
     is_rewritten: bool  # its beginning is not the one that the session had
     is_continued: bool = False  # only the end of the conversation is here
+    cache: CacheMoment | None = None
+    is_marked: bool = False
 
     @property
     def window(self) -> int | None:
@@ -90,7 +95,7 @@ class Accounts:
         routed = "" if leaves.target == came.target else leaves.target.model
         prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
         is_rewritten = self._prefixes.changes(leaves.session.id, prefix)
-        return AccountStart(model, wanted, is_rewritten, leaves.request.is_continued)
+        return AccountStart(model, wanted, is_rewritten, leaves.request.is_continued, leaves.cache, leaves.is_marked)
 
     def settled(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
@@ -104,12 +109,27 @@ class Accounts:
             caches, cleared = self._prompt_caches[model], ending.reply.cleared_tokens
             done = account(sent, Bill(ending.counted, ending.recalled, *prices, caches, cleared))
             self._prompt_caches.observe(model, sent, ending.counted)
+            metric = replace(metric, miss=self._miss(metric, start, sent, ending, prices[1]) if caches else None)
         elif sent.summaries:
             done = unanswered(sent, prices[1])
         else:
             return metric
         self._metrics.net_saved_tokens.labels(metric.provider).inc(done.net_saved_tokens)
         return replace(metric, account=done)
+
+    def _miss(
+        self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending, prices: Prices | None
+    ) -> CacheMiss | None:
+        """Return why the prompt cache was missed, with what that cost; None if it was not."""
+        usage = ending.recalled.first or ending.counted
+        if start.cache is None or usage is None:
+            return None
+        counts = usage.input_tokens, usage.cached_tokens
+        miss = explain_miss(start.cache, *counts, sent.is_rewritten, ending.reply.miss_reason)
+        if miss is None:
+            return None
+        self._metrics.cache_missed_tokens.labels(metric.provider, miss.cause).inc(miss.tokens)
+        return replace(miss, usd=rewrite_usd(prices, miss.tokens, usage) if prices else None)
 
 
 class WriteQueue:
@@ -317,7 +337,7 @@ class Journal(ChatObserver):
     ) -> None:
         """Publish a request that has left, with its tokens as it came and as it left."""
         sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
-        entry.sent = replace(sent, is_continued=entry.start.is_continued)
+        entry.sent = replace(sent, is_continued=entry.start.is_continued, is_marked=entry.start.is_marked)
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         target, saved = entry.target, before.total - after.total
         entry.metric = metric = Metric(
@@ -335,6 +355,7 @@ class Journal(ChatObserver):
             scope=entry.caller.scope,
             person=entry.caller.person,
             team=entry.caller.team,
+            cache_life_s=(entry.start.cache.rules.life_s or None) if entry.start.cache else None,
         )
         await self._meet(metric, entry)
         publish = partial(self._publish, entry.caller)
@@ -350,6 +371,10 @@ class Journal(ChatObserver):
         """Settle the account of a request that is over, and publish it."""
         if entry.metric is None or entry.sent is None:
             return
+        rules = entry.start.cache.rules if entry.start.cache else None
+        # Where a provider caches by marks, each write is counted with its own life.
+        if rules is not None and rules.is_long and rules.match != "marks":
+            ending = ending.with_long_writes()
         ended = with_ending(entry.metric, ending, entry.start.model)
         metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)

@@ -98,6 +98,9 @@ class Metrics:
             "Tokens saved since the start after lost cache reads, recoveries and summaries; it may fall.",
             ("provider",),
         )
+        self.cache_missed_tokens = self._counter(
+            "cache_missed_tokens", "Tokens read anew that the prompt cache had, by why.", ("provider", "cause")
+        )
         self.chat_faults = self._counter(
             "chat_faults", "Faults of ours that a chat request survived, by the stage that failed.", ("stage", "code")
         )

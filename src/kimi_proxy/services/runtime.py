@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -82,6 +83,7 @@ class ChatStages:
     """Everything that may change a chat request."""
 
     memory: ProjectMemory
+    caches: PromptCaches
     sanitizer: Sanitizer
     compressor: Compressor
     automatic: AutoCompression
@@ -93,7 +95,8 @@ class ChatStages:
         return (
             *(self.memory.inject, self.sanitizer.shorten, self.compressor.repeat),
             # The window that instructions are buried in is that of the model that the request goes to.
-            *(self.automatic.compress, self.routing.route, self.reinjection.remind),
+            # Instructions that are repeated never come back: no mark stands behind them.
+            *(self.automatic.compress, self.routing.route, self.caches.mark, self.reinjection.remind),
         )
 
     @property
@@ -115,6 +118,7 @@ async def running(
     observers: Sequence[ChatObserver] = (),  # beside our own
     newer_count: NewerCount = no_newer_count,
     thread_max_chars: int = 0,
+    now: Callable[[], float] = time.time,
 ) -> AsyncIterator[Runtime]:
     """Start everything but the servers, and end it in the reverse order.
 
@@ -142,18 +146,18 @@ async def running(
         owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
         client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
-        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries)
+        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries, now)
 
-        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish))
+        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now))
         latest = LatestRequests(counter, models)
         model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
         optional = _optional_observers(alive, config, models)
-        observers = (journal, latest, by_response, conversations, model_windows, *optional, *observers)
+        observers = (journal, stages.caches, latest, by_response, conversations, model_windows, *optional, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
-        forgetters = stages.compressor.forget, latest.forget
+        forgetters = stages.compressor.forget, latest.forget, stages.caches.forget
         sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
@@ -219,6 +223,7 @@ def _stages(
     models: Models,
     decisions: ChatDecisions,
     summaries: Summaries,
+    now: Callable[[], float],
 ) -> ChatStages:
     usual, _ = presets(config.compression, config.compaction)
     address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
@@ -227,9 +232,12 @@ def _stages(
         pending_results=decisions.pending_results,
         is_shared=decisions.is_shared,
     )
-    caches = PromptCaches(last_request_in(store.sessions), replicas=store.replicas)
+    caches = PromptCaches(
+        last_request_in(store.sessions), now, replicas=store.replicas, rules=models.cache_rules, settings=config.cache
+    )
     return ChatStages(
         memory=ProjectMemory(config.home, config.memory, store.decisions, store.sessions),
+        caches=caches,
         sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics, caches),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),

@@ -43,6 +43,11 @@ def metric(metric: Metric) -> JsonObject:
         **{f"{name}_tokens": getattr(context, name, None) for name in ("system", "memory", "tools", "chat")},
         "memory_ratio": context.memory_ratio if context else None,
         **{name: getattr(metric.account, name, None) for name in ACCOUNT},
+        "cache_miss": metric.miss.cause if metric.miss else None,
+        "cache_missed_tokens": metric.miss.tokens if metric.miss else None,
+        "cache_missed_usd": metric.miss.usd if metric.miss else None,
+        "cache_life_s": metric.cache_life_s,
+        "cache_miss_detail": metric.miss.detail if metric.miss else None,
     }
 
 

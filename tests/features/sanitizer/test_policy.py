@@ -12,49 +12,33 @@ from kimi_proxy.features.sanitizer.policy import (
     Aged,
     CachedCut,
     EntryCut,
-    SentPrefix,
     edits_by_quoting,
-    is_cold,
     old_results,
     paying,
     shows_file,
 )
 
-SENT = SentPrefix(at=1000.0, life_s=300.0, beginning=b"a")
 OLD = Aged(tokens=1_000, is_unread=False)
-
-
-def test_a_cache_is_cold_after_a_pause_that_was_longer_than_its_life():
-    assert not is_cold(SENT, replace(SENT, at=1300.0))
-    assert is_cold(SENT, replace(SENT, at=1300.5))
-
-
-def test_the_life_that_counts_is_the_one_of_what_was_sent_before():
-    hour = replace(SENT, life_s=3600.0)
-
-    assert not is_cold(hour, replace(SENT, at=2000.0))
-
-
-def test_a_cache_is_cold_when_the_conversation_begins_otherwise():
-    assert is_cold(SENT, replace(SENT, at=1001.0, beginning=b"compacted"))
-
-
-def test_a_conversation_that_was_never_seen_is_cold_and_one_of_an_unknown_beginning_is_not():
-    assert is_cold(None, SENT)
-    assert not is_cold(replace(SENT, beginning=b""), replace(SENT, at=1001.0))
 
 
 def test_a_cut_of_cached_results_pays_when_little_stands_behind_it():
     cut = CachedCut(place=50_000, saved=10_000)
 
-    assert paying([cut], prompt_tokens=64_000, within_requests=5) == [cut]
-    assert paying([cut], prompt_tokens=120_000, within_requests=5) == []
+    assert paying([cut], 64_000, within_requests=5, read=0.1, write=1.25) == [cut]
+    assert paying([cut], 120_000, within_requests=5, read=0.1, write=1.25) == []
+
+
+def test_a_cut_of_cached_results_pays_later_where_reading_them_costs_less():
+    cut = CachedCut(place=50_000, saved=10_000)
+
+    assert paying([cut], 64_000, within_requests=5, read=0.05, write=1.25) == []
+    assert paying([cut], 100_000, within_requests=5, read=0.5, write=1.0) == [cut]
 
 
 def test_an_older_cut_joins_only_if_it_earns_more_than_it_costs():
     far, near = CachedCut(place=1_000, saved=1_000), CachedCut(place=50_000, saved=10_000)
 
-    assert paying([far, near], prompt_tokens=64_000, within_requests=5) == [near]
+    assert paying([far, near], 64_000, within_requests=5, read=0.1, write=1.25) == [near]
 
 
 def test_the_newest_results_and_what_is_still_needed_stay():

@@ -17,6 +17,7 @@ from kimi_proxy.services.chat.context import Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 
 MODELS = Models({"p": Provider(base_url="http://127.0.0.1:1/v1")}, {"p/m": Model(provider="p", max_context_size=2000)})
+TARGET = Target("p", "m", "p/m")
 LONG: list[Item] = [
     User("fix it"),
     Assistant("", (Call("c1"), Call("c2"))),
@@ -25,10 +26,12 @@ LONG: list[Item] = [
 ]
 
 
-async def sent(asked: Request, settings: Settings | None = None) -> Draft:
+async def sent(
+    asked: Request, settings: Settings | None = None, models: Models = MODELS, target: Target = TARGET
+) -> Draft:
     counting = TokenCounter(len)
-    step = Reinjection(settings or Settings(enabled=True), MODELS, counting)
-    draft = Draft(asked, Target("p", "m", "p/m"), Session("ses_1"), LOCAL)
+    step = Reinjection(settings or Settings(enabled=True), models, counting)
+    draft = Draft(asked, target, Session("ses_1"), LOCAL)
 
     def failed(name: str, error: Exception) -> None:
         raise error
@@ -99,3 +102,19 @@ async def test_a_conversation_without_instructions_has_none_to_repeat():
     asked = Request(Wire.CHAT, b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 1500 + b'"}]}')
 
     assert (await sent(asked)).request is asked
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "reasons"),
+    [("openai", "gpt-5.6", ("spoils_prompt_cache",)), ("deepseek", "x", ("spoils_prompt_cache",)), ("openai", "x", ())],
+)
+async def test_a_cache_that_matches_whole_units_is_not_spoilt(provider: str, model: str, reasons: tuple[str, ...]):
+    models = Models(
+        {provider: Provider(base_url=f"https://api.{provider}.com/v1")},
+        {"m": Model(provider=provider, max_context_size=2000)},
+    )
+    asked = request(Wire.CHAT, LONG)
+    done = await sent(asked, models=models, target=Target(provider, model, "m"))
+
+    assert done.reasons == reasons
+    assert (done.request is asked) is bool(reasons)

@@ -91,6 +91,11 @@ class MetricBody(TypedDict):
     net_saved_tokens: int | None
     cost_before_usd: float | None
     net_saved_usd: float | None
+    cache_miss: str | None
+    cache_missed_tokens: int | None
+    cache_missed_usd: float | None
+    cache_life_s: float | None
+    cache_miss_detail: str | None
 
 
 class MetricsBody(TypedDict):

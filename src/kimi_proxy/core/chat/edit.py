@@ -41,6 +41,12 @@ def with_tool(request: Request, name: str, description: str, schema: JsonObject)
     return _edited(request, [request.json.append("tools", [request.format.new_tool(name, description, schema)])])
 
 
+def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:
+    """Mark the ends of these messages, or of what comes before all messages, for the provider's prompt cache."""
+    found = (request.format.add_cache_mark(request.json, place, ttl) for place in places)
+    return _edited(request, [edit for edit in found if edit is not None])
+
+
 def with_model(request: Request, model: str) -> Request:
     return request if request.model == model else _edited(request, [request.json.set("model", model)])
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationErr
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.sections import (
+    CacheSettings,
     CompactionSettings,
     CompressionSettings,
     HookSettings,
@@ -104,6 +105,7 @@ class FileSettings(SettingsSection):
     sanitizer: SanitizerSettings = SanitizerSettings()
     hooks: HookSettings = HookSettings()
     memory: MemorySettings = MemorySettings()
+    cache: CacheSettings = CacheSettings()
     reinjection: ReinjectionSettings = ReinjectionSettings()
     compression: CompressionSettings = CompressionSettings()
     compaction: CompactionSettings = CompactionSettings()

@@ -93,6 +93,14 @@ class MemorySettings(SettingsSection):
     max_bytes: int = Field(default=65_536, ge=1, le=1024**2)
 
 
+class CacheSettings(SettingsSection):
+    """The provider's prompt cache: what is done for it, and what is saved when it is lost anyway."""
+
+    marks: bool = True
+    anchor: bool = True
+    cut_after_change: bool = True
+
+
 class ReinjectionSettings(SettingsSection):
     """Instructions that are too far from the end of the prompt are repeated there."""
 

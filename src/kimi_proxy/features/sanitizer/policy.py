@@ -8,6 +8,7 @@ from typing import Literal
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
+from kimi_proxy.features.models.cache_rules import CacheRules
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import installed
@@ -17,9 +18,6 @@ from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
-
-# Prices as multiples of plain input, as Anthropic lists them; OpenAI's writes are free, which only makes cuts cheaper.
-CACHE_READ, CACHE_WRITE = 0.1, 1.25
 
 # Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 46 % of those
 # between .2 and .5, 78 % of those above.
@@ -130,26 +128,6 @@ def edits_by_quoting(tools: Iterable[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SentPrefix:
-    """The newest request of a conversation, as far as the provider's prompt cache is concerned."""
-
-    at: float  # seconds
-    life_s: float  # how long the provider keeps what it has cached of it
-    beginning: bytes = b""  # a digest of what a cached prefix begins with; empty if unknown
-
-
-def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
-    """Return whether the provider has to write the beginning anew, whatever we send.
-
-    So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
-    model, other tools), and when it was never seen: then it is new, or was resumed.
-    """
-    if before is None or now.at - before.at > before.life_s:
-        return True
-    return bool(before.beginning) and now.beginning != before.beginning
-
-
-@dataclass(frozen=True, slots=True)
 class CachedCut:
     """A cut of a result that the provider has cached."""
 
@@ -157,16 +135,19 @@ class CachedCut:
     saved: int
 
 
-def paying(cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int) -> Sequence[CachedCut]:
+def paying(
+    cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int, read: float, write: float
+) -> Sequence[CachedCut]:
     """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
 
-    What stands after the oldest of them has to be written to the cache anew.
+    `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
+    oldest of them has to be written to the cache anew.
     """
     best, most, saved = len(cuts), 0.0, 0
     for at in range(len(cuts) - 1, -1, -1):
         saved += cuts[at].saved
         rewritten = max(0, prompt_tokens - cuts[at].place - saved)
-        net = CACHE_READ * saved * (within_requests + 1) - (CACHE_WRITE - CACHE_READ) * rewritten
+        net = read * saved * (within_requests + 1) - (write - read) * rewritten
         if net > most:
             best, most = at, net
     return cuts[best:]
@@ -245,7 +226,7 @@ def _newest_words(request: Request) -> str:
 
 
 def paying_results(
-    request: Request, old: Sequence[tuple[LongOutput, Aged]], within_requests: int
+    request: Request, old: Sequence[tuple[LongOutput, Aged]], within_requests: int, rules: CacheRules
 ) -> tuple[list[LongOutput], int]:
     """Return those of the old results whose cut pays within so many requests, and the tokens rewritten for that."""
     cuts = [
@@ -253,7 +234,7 @@ def paying_results(
         for output, aged in old
     ]
     prompt = len(request.body) // BYTES_PER_TOKEN
-    chosen = paying(cuts, prompt, within_requests)
+    chosen = paying(cuts, prompt, within_requests, rules.read, rules.write)
     if not chosen:
         return [], 0
     rewritten = prompt - chosen[0].place - sum(cut.saved for cut in chosen)

@@ -17,6 +17,7 @@ from kimi_proxy.features import context_map
 from kimi_proxy.features.clients import tools
 from kimi_proxy.features.context import (
     HEADING,
+    SPOILS_CACHE,
     TOO_LONG,
     Reminder,
     instructions,
@@ -204,6 +205,9 @@ class Reinjection:
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
             return draft
+        # What is repeated never returns: a cache that matches whole breakpoints or units would never hit again.
+        if self._models.cache_rules(draft.target).match in ("breakpoints", "units"):
+            return replace(draft, reasons=(*draft.reasons, SPOILS_CACHE))
         if found.system_tokens > limits.max_tokens:
             return replace(draft, reasons=(*draft.reasons, TOO_LONG))
         text = f"{HEADING}\n{words}"

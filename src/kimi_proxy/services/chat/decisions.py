@@ -40,6 +40,7 @@ AT_ONCE = 64  # results of one request: thousands would keep the event loop from
 # Enough for a hundred live conversations of two hundred results, a third of them cut; older ones are read from disk.
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 16 * 1024**2
 PENDING_BYTES = 4 * 1024**2
+MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
 
 Item = TypeVar("Item")
 
@@ -68,16 +69,18 @@ class ChatDecisions:
         remember_s: float = 0,  # what was read within this time is not read again
         now: Callable[[], float] = time.monotonic,
         is_shared: bool = False,  # other servers decide too: what is in memory is compared with what they did
+        remember_max: int = REMEMBER_MAX,  # results
     ) -> None:
         self.is_shared = is_shared
         self._originals = originals
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
         # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
-        self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(REMEMBER_MAX, max_bytes=REMEMBER_BYTES)
-        self._checked: LruCache[ScopedKey, float] = LruCache(
-            REMEMBER_MAX, ttl_s=remember_s, now=now
-        )  # when it was made
+        self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(remember_max, max_bytes=REMEMBER_BYTES)
+        self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
+        # Results too short to be cut when they entered: the store is not asked about them in every request.
+        self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
+        self.replacements = 0  # times that decisions on old results were written
         # Empty where none is pending: a call comes back with its result when the answer that made it is over.
         self._recent_pending: LruCache[ScopedKey, str] = LruCache(
             REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
@@ -92,12 +95,14 @@ class ChatDecisions:
     async def known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
         if self.is_shared:
-            await self._forget_replaced(who, [one.key for one in outputs if (who.scope, one.key) in self._checked])
+            places = ((who.scope, output.key) for output in outputs)
+            held = [place for place in places if place in self._checked or place in self._short]
+            await self._forget_replaced(who, [key for _, key in held])
         # Not looked up: the disk may say otherwise until it is written, which may be while we read.
         unwritten = self._as_unwritten(who, outputs)
         checked = [output for output in outputs if (who.scope, output.key) in self._checked]
         found = self.remembered(who, checked) | unwritten
-        unread = [output for output in outputs if output.key not in found]
+        unread = [output for output in outputs if output.key not in found and not self.is_short(who, output)]
         found |= await self._looked_up(who, unread) if unread else {}
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
@@ -107,6 +112,18 @@ class ChatDecisions:
         for key in keys:
             if made.get(key) != self._checked.get((who.scope, key)):
                 self._checked.forget((who.scope, key))
+                self._short.forget((who.scope, key))
+
+    def is_short(self, who: Caller, output: LongOutput) -> bool:
+        """Return whether a result is known to have no decision, since it was too short to be cut when it entered."""
+        return (who.scope, output.key) in self._short
+
+    def note_short(self, who: Caller, outputs: Iterable[LongOutput], since: int) -> None:
+        """Remember that these have no decision, as was read when there had been `since` replacements."""
+        # A decision that was written meanwhile would be hidden, and what was cut would come back whole.
+        if since == self.replacements:
+            for output in outputs:
+                self._short.put((who.scope, output.key), True)
 
     def remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
@@ -155,7 +172,12 @@ class ChatDecisions:
         for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
-        on_disk = await self._added(who, records, replaces)
+        try:
+            on_disk = await self._added(who, records, replaces)
+        finally:
+            self.replacements += replaces
+            for record in records:
+                self._short.forget((who.scope, record.key))
         own = {record.key: self._remember(who, on_disk[record.key]) for record in records if record.key in on_disk}
         return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
@@ -234,10 +256,13 @@ class ChatDecisions:
 
     async def has_tool(self, who: Caller, conversation: bytes) -> bool:
         """Return whether our tool is in the tools of a conversation."""
-        return bool(await self._stored.get(who, [_key("tool", conversation.hex())]))
+        key = _key("tool", conversation.hex())
+        return key in self._unwritten(who) or bool(await self._stored.get(who, [key]))
 
-    async def save_has_tool(self, who: Caller, conversation: bytes) -> None:
-        await self._stored.add(who, [DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered")])
+    def save_has_tool(self, who: Caller, conversation: bytes) -> None:
+        """Remember that our tool is in the tools of a conversation, on disk as soon as that can be written."""
+        self._add_unwritten(who, DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered"))
+        self._write_soon(who)
 
     async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""

@@ -1,31 +1,57 @@
 """What the provider's prompt cache holds of each conversation, as far as we can know."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
+from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encoded
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules
 from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.prompt_cache import (
+    CacheMoment,
+    Difference,
+    PrefixDigests,
+    SentPrefix,
+    anchored_request,
+    describe_change,
+    digests,
+    first_difference,
+    is_cold,
+    is_compacted,
+    marked_request,
+)
 from kimi_proxy.features.sanitizer.plan import conversation_hash
-from kimi_proxy.features.sanitizer.policy import SentPrefix, is_cold
+from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES, ChatObserver
+from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
-MAX_CONVERSATIONS = 10_000
+MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
+BODIES_BYTES = 32 * 1024**2  # of the newest requests, to say what changed in the next one
+BEGINNING_S = 300.0  # the shorter life of the caches that are marked
+ANSWER_S = 120.0  # where a life counts from the end of an answer, of which other servers know only the beginning
 
 LastRequest = Callable[[Caller, str], Awaitable[float | None]]  # when a session last sent something, in seconds
+ScopedKey = tuple[str, bytes]  # whose it is, and what
+RulesOf = Callable[[Target, str | None], CacheRules]
 
 
 @dataclass(frozen=True, slots=True)
-class PromptCacheState:
-    """A conversation at the moment of a request."""
+class _SentRequest:
+    """The newest request of a conversation."""
 
-    conversation: bytes
-    is_cold: bool  # nothing of it is cached any more: the provider writes whatever we send anew
+    prefix: SentPrefix
+    digests: PrefixDigests | None
+    body: bytes  # its digest
+    tokens: int = 0  # that the provider counted
+    proven_s: float = 0.0  # a pause after which the provider still had it, longer than the life that we know of
 
 
 async def never(who: Caller, session: str) -> float | None:
@@ -46,7 +72,12 @@ def last_request_in(sessions: SessionStore) -> LastRequest:
     return last_request
 
 
-class PromptCaches:
+def by_provider_name(target: Target, ttl: str | None) -> CacheRules:
+    """Return the rules of the provider that the settings call by the name of its maker."""
+    return cache_rules(target.provider, target.model, ttl)
+
+
+class PromptCaches(ChatObserver):
     """Notes what is sent of each conversation, and when: by that its provider's prompt cache is warm or cold."""
 
     def __init__(
@@ -54,54 +85,169 @@ class PromptCaches:
         last_request: LastRequest = never,
         now: Callable[[], float] = time.time,
         replicas: Replicas | None = None,  # other servers send requests of the same conversations
+        rules: RulesOf = by_provider_name,
+        settings: CacheSettings | None = None,
     ) -> None:
         self._last_request = last_request
         self._now = now
         self._replicas = replicas
-        self._sent: LruCache[tuple[str, bytes], SentPrefix] = LruCache(MAX_CONVERSATIONS)
+        self._rules = rules
+        self._settings = settings or CacheSettings()
+        self._sent: LruCache[ScopedKey, _SentRequest] = LruCache(MAX_CONVERSATIONS, max_bytes=DIGESTS_BYTES)
+        self._beginnings: LruCache[ScopedKey, bool] = LruCache(MAX_CONVERSATIONS, ttl_s=BEGINNING_S, now=now)
+        # What was counted last of a conversation that began so, in its session.
+        self._last_tokens: LruCache[ScopedKey, int] = LruCache(MAX_CONVERSATIONS)
+        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_CONVERSATIONS, max_bytes=BODIES_BYTES)
 
-    async def observe(self, draft: Draft) -> PromptCacheState:
+    async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
-        request, session = draft.request, draft.session.id
-        # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
-        begins = b"" if request.is_kept else conversation_hash(request)
-        conversation = sha256(session.encode("utf-8", "surrogatepass") + b"\0" + begins).digest()
+        request, place = draft.request, _place_of(draft)
         # The cache is that of the API which the provider speaks.
-        life_s = (draft.upstream_wire or request.wire).format.prompt_cache_life_s(request.json)
-        now = SentPrefix(self._now(), life_s, _beginning(request))
-        place = draft.caller.scope, conversation
+        wire = draft.upstream_wire or request.wire
+        rules = self._rules(draft.target, ttl := wire.format.cache_ttl(request.json))
+        found = await self._digests(request)
         before = self._sent.get(place)
+        last_at = before.prefix.at if before else None
         # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
         # Nor is there one where the provider keeps the conversation, which had our tool when it began.
-        if (
-            before is None
-            and _is_answered(request)
-            and (last := await self._last_request(draft.caller, session)) is not None
-        ):
-            before = SentPrefix(last, now.life_s)
-        self._sent.put(place, now)
-        return PromptCacheState(conversation, await self._is_cold(place, before, now, request.body))
+        if before is None and _is_answered(request):
+            last_at = await self._last_request(draft.caller, draft.session.id)
+        can_mark = ttl is None and rules.match == "marks" and self._settings.marks and wire is request.wire
+        # From its second request on a conversation pays back what marking it costs.
+        adds_marks = can_mark and last_at is not None and _is_answered(request)
+        rules = self._rules(draft.target, "") if adds_marks else rules
+        proven_s = before.proven_s if before else 0.0
+        cold_after_s = max(rules.cold_after_s, proven_s)
+        now = SentPrefix(self._now(), cold_after_s, found.beginning if found else b"")
+        sent = before.prefix if before else None if last_at is None else SentPrefix(last_at, cold_after_s)
+        body = self._bodies.get(place)
+        digest = sha256(request.body).digest() if self._replicas else b""
+        self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
+        compacted = self._compacted_tokens(draft, before, found)
+        cold, is_newest = await self._judge(place, sent, now, digest, before, rules)
+        change = first_difference(before.digests, found) if is_newest and before and before.digests and found else None
+        if change is not None and body is not None:
+            change = describe_change(body, request, change)
+        return CacheMoment(
+            place[1],
+            rules,
+            0 if cold else self._cold_from(change),
+            None if last_at is None else max(0.0, now.at - last_at),
+            change,
+            compacted or (before.tokens if before and is_newest and before.prefix.cold_after_s else 0),
+            adds_marks,
+            can_mark and self._knows(draft.caller, found),
+            compacted > 0,
+        )
 
-    async def _is_cold(self, place: tuple[str, bytes], before: SentPrefix | None, now: SentPrefix, body: bytes) -> bool:
-        """Return whether the cache is cold, by what other servers have sent too; while the store is away, by ours."""
-        by_ours = is_cold(before, now)
+    def _compacted_tokens(self, draft: Draft, before: _SentRequest | None, found: PrefixDigests | None) -> int:
+        """Return what the provider counted in the conversation that this one, which is new, goes on from in short."""
+        if before is not None or found is None or not is_compacted(draft.request):
+            return 0
+        return self._last_tokens.get(_beginning_of(draft, found)) or 0
+
+    async def mark(self, draft: Draft) -> Draft:
+        """Return the draft with marks for the provider's prompt cache, where the client leaves room for them."""
+        moment, request = draft.cache, draft.request
+        if moment is None or moment.rules.match != "marks":
+            return draft
+        if request.format.cache_ttl(request.json) is None:
+            marked = marked_request(request, moment)
+            return draft if marked is request else replace(draft, request=marked, is_marked=True)
+        if not self._settings.anchor:
+            return draft
+        anchored = anchored_request(request, moment.rules)
+        return draft if anchored is request else replace(draft, request=anchored)
+
+    def _knows(self, who: Caller, found: PrefixDigests | None) -> bool:
+        """Return whether a conversation that began in the same way was seen lately, and note that this one does."""
+        if found is None:
+            return False
+        known = self._beginnings.get((who.scope, found.beginning)) is not None
+        self._beginnings.put((who.scope, found.beginning), True)
+        return known
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the words of a person's conversations when a session is deleted; digests of them stay."""
+        self._bodies.forget_where(lambda place: place[0] == who.scope)
+
+    def on_end(self, exchange: Exchange) -> None:
+        """Note what the provider counted: a hit after a pause proves that its cache lived for so long."""
+        moment, scope = exchange.draft.cache, exchange.draft.caller.scope
+        sent = self._sent.get((scope, moment.conversation)) if moment else None
+        if moment is None or sent is None:
+            return
+        prefix, proven_s = sent.prefix, sent.proven_s
+        if moment.rules.clock == "response":
+            prefix = replace(prefix, at=max(prefix.at, self._now()))
+        usage = exchange.recalled.first or exchange.usage
+        if usage is not None and moment.is_outlived_by(usage.cached_tokens):
+            proven_s = max(proven_s, moment.pause_s or 0.0)
+            prefix = replace(prefix, cold_after_s=max(prefix.cold_after_s, proven_s))
+        tokens = usage.input_tokens if usage is not None else sent.tokens
+        if sent.digests is not None and tokens:
+            self._last_tokens.put(_beginning_of(exchange.draft, sent.digests), tokens)
+        self._note((scope, moment.conversation), replace(sent, prefix=prefix, tokens=tokens, proven_s=proven_s))
+
+    def _note(self, place: ScopedKey, sent: _SentRequest, request: Request | None = None) -> None:
+        self._sent.put(place, sent, 200 + (len(sent.digests.messages) if sent.digests else 0))
+        if request is not None and sent.digests is not None:
+            self._bodies.put(place, request, len(request.body))
+
+    async def _digests(self, request: Request) -> PrefixDigests | None:
+        """Return None where the provider keeps the conversation, of which only the end is here."""
+        if request.is_continued:
+            return None
+        if len(request.body) <= IN_LOOP_MAX_BYTES:
+            return digests(request)
+        return await asyncio.to_thread(digests, request)
+
+    def _cold_from(self, change: Difference | None) -> int | None:
+        if change is None or (change.part == "message" and not self._settings.cut_after_change):
+            return None
+        return change.cold_from
+
+    async def _judge(
+        self,
+        place: ScopedKey,
+        sent: SentPrefix | None,
+        now: SentPrefix,
+        digest: bytes,
+        before: _SentRequest | None,
+        rules: CacheRules,
+    ) -> tuple[bool, bool]:
+        """Return whether the cache is cold, and whether `before` is the newest request of the conversation.
+
+        By what other servers have sent too; while the store is away, by ours.
+        """
+        by_ours = is_cold(sent, now)
         if self._replicas is None:
-            return by_ours
+            return by_ours, True
         own = sha256(encoded(place[0]) + b"\0" + place[1]).digest()
+        if rules.clock == "response" and now.cold_after_s:
+            now = replace(now, cold_after_s=now.cold_after_s + ANSWER_S)
         try:
-            return await self._replicas.is_cold(own, now, sha256(body).digest(), by_ours)
+            cold, newest = await self._replicas.note_sent(own, now, digest, by_ours)
         except StoreUnavailable:
-            return by_ours
+            return by_ours, False
+        return cold, before is not None and newest == before.body
+
+
+def _place_of(draft: Draft) -> ScopedKey:
+    """Return whose conversation a request belongs to, and which."""
+    # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
+    begins = b"" if draft.request.is_kept else conversation_hash(draft.request)
+    return _place_in_session(draft, begins)
+
+
+def _beginning_of(draft: Draft, found: PrefixDigests) -> ScopedKey:
+    return _place_in_session(draft, found.beginning)
+
+
+def _place_in_session(draft: Draft, what: bytes) -> ScopedKey:
+    session = draft.session.id.encode("utf-8", "surrogatepass")
+    return draft.caller.scope, sha256(session + b"\0" + what).digest()
 
 
 def _is_answered(request: Request) -> bool:
     return any(message.role == "assistant" for message in request.messages)
-
-
-def _beginning(request: Request) -> bytes:
-    """Return a hash of what a cached prefix begins with: the model, which reads no other's cache, and the tools.
-
-    The system text is left out: some clients put a number into it that changes with every request.
-    """
-    tools = request.members.get("tools")
-    return sha256(request.model.encode("utf-8", "surrogatepass") + b"\0" + (bytes(tools) if tools else b"")).digest()

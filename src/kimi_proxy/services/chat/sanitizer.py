@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage as offer
 from kimi_proxy.features.sanitizer.history import contexts
 from kimi_proxy.features.sanitizer.lossless import (
@@ -49,7 +50,7 @@ from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Ta
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey, ShortenedOutput, batched
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
-from kimi_proxy.services.chat.prompt_cache import PromptCaches, PromptCacheState
+from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
@@ -59,9 +60,8 @@ HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the r
 # What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 IN_LOOP_MAX_CHARS = 128 * 1024
-MAX_SMALL = 10_000  # entries of a few hundred bytes
+MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
 ROWS_BYTES = 4 * 1024**2  # of what is remembered of results, to find them in others
-DAY_S = 86_400
 SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
@@ -70,29 +70,6 @@ _SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resen
 Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
-
-
-class ToolOffer:
-    """Whether our tool is in a conversation. Where it joins, `save` puts that on disk."""
-
-    def __init__(self, is_likely: bool, save: Callable[[], Coroutine[object, object, bool]] | None = None) -> None:
-        self.is_likely = is_likely
-        self._save = save
-        self._saving: asyncio.Task[bool] | None = None
-
-    def begin_saving(self) -> None:
-        """Save it meanwhile. While the disk writes, nothing can be read from it."""
-        if self._save and not self._saving:
-            self._saving = asyncio.create_task(self._save())
-
-    async def holds(self) -> bool:
-        """Return whether it is, once that is on disk."""
-        self.begin_saving()
-        return self.is_likely if self._saving is None else await self._saving
-
-    def cancel(self) -> None:
-        if self._saving is not None:
-            self._saving.cancel()
 
 
 class Sanitizer:
@@ -119,16 +96,16 @@ class Sanitizer:
         self._cpu_s = settings.budget_ms / 1000
         self._grace_s = COMMIT_GRACE_S + self._cpu_s
         self._policy = POLICIES[settings.policy]
-        self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_SMALL, max_bytes=ROWS_BYTES)
+        self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_REMEMBERED, max_bytes=ROWS_BYTES)
         self._rows_lock = threading.Lock()  # long results are looked at in threads
-        self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_SMALL)
+        self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)
         self._since_start: Counter[str] = Counter()
-        # Tool results below the threshold: to count their tokens again with every request would be a waste.
-        self._small: LruCache[ScopedKey, bool] = LruCache(MAX_SMALL, ttl_s=DAY_S, now=now)
 
     async def shorten(self, draft: Draft) -> Draft:
         """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
-        decided = await self._decided(draft)
+        found, cache = await self._plan(draft), await self._caches.observe(draft)
+        draft = replace(draft, cache=cache)
+        decided = await self._decided(draft, found, cache)
         is_short = len(draft.request.body) <= IN_LOOP_MAX_BYTES
         done = sanitize(draft, decided) if is_short else await asyncio.to_thread(sanitize, draft, decided)
         self._count(decided, done)
@@ -167,18 +144,13 @@ class Sanitizer:
         self._since_start.update(numbers)
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
-    async def _decided(self, draft: Draft) -> RequestDecisions:
+    async def _decided(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return how each long tool result of a request leaves: as it did before, or as is decided now."""
         deadline = self._now() + BUSY_FACTOR * self._cpu_s
-        found, cache = await self._plan(draft), await self._caches.observe(draft)
-        tool = await self._tool_offer(draft, cache)
-        try:
-            decisions = await self._decisions_on(draft, found, tool, deadline)
-            offers_tool, rewritten = await tool.holds(), 0
-        finally:
-            tool.cancel()
+        offers_tool, rewritten = await self._offers_tool(draft, cache), 0
+        decisions = await self._decisions_on(draft, found, offers_tool, deadline)
         if found and self.is_on and self._may_cut(draft, offers_tool):
-            aged, rewritten = await self._aged(draft, found, decisions, cache.is_cold)
+            aged, rewritten = await self._aged(draft, found, decisions, cache)
             decisions |= aged
         long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
@@ -191,36 +163,25 @@ class Sanitizer:
 
     # Our tool
 
-    async def _tool_offer(self, draft: Draft, cache: PromptCacheState) -> ToolOffer:
+    async def _offers_tool(self, draft: Draft, cache: CacheMoment) -> bool:
         """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
         request, who = draft.request, draft.caller
         place = who.scope, cache.conversation
         if not self._settings.recover_tool or not offer.may_offer_tool(request):
-            return ToolOffer(False)
+            return False
         has_tool = self._has_tool.get(place)
         if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
-            # At once, for an equal request that comes while this one waits for the disk.
-            self._has_tool.put(place, True)
-            return ToolOffer(True, lambda: self._joined(who, cache.conversation))
+            # The request does not wait for the disk: what a crash loses of it costs one rewrite of the prefix.
+            self._decisions.save_has_tool(who, cache.conversation)
+            has_tool = True
         if has_tool is None:
-            has_tool = await self._read(self._decisions.has_tool(who, cache.conversation), False)
-        return ToolOffer(self._remembered_has_tool(place, has_tool))
-
-    async def _joined(self, who: Caller, conversation: bytes) -> bool:
-        """Save that our tool joins, and return whether that is on disk."""
-        is_saved = await self._read(self._saved_has_tool(who, conversation), False)
-        return self._remembered_has_tool((who.scope, conversation), is_saved)
-
-    def _remembered_has_tool(self, place: ScopedKey, has_tool: bool) -> bool:
+            # Nearly every conversation has it: while the store cannot be read, to leave it out would cost more.
+            has_tool = await self._read(self._decisions.has_tool(who, cache.conversation), self.is_on)
         if has_tool or not self._decisions.is_shared:
             self._has_tool.put(place, has_tool)
         else:
             self._has_tool.forget(place)  # another server may let it join
         return has_tool
-
-    async def _saved_has_tool(self, who: Caller, conversation: bytes) -> bool:
-        await self._decisions.save_has_tool(who, conversation)
-        return True
 
     def _may_cut(self, draft: Draft, offers_tool: bool) -> bool:
         """Return whether what is cut can be read back: by our tool, by the client's own, or by the hint that we add."""
@@ -230,13 +191,13 @@ class Sanitizer:
     # Old results
 
     async def _aged(
-        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
+        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], cache: CacheMoment
     ) -> tuple[dict[bytes, Decision], int]:
         """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
         if len(draft.request.body) <= IN_LOOP_MAX_BYTES:
-            shortened, rewritten = self._aged_forms(draft, outputs, decisions, is_cold)
+            shortened, rewritten = self._aged_forms(draft, outputs, decisions, cache)
         else:
-            shortened, rewritten = await asyncio.to_thread(self._aged_forms, draft, outputs, decisions, is_cold)
+            shortened, rewritten = await asyncio.to_thread(self._aged_forms, draft, outputs, decisions, cache)
         if not shortened:
             return {}, 0
         try:
@@ -247,20 +208,23 @@ class Sanitizer:
             return {}, 0
 
     def _aged_forms(
-        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], is_cold: bool
+        self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], cache: CacheMoment
     ) -> tuple[list[ShortenedOutput], int]:
         """Return the old results that may be cut deeper now, and the cached tokens that have to be sent anew for it."""
         policy = self._policy
         warm = policy.warm_cut(has_tools=bool(draft.request.tool_names))
-        if not is_cold and not (warm.within_requests and is_user_turn(draft.request)):
+        cold_from = cache.cold_from
+        if cold_from is None and not (warm.within_requests and is_user_turn(draft.request)):
             return [], 0
-        keep = policy.keep_newest if is_cold else warm.keep_newest
+        keep = warm.keep_newest if cold_from is None else policy.keep_newest
         aged = aged_results(draft.request, outputs, decisions)
-        found = old_results(aged, keep, policy.old_tokens, spares_files=warm.spares_files and not is_cold)
+        spares_files = warm.spares_files and cold_from is None
+        aged_out = old_results(aged, keep, policy.old_tokens, spares_files=spares_files)
+        found = [at for at in aged_out if outputs[at].spot[0] >= (cold_from or 0)]
         old, rewritten = [outputs[at] for at in found], 0
-        if old and not is_cold:
+        if old and cold_from is None:
             shown = [(outputs[at], aged[at]) for at in found]
-            old, rewritten = paying_results(draft.request, shown, warm.within_requests)
+            old, rewritten = paying_results(draft.request, shown, warm.within_requests, cache.rules)
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
@@ -332,13 +296,12 @@ class Sanitizer:
         return await asyncio.to_thread(plan, request, floor)
 
     async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[LongOutput], tool: ToolOffer, deadline: float
+        self, draft: Draft, outputs: Sequence[LongOutput], offers_tool: bool, deadline: float
     ) -> dict[bytes, Decision]:
         """Return a decision for each result that is long enough to need one."""
-        who, every = draft.caller, outputs
-        outputs = [output for output in outputs if self._small.get((who.scope, output.key)) is None]
         if not outputs:
             return {}
+        who, since = draft.caller, self._decisions.replacements
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
             async with self._store_answers(max(0.0, deadline - self._now())):
@@ -347,24 +310,25 @@ class Sanitizer:
             self._fell_back("remember", "store_unavailable", str(e))
             return self._as_remembered(who, outputs)
         # What the model has read, it has read whole: it is left to the next moment at which cutting is free.
-        new = [output for output in outputs if output.key not in known and output.is_unread]
+        unknown = (output for output in outputs if output.key not in known and output.is_unread)
+        new = [output for output in unknown if not self._decisions.is_short(who, output)]
         if not new:
             return known
         if not self.is_on:
             return known | self._decisions.went_whole(who, new, "switched_off")
-        if not self._may_cut(draft, tool.is_likely):
+        if not self._may_cut(draft, offers_tool):
             return known | self._decisions.went_whole(who, new, "not_worth_resending")
         marked = await self._read(self._decisions.marked(who, new, draft.session), new)
-        tool.begin_saving()
-        shortened = await self._shortened(draft, every, marked, known, deadline)
-        if not self._may_cut(draft, await tool.holds()):
-            return known | self._decisions.went_whole(who, new, "not_worth_resending")
+        made = await self._shortened(draft, outputs, marked, known, deadline)
+        shortened = [one for one in made if one.shortened.why != "below_threshold"]
+        short = (one.output for one in made if one.shortened.why == "below_threshold")
+        self._decisions.note_short(who, short, since)
         return known | await self._committed(draft, shortened, deadline)
 
     def _as_remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
         known = self._decisions.remembered(who, outputs)
-        others = [output for output in outputs if output.key not in known]
+        others = [o for o in outputs if o.key not in known and not self._decisions.is_short(who, o)]
         unread = self._decisions.went_whole(who, (one for one in others if one.is_unread), "store_unavailable")
         return known | {output.key: Decision("store_unavailable") for output in others} | unread
 
@@ -393,11 +357,7 @@ class Sanitizer:
             forms = self._forms(draft.caller, outputs, new, scored, known, hint, about)
         else:
             forms = await asyncio.to_thread(self._forms, draft.caller, outputs, new, scored, known, hint, about)
-        for output, form in zip(new, forms, strict=True):
-            if form.why == "below_threshold":
-                self._small.put((draft.caller.scope, output.key), True)
-        done = zip(new, forms, strict=True)
-        return [ShortenedOutput(output, about, form) for output, form in done if form.why != "below_threshold"]
+        return [ShortenedOutput(output, about, form) for output, form in zip(new, forms, strict=True)]
 
     def _contexts(
         self, draft: Draft, outputs: Sequence[LongOutput], known: Mapping[bytes, Decision]

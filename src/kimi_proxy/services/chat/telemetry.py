@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from kimi_proxy import __version__
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ConfigError, location
+from kimi_proxy.features.prompt_cache import explain_miss
 from kimi_proxy.services.chat.handler import ChatObserver
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class Telemetry(ChatObserver):
             found |= {INPUT_TOKENS: usage.input_tokens, OUTPUT_TOKENS: usage.output_tokens}
             found |= {CACHE_READ: usage.cached_tokens, CACHE_WRITE: usage.cache_write_tokens}
             found |= {REASONING: usage.reasoning_tokens or None}
+            # The conventions have no name for it.
+            found |= {"kimi_proxy.cache_miss.cause": _miss_cause(exchange)}
         return _known(found)
 
 
@@ -171,6 +174,17 @@ def _providers(settings: TelemetrySettings) -> tuple[TracerProvider, MeterProvid
         OTLPMetricExporter(f"{base}/v1/metrics"), export_interval_millis=settings.interval_s * 1000
     )
     return spans, MeterProvider((reader,), resource, shutdown_on_exit=False)
+
+
+def _miss_cause(exchange: Exchange) -> str | None:
+    """Return why the prompt cache was missed; None if it was not."""
+    draft, usage = exchange.draft, exchange.recalled.first or exchange.usage
+    if draft.cache is None or usage is None:
+        return None
+    is_ours = any(note.fields.get("prefix_tokens_resent") for note in draft.notes)
+    counts = usage.input_tokens, usage.cached_tokens
+    miss = explain_miss(draft.cache, *counts, is_ours, exchange.reply.miss_reason)
+    return miss.cause if miss else None
 
 
 def _known(found: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:

@@ -16,7 +16,7 @@ from kimi_proxy.core.json import JsonValue
 if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
     from kimi_proxy.features.accounting import SavingsLine
     from kimi_proxy.features.metering import Metric
-    from kimi_proxy.features.sanitizer.policy import SentPrefix
+    from kimi_proxy.features.prompt_cache import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
 # Called with what a person does to texts that are kept: an action, and the id that it is done to.
@@ -333,11 +333,14 @@ class StoredEvent:
 class Replicas(Protocol):
     """What servers that share a database know of each other."""
 
-    async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:
+    async def note_sent(
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+    ) -> tuple[bool, bytes]:
         """Note the newest request of a conversation; return whether the provider's prompt cache has nothing of it left.
 
-        That is judged by the request before, whichever server sent it. Equal requests, by their digest, that come while
-        the cache lives are judged alike: all of them cut, or none. `if_unknown` is the answer if there was none before.
+        With that comes the digest of the request before, empty if there was none. Cold is judged by that request,
+        whichever server sent it. Equal requests, by their digest, that come while the cache lives are judged alike: all
+        of them cut, or none. `if_unknown` is the answer if there was none before.
         """
 
     async def take_turn(self, name: str, per_minute: int) -> float:

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
-from kimi_proxy.core.chat.wires.protocol import MINUTE_S, ROOT, ObjectPath, ReplyFacts, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import ROOT, CacheMark, ObjectPath, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -135,7 +135,9 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
 
 # In a text of the conversation the quotes would be escaped.
-_HOUR_LONG = re.compile(rb'"cache_control"\s*:\s*\{[^{}]{0,80}"ttl"\s*:\s*"1h"')
+_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]{0,200}\}')
+_TTL = re.compile(rb'"ttl"\s*:\s*"(\w{1,8})"')
+_MARKABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 
 
 _COMPACTION = b'"compaction"'
@@ -163,11 +165,23 @@ class AnthropicMessages(WireFormat):
     }
     _server_error = "api_error"
 
-    def prompt_cache_life_s(self, body: JsonBody) -> float:
-        """Return the life that the client asks for in its `cache_control` marks; 0 where it asks for no cache."""
+    def cache_ttl(self, body: JsonBody) -> str | None:
+        """Return the longest life that the client asks for in its `cache_control` marks."""
         if b'"cache_control"' not in body.body:
-            return 0.0
-        return 60 * MINUTE_S if _HOUR_LONG.search(body.body) else 5 * MINUTE_S
+            return None
+        return "1h" if any(mark.ttl == "1h" for mark in self.cache_marks(body)) else ""
+
+    def cache_marks(self, body: JsonBody) -> list[CacheMark]:
+        found = ((mark.start(), _TTL.search(mark[0])) for mark in _MARK.finditer(body.body))
+        return [CacheMark(start, ttl[1].decode() if ttl else "") for start, ttl in found]
+
+    def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
+        if message is not None:
+            return _marked(body, self._content_of(body, message), ttl)
+        system, tools = body.members.get("system"), read.array(body.members.get("tools"))
+        if system is not None and (edit := _marked(body, system, ttl)):
+            return edit
+        return _with_mark(body, tools[-1], ttl) if tools else None
 
     def upstream_path(self, base_url: str, path: str = "") -> str:
         below = super().upstream_path(base_url, path)
@@ -225,7 +239,8 @@ class AnthropicMessages(WireFormat):
             return None
         cached, written = count(value, "cache_read_input_tokens"), count(value, "cache_creation_input_tokens")
         read = count(value, "input_tokens") + cached + written
-        return Usage(read, count(value, "output_tokens"), cached, written)
+        hour_long = min(written, count(value, "cache_creation", "ephemeral_1h_input_tokens"))
+        return Usage(read, count(value, "output_tokens"), cached, written, long_write_tokens=hour_long)
 
     def error_body(self, status: int, code: str, message: str) -> JsonObject:
         return {"type": "error", "error": {"type": self._error_type(status), "message": message, "code": code}}
@@ -262,11 +277,48 @@ class AnthropicMessages(WireFormat):
         return _cleared(facts.updated(members.get("model"), finish, usage), members)
 
 
+def _marked(body: JsonBody, content: Raw | None, ttl: str) -> Edit | None:
+    """Mark the end of a text or of blocks; an empty text and what the model thought cannot be marked."""
+    if content is None:
+        return None
+    if read.is_string(content):
+        start, end = body.span(content)
+        text, mark = body.body[start:end], _mark_member(ttl)
+        return (start, end, b'[{"type":"text","text":' + text + b"," + mark + b"}]") if end - start > 2 else None
+    last = next(reversed(read.array(content)), None)
+    block = read.members(last)
+    is_empty = read.string(block.get("type")) == "text" and not read.string(block.get("text")).strip()
+    if last is None or is_empty or read.string(block.get("type")) not in _MARKABLE:
+        return None
+    return _with_mark(body, last, ttl)
+
+
+def _with_mark(body: JsonBody, raw: Raw, ttl: str) -> Edit | None:
+    if "cache_control" in read.members(raw):
+        return None
+    end = body.span(raw)[1] - 1
+    return end, end, b"," + _mark_member(ttl)
+
+
+def _mark_member(ttl: str) -> bytes:
+    return b'"cache_control":' + json.encode({"type": "ephemeral", **({"ttl": ttl} if ttl else {})})
+
+
 def _cleared(facts: ReplyFacts, members: RawObject) -> ReplyFacts:
     """Return `facts` with what the provider says that it took out, if it says so here."""
     edits = read.as_objects(read.value(read.members(members.get("context_management")).get("applied_edits")))
     tokens = sum(count(edit, "cleared_input_tokens") for edit in edits)
+    if reason := _miss_reason(members):
+        facts = replace(facts, miss_reason=reason)
     return replace(facts, cleared_tokens=max(tokens, facts.cleared_tokens)) if tokens else facts
+
+
+def _miss_reason(members: RawObject) -> str:
+    """Return the reason that a client gets which asks for `diagnostics`: a word, or an object with its type."""
+    if (raw := members.get("diagnostics")) is None:
+        return ""
+    reason = read.as_object(read.value(raw)).get("cache_miss_reason")
+    return (read.as_text(reason) or read.as_text(read.as_object(reason).get("type")))[:40]
 
 
 def _is_compacted(message: RawObject) -> bool:

@@ -262,6 +262,7 @@ class OpenAiChat(WireFormat):
             input_tokens=count(value, "prompt_tokens"),
             output_tokens=count(value, "completion_tokens"),
             cached_tokens=next((tokens for path in cached if (tokens := count(value, *path))), 0),
+            cache_write_tokens=count(value, "prompt_tokens_details", "cache_write_tokens"),
             reasoning_tokens=count(value, "completion_tokens_details", "reasoning_tokens"),
         )
 

@@ -231,6 +231,7 @@ class OpenAiResponses(WireFormat):
             input_tokens=count(value, "input_tokens"),
             output_tokens=count(value, "output_tokens"),
             cached_tokens=count(value, "input_tokens_details", "cached_tokens"),
+            cache_write_tokens=count(value, "input_tokens_details", "cache_write_tokens"),
             reasoning_tokens=count(value, "output_tokens_details", "reasoning_tokens"),
         )
 

@@ -19,7 +19,6 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 
 DONE = b"[DONE]"
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
-MINUTE_S, DAY_S = 60.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,7 @@ class Usage:
     cached_tokens: int = 0  # read from the prompt cache
     cache_write_tokens: int = 0  # put there
     reasoning_tokens: int = 0
+    long_write_tokens: int = 0  # of those put there, for the longer of the lives that the provider sells
 
     def merged(self, other: "Usage") -> "Usage":
         """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
@@ -37,6 +37,14 @@ class Usage:
     def plus(self, other: "Usage") -> "Usage":
         """Return what two answers come to."""
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMark:
+    """A mark of the client's, up to which the provider is to cache."""
+
+    start: int  # where it stands in the body
+    ttl: str  # that it asks for; empty for the provider's own choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class ReplyFacts:
     unreadable: int = 0  # events that mean nothing
     cleared_tokens: int = 0  # that the provider took out of the request before the model read it
     response_id: str = ""  # where the API lets clients go on from an answer by its id
+    miss_reason: str = ""  # why the prompt cache was missed, in the provider's word
 
     def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
         """Return the same object if nothing is new: most events only carry text."""
@@ -123,12 +132,21 @@ class WireFormat(ABC):
 
     # Prompt cache
 
-    def prompt_cache_life_s(self, body: JsonBody) -> float:
-        """Return how long the provider keeps the prefix of a request that is not repeated.
+    def cache_ttl(self, body: JsonBody) -> str | None:
+        """Return the life that the client asks for, such as "24h"; "" if it leaves that to the provider.
 
-        OpenAI documents 5 to 10 minutes, and 24 hours where `prompt_cache_retention` asks for them.
+        None says that it sets none of the marks by which some providers cache.
         """
-        return DAY_S if read.string(body.members.get("prompt_cache_retention")) == "24h" else 10 * MINUTE_S
+        asked = read.members(body.members.get("prompt_cache_options")).get("ttl")
+        return read.string(asked) or read.string(body.members.get("prompt_cache_retention"))
+
+    def cache_marks(self, body: JsonBody) -> list[CacheMark]:
+        """Return the marks that the client sets, in the order of the body; none where the API has no such."""
+        return []
+
+    def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
+        """Mark the end of a message, or of what comes before all messages; None where no mark can stand."""
+        return None
 
     # Addresses
 

@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.sanitizer.policy import SentPrefix
+from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -27,7 +27,7 @@ CHANNEL = "kimi_proxy_events"
 GATHER_S = 0.05  # events of this time share a transaction
 BATCH, MAX_WAITING = 200, 2_000
 KEEP_EVENTS_S = 600.0  # a server whose connection was lost for longer misses the rest
-KEEP_SENT_S = 86_400.0  # no provider keeps a prompt cache for longer
+KEEP_SENT_S = 90_000.0  # no provider keeps a prompt cache for longer
 OVERLAP_S = 10.0  # clocks of servers differ, and transactions end out of order
 RECONNECT_S, CONNECT_S = 0.5, 5
 IDLE_S = 30.0  # after which a silent connection is tried
@@ -50,22 +50,25 @@ class PostgresReplicas:
         self._seen: LruCache[int, bool] = LruCache(SEEN)
         self._latest: float | None = None  # when the newest batch was written that was read here
 
-    async def is_cold(self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool) -> bool:
-        async def work(connection: Connection, moment: Moment) -> bool:
+    async def note_sent(
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+    ) -> tuple[bool, bytes]:
+        async def work(connection: Connection, moment: Moment) -> tuple[bool, bytes]:
             # One statement: of two servers, the second one sees what the first one sent.
             rows = await connection.execute(
-                """INSERT INTO sent_prefix AS old (conversation, at, life_s, beginning, digest, cold)
+                """WITH before AS (SELECT digest FROM sent_prefix WHERE conversation = %s FOR UPDATE)
+                   INSERT INTO sent_prefix AS old (conversation, at, life_s, beginning, digest, cold)
                    VALUES (%s, %s, %s, %s, %s, %s)
                    ON CONFLICT (conversation) DO UPDATE SET at = excluded.at, life_s = excluded.life_s,
                      beginning = excluded.beginning, digest = excluded.digest,
-                     cold = excluded.at - old.at > old.life_s
+                     cold = old.life_s = 0 OR excluded.at - old.at > old.life_s
                        OR CASE WHEN old.digest = excluded.digest THEN old.cold
-                          ELSE old.beginning <> '' AND old.beginning <> excluded.beginning END
-                   RETURNING cold""",
-                (conversation, sent.at, sent.life_s, sent.beginning, digest, if_unknown),
+                          ELSE old.beginning <> '' AND excluded.beginning NOT IN ('', old.beginning) END
+                   RETURNING cold, (SELECT digest FROM before)""",
+                (conversation, conversation, sent.at, sent.cold_after_s, sent.beginning, digest, if_unknown),
             )
             row = await rows.fetchone()
-            return bool(row and row[0])
+            return (bool(row[0]), row[1] if isinstance(row[1], bytes) else b"") if row else (if_unknown, b"")
 
         return await self._database.read(work)
 

@@ -286,9 +286,15 @@ CREATE TABLE provider_object (
 CREATE INDEX provider_object_by_age ON provider_object (created);
 """
 
+_11_CACHE_MISSES = """
+ALTER TABLE metrics ADD COLUMN cache_miss TEXT, ADD COLUMN cache_missed_tokens BIGINT,
+    ADD COLUMN cache_missed_usd DOUBLE PRECISION, ADD COLUMN cache_miss_detail TEXT,
+    ADD COLUMN cache_life_s DOUBLE PRECISION;
+"""
+
 MIGRATIONS = (
     *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
-    *(_9_OWNERS, _10_PROVIDER_OBJECTS),
+    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES),
 )
 
 

@@ -11,6 +11,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.prompt_cache import CacheMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
@@ -27,6 +28,7 @@ DELETE_AT_ONCE = 500  # so that no transaction is long
 OF_SESSIONS = ("metrics", "compression_log", "memory_segments")  # tables that have a session_id
 
 _ACCOUNT = tuple(field.name for field in fields(Account))
+_MISS = ("cache_miss", "cache_missed_tokens", "cache_missed_usd", "cache_miss_detail")  # the fields of CacheMiss
 _OWNER = ("scope", "person", "team")
 _SESSION = ", ".join(field.name for field in fields(SessionRecord))
 # Of a request, in the order of the fields of Metric and Account.
@@ -35,6 +37,8 @@ _METRIC = (
     *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
     *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
     *_ACCOUNT,
+    *_MISS,
+    "cache_life_s",
     *_OWNER,
 )
 
@@ -224,6 +228,8 @@ def add_metric(metric: Metric) -> SqlStatement:
             *(metric.first_token_ms, metric.duration_ms),
             *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
             *(astuple(account) if account else (None,) * len(_ACCOUNT)),
+            *(astuple(metric.miss) if metric.miss else (None,) * len(_MISS)),
+            metric.cache_life_s,
             *(metric.scope, metric.person, metric.team),
         ),
     )
@@ -284,12 +290,15 @@ def _add_to_session(metric: Metric) -> SqlStatement:
 def _metric(row: list[object]) -> Metric:
     """Return the request of a row; the columns are in the order of the fields."""
     row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
+    *row, life_s = row
+    row, missed = row[: -len(_MISS)], row[-len(_MISS) :]
+    miss = None if missed[0] is None else CacheMiss(*missed)  # type: ignore[arg-type]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
     reasons = tuple(str(counted[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
     columns = row[-len(_ACCOUNT) :]
     account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
-    return Metric(*counted[:8], reasons, *counted[9:], context, account, *owner)  # type: ignore[arg-type, call-arg]
+    return Metric(*counted[:8], reasons, *counted[9:], context, account, miss, life_s, *owner)  # type: ignore[arg-type, call-arg]
 
 
 def _value(text: object) -> JsonValue:

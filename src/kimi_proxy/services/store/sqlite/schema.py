@@ -314,6 +314,14 @@ def _13_provider_objects(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 13")
 
 
+def _14_cache_misses(connection: sqlite3.Connection) -> None:
+    # Why a request missed the provider's prompt cache; NULL if it did not.
+    columns = ("cache_miss TEXT", "cache_missed_tokens INTEGER", "cache_missed_usd REAL", "cache_miss_detail TEXT")
+    for column in (*columns, "cache_life_s REAL"):
+        connection.execute(f"ALTER TABLE metrics ADD COLUMN {column}")
+    connection.execute("PRAGMA user_version = 14")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -328,6 +336,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _11_logins,
     _12_owners,
     _13_provider_objects,
+    _14_cache_misses,
 )
 VERSION = len(MIGRATIONS)
 

@@ -1,0 +1,303 @@
+"""What a prompt cache can still hold of a conversation: where its requests first differ, and when it is cold."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+from msgspec import Raw
+
+from kimi_proxy.core.chat import Message, Part, Request, edit, read
+from kimi_proxy.features.models.cache_rules import CacheRules
+
+# Claude Code says in its first text who pays, with a number that changes; Anthropic leaves this text out of its cache.
+ATTRIBUTION = "x-anthropic-billing-header:"
+
+BYTES_PER_TOKEN = 4  # about
+DIGEST_BYTES = 8  # of a message
+# Marks move from request to request, and are no part of what is matched: "The system automatically applies the cache
+# breakpoint to the last cacheable block and moves it forward as conversations grow." (platform.claude.com,
+# build-with-claude/prompt-caching)
+_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+
+HIT = 0.5  # a request that read this share of the one before found it in the cache
+
+ChangedPart = Literal["model", "tools", "system", "message"]
+
+
+@dataclass(frozen=True, slots=True)
+class SentPrefix:
+    """The newest request of a conversation, as far as the provider's prompt cache is concerned."""
+
+    at: float  # seconds
+    cold_after_s: float  # the pause after which nothing is left of it; 0: nothing was cached
+    beginning: bytes = b""  # a digest of what a cached prefix begins with; empty if unknown
+
+
+def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
+    """Return whether the provider has to write the beginning anew, whatever we send.
+
+    So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
+    model, other tools, another system prompt), and when it was never seen: then it is new, or was resumed.
+    """
+    if before is None or not before.cold_after_s or now.at - before.at > before.cold_after_s:
+        return True
+    return bool(before.beginning and now.beginning) and now.beginning != before.beginning
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixDigests:
+    """A request in the order in which a cache matches it. Cache marks and thinking are left out.
+
+    Providers take old thinking out of a prompt by rules of their own: a client that does so too breaks no cache.
+    """
+
+    model: str
+    tools: bytes
+    system: bytes
+    messages: bytes  # so many bytes for each
+
+    @property
+    def beginning(self) -> bytes:
+        return _digest(self.model.encode("utf-8", "surrogatepass"), self.tools, self.system)
+
+
+def digests(request: Request) -> PrefixDigests:
+    system = (part for part in request.system if not part.text.startswith(ATTRIBUTION))
+    messages = b"".join(_digest(*_matched(message)) for message in request.messages)
+    return PrefixDigests(request.model, _digest(*_tools(request)), _digest(*map(_bytes, system)), messages)
+
+
+def _tools(request: Request) -> Iterator[bytes]:
+    """Yield the tools that a prefix begins with: deferred ones join later, at the end of the conversation."""
+    for raw in map(bytes, read.array(request.members.get("tools"))):
+        if not (b'"defer_loading"' in raw and read.is_true(read.members(Raw(raw)).get("defer_loading"))):
+            yield _without_marks(raw)
+
+
+def _matched(message: Message) -> Iterator[bytes | memoryview]:
+    yield message.role.encode()
+    for part in message.parts:
+        if part.kind == "thinking" or (part.kind == "other" and b'"redacted_thinking"' in bytes(_raw(part)[:200])):
+            continue
+        yield f"{part.kind} {part.call_id}".encode("utf-8", "surrogatepass")
+        yield _bytes(part)
+
+
+def _bytes(part: Part) -> bytes | memoryview:
+    """Return a part as a cache matches it; not a copy, where nothing has to be left out."""
+    raw = _raw(part)
+    return _without_marks(bytes(raw)) if part.kind in ("other", "image") else raw
+
+
+def _raw(part: Part) -> memoryview:
+    return memoryview(part.body)[part.start : part.end]
+
+
+def _without_marks(raw: bytes) -> bytes:
+    return _MARK.sub(b"", raw) if b'"cache_control"' in raw else raw
+
+
+def _digest(*pieces: bytes | memoryview) -> bytes:
+    made = blake2b(digest_size=DIGEST_BYTES)
+    for piece in pieces:
+        made.update(b"%d:" % len(piece))
+        made.update(piece)
+    return made.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a request first differs from the one before it in the conversation."""
+
+    part: ChangedPart
+    message: int = 0  # its place, where a message differs
+    detail: str = ""  # what changed there, as far as it is known
+
+    @property
+    def cold_from(self) -> int:
+        """Return the first message that the provider has to write anew."""
+        return self.message if self.part == "message" else 0
+
+
+def first_difference(before: PrefixDigests, now: PrefixDigests) -> Difference | None:
+    """Return where `now` leaves what `before` had; None if it only goes on."""
+    if before.model != now.model:
+        return Difference("model", detail=f"{before.model[:80]} → {now.model[:80]}")
+    if before.tools != now.tools:
+        return Difference("tools")
+    if before.system != now.system:
+        return Difference("system")
+    for at in range(0, min(len(before.messages), len(now.messages)), DIGEST_BYTES):
+        if before.messages[at : at + DIGEST_BYTES] != now.messages[at : at + DIGEST_BYTES]:
+            return Difference("message", at // DIGEST_BYTES)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMoment:
+    """A conversation at the moment of a request."""
+
+    conversation: bytes
+    rules: CacheRules
+    cold_from: int | None  # the first message of which nothing is cached any more; None: what was sent is cached
+    pause_s: float | None = None  # since the request before; None if there was none that we know of
+    difference: Difference | None = None  # from that one
+    tokens_before: int = 0  # that the provider counted in it
+    adds_marks: bool = False  # the client sets none, and the conversation goes on
+    knows_beginning: bool = False  # other conversations of this client have begun in the same way lately
+    is_compacted: bool = False  # the client has replaced a longer conversation by a summary
+
+    @property
+    def is_cold(self) -> bool:
+        """Return whether nothing of it is cached any more: the provider writes whatever we send anew."""
+        return self.cold_from == 0
+
+    def is_outlived_by(self, cached_tokens: int) -> bool:
+        """Return whether the provider still had the request before, longer than the life that we know of."""
+        has_hit = self.tokens_before >= self.rules.least_tokens and cached_tokens >= HIT * self.tokens_before
+        return has_hit and (self.pause_s or 0.0) > self.rules.life_s
+
+
+MissCause = Literal["expired", "model", "tools", "system", "message", "compacted", "ours", "provider"]
+MISSED_SHARE = 0.1  # of the request before: what is less is how providers cut their units
+# Anthropic's own words, where the client asks for them (`diagnostics`).
+_SAID: dict[str, MissCause] = {
+    "model_changed": "model",
+    "tools_changed": "tools",
+    "system_changed": "system",
+    "messages_changed": "message",
+}
+# What agents begin with after they have compacted a conversation.
+COMPACTED_CHARS = 4_000
+COMPACTED = re.compile(r"continued from a previous conversation|summary of (?:the|our) conversation|<summary>", re.I)
+
+
+def is_compacted(request: Request) -> bool:
+    """Return whether a conversation begins with the summary of another."""
+    first = next((message.parts for message in request.messages if message.role == "user"), ())
+    return any(COMPACTED.search(part.text, 0, COMPACTED_CHARS) for part in first if part.kind == "text")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """Why a request was not read from the prompt cache, and what that cost."""
+
+    cause: MissCause
+    tokens: int  # that the provider had to read anew
+    usd: float | None  # beyond what reading them from the cache would have cost; None without a price
+    detail: str
+
+
+def explain_miss(
+    moment: CacheMoment, input_tokens: int, cached_tokens: int, is_ours: bool, said: str = ""
+) -> CacheMiss | None:
+    """Return why less was read from the cache than was sent before; None if it hit, or nothing was there.
+
+    `is_ours` says that we changed what was cached, `said` is the provider's own reason.
+    """
+    expected = min(moment.tokens_before, input_tokens)
+    missed = expected - cached_tokens
+    if missed < max(moment.rules.least_tokens, MISSED_SHARE * expected):
+        return None
+    pause_s, life_s, change = moment.pause_s or 0.0, moment.rules.life_s, moment.difference
+    if said in _SAID:
+        cause, detail = _SAID[said], change.detail if change and change.part == _SAID[said] else ""
+    elif moment.is_compacted:
+        cause, detail = "compacted", ""
+    elif pause_s > life_s:
+        cause, detail = "expired", f"after {pause_s:.0f} s; it lives for {life_s:.0f} s"
+    elif change is not None:
+        cause, detail = change.part, change.detail
+    else:
+        cause, detail = "ours" if is_ours else "provider", ""
+    return CacheMiss(cause, missed, None, detail[:200])
+
+
+_DATE = re.compile(
+    r"\b\d{4}-\d\d-\d\d|\b\d{1,2}:\d\d(?::\d\d)?\b"
+    r"|\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\b"
+)
+_GIT = re.compile(r"git ?status|recent commits|modified:|untracked", re.IGNORECASE)
+_AROUND = 120  # characters on either side of the first one that differs
+
+
+def describe_change(before: Request, now: Request, change: Difference) -> Difference:
+    """Return `change` with what changed there: which block, from which byte on, and of what kind it is."""
+    if change.part == "message":
+        pairs = zip(before.messages[change.message].parts, now.messages[change.message].parts, strict=False)
+        found = next(((one, other) for one, other in pairs if _bytes(one) != _bytes(other)), None)
+        where = f"{now.messages[change.message].role} message {change.message}"
+    elif change.part == "system":
+        found = next(((o, n) for o, n in zip(before.system, now.system, strict=False) if o.text != n.text), None)
+        where = "system prompt"
+    else:
+        return change
+    if found is None:
+        return Difference(change.part, change.message, f"{where}: blocks came or went")
+    old, new = found[0].text, found[1].text
+    at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    kind = _kind_of_change(old, new, at)
+    detail = f"{where}, {found[1].kind}, character {at}" + (f": {kind}" if kind else "")
+    return Difference(change.part, change.message, detail)
+
+
+def _kind_of_change(old: str, new: str, at: int) -> str:
+    if len(old) == len(new) and sorted(old.split("\n")) == sorted(new.split("\n")):
+        return "the same lines in another order"
+    near = [text[max(0, at - _AROUND) : at + _AROUND] for text in (old, new)]
+    line = [text[text.rfind("\n", 0, at) + 1 : at + _AROUND].partition("\n")[0] for text in (old, new)]
+    if all(_DATE.search(text) for text in line):
+        return "a date or a time"
+    if all(_GIT.search(text) for text in near):
+        return "a git status"
+    return ""
+
+
+def marked_request(request: Request, moment: CacheMoment) -> Request:
+    """Return the request of a client that sets no cache marks with marks of ours.
+
+    One stands at the end, to be found by the next request, and one where that of the request before stood: a mark finds
+    older entries only within its look-back. A new conversation has only what it shares with others marked.
+    """
+    if len(request.body) // BYTES_PER_TOKEN < moment.rules.least_tokens:
+        return request
+    if not moment.adds_marks:
+        return edit.with_cache_marks(request, [None]) if moment.knows_beginning else request
+    last = len(request.messages) - 1
+    return edit.with_cache_marks(request, sorted({last, *_before_last_answer(request)}))
+
+
+def anchored_request(request: Request, rules: CacheRules) -> Request:
+    """Return the request with a mark at the start of the last turn, where one of the provider's marks is free.
+
+    Clients change the end of the last turn when the user speaks again, and after long turns the look-back of their own
+    marks does not reach what is cached before it.
+    """
+    marks, spoken = request.format.cache_marks(request.json), _last_spoken(request)
+    if spoken is None or not marks or len(marks) >= rules.breakpoints:
+        return request
+    place, end = request.messages[spoken], request.messages[-1].end
+    following = [mark for mark in marks if place.end <= mark.start < end]
+    is_marked = any(place.start <= mark.start < place.end for mark in marks)
+    # Only where the client has the conversation cached; of its lives the longer must come first.
+    return request if is_marked or not following else edit.with_cache_marks(request, [spoken], following[0].ttl)
+
+
+def _before_last_answer(request: Request) -> list[int]:
+    """Return the place of the last message before the model's newest answer."""
+    said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
+    before = next((at for at in reversed(said) if at and request.messages[at - 1].role != "assistant"), 0)
+    return [before - 1] if before else []
+
+
+def _last_spoken(request: Request) -> int | None:
+    """Return the place of what the user said last that the model has answered."""
+    answered = False
+    for at in range(len(request.messages) - 1, -1, -1):
+        message = request.messages[at]
+        answered = answered or message.role == "assistant"
+        if answered and message.role == "user" and all(part.kind != "tool_result" for part in message.parts):
+            return at
+    return None
