@@ -28,6 +28,15 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
     assert all(part in window.card("What fills it").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
 
 
+def test_the_prompt_cache_says_what_was_read_from_it_and_why_it_was_missed(window: Window):
+    page = window.open("live").page
+    page.get_by_role("button", name=INVOICE).first.click()
+    card = window.card("Prompt cache").inner_text()
+
+    assert re.search(r"\d+\s?% of the input was read from the cache", card)
+    assert "No cache misses in this session." in card or "Tokens read anew" in card
+
+
 def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window: Window, shop: Product):
     page = window.open("live").page
     page.get_by_role("button", name="Some labels come out of the printer twice").first.click()

@@ -12,6 +12,7 @@ import { useTurn } from "../state/refresh.js";
 import words from "../words/live.js";
 import { Activity } from "./live/activity.js";
 import { Alerts } from "./live/alerts.js";
+import { Cache } from "./live/cache.js";
 import { Charts } from "./live/charts.js";
 import { Composition } from "./live/composition.js";
 import { Requests } from "./live/requests.js";
@@ -37,6 +38,7 @@ export function View() {
       <${Savings} newest=${newest} session=${sessions.get(id)} />
     </div>
     <${Charts} history=${history} />
+    <${Cache} history=${history} />
     <${Requests} id=${id} />
     <${Activity} />
   </div>`;
