@@ -10,9 +10,9 @@ from tests.conversations import Assistant, Call, Item, Result, User, request
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.features.models.cache_rules import cache_rules
 from kimi_proxy.features.prompt_cache import (
-    CacheMiss,
     CacheMoment,
     Difference,
+    ExplainedMiss,
     SentPrefix,
     describe_change,
     digests,
@@ -148,4 +148,4 @@ def test_a_request_that_reads_what_was_there_before_is_no_miss():
 def test_a_miss_has_a_cause(moment: CacheMoment, is_ours: bool, said: str, expected: tuple[str, str]):
     cause, detail = expected
 
-    assert explain_miss(moment, 52_000, 10_000, is_ours, said) == CacheMiss(cause, 40_000, None, detail)  # type: ignore[arg-type]
+    assert explain_miss(moment, 52_000, 10_000, is_ours, said) == ExplainedMiss(cause, 40_000, None, detail)  # type: ignore[arg-type]

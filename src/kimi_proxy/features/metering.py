@@ -10,7 +10,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Recalled, Sent, prices_of
 from kimi_proxy.features.context import Context
-from kimi_proxy.features.prompt_cache import CacheMiss
+from kimi_proxy.features.prompt_cache import ExplainedMiss
 
 MAX_SESSIONS = 10_000
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
@@ -45,7 +45,7 @@ class Metric:
     duration_ms: int | None = None
     context: Context | None = None  # what it is made of; None if that was not counted
     account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
-    miss: CacheMiss | None = None  # why the provider's prompt cache was missed; None if it was not
+    miss: ExplainedMiss | None = None  # why the provider's prompt cache was missed; None if it was not
     cache_life_s: float | None = None  # of what that cache has of it; None if it has nothing
     scope: str = LOCAL_SCOPE  # whose it is
     person: str = ""

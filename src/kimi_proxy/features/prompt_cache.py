@@ -181,7 +181,7 @@ def is_compacted(request: Request) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheMiss:
+class ExplainedMiss:
     """Why a request was not read from the prompt cache, and what that cost."""
 
     cause: MissCause
@@ -192,7 +192,7 @@ class CacheMiss:
 
 def explain_miss(
     moment: CacheMoment, input_tokens: int, cached_tokens: int, is_ours: bool, said: str = ""
-) -> CacheMiss | None:
+) -> ExplainedMiss | None:
     """Return why less was read from the cache than was sent before; None if it hit, or nothing was there.
 
     `is_ours` says that we changed what was cached, `said` is the provider's own reason.
@@ -212,7 +212,7 @@ def explain_miss(
         cause, detail = change.part, change.detail
     else:
         cause, detail = "ours" if is_ours else "provider", ""
-    return CacheMiss(cause, missed, None, detail[:200])
+    return ExplainedMiss(cause, missed, None, detail[:200])
 
 
 _DATE = re.compile(

@@ -85,7 +85,7 @@ class Recording:
 
 
 def head_line(head: RecordingHead) -> bytes:
-    # A recording has no writes for the longer life: its counts do not tell them apart.
+    # A recording counts all cache writes together, so it has one price for them.
     prices = None if head.prices is None else {name: getattr(head.prices, name) for name in _PRICES}
     return _line({"recording": VERSION, "model": head.model, "max_context": head.max_context, "prices": prices})
 

@@ -16,7 +16,7 @@ from kimi_proxy.features.sanitizer.policy import Aged, CachedCut, Policy, Policy
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
-from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession
+from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession, TokenPrice
 
 MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
@@ -226,7 +226,7 @@ class _Simulation:
         old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
         if request.is_changed and not request.is_cold:
             return [one for one in old if one.output.place >= request.read]
-        return old if request.is_cold else self._paying(old, warm.within_requests)
+        return old if request.is_cold else self._paying(old, warm.within_requests, request.price)
 
     def _list_aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
         last_try = {held.output.about: held.output.index for held in listed if held.output.about}
@@ -241,13 +241,13 @@ class _Simulation:
             for held in listed
         ]
 
-    def _paying(self, old: list[_Held], within_requests: int) -> list[_Held]:
+    def _paying(self, old: list[_Held], within_requests: int, price: TokenPrice) -> list[_Held]:
         """Return the newest of these cuts that pay most within so many requests; none if none do."""
         cuts = [
             CachedCut(int(self._place(held.output)), max(0, int(held.shown_tokens) - sanitizer.MARKER_TOKENS))
             for held in old
         ]
-        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests, READ_PRICE, 1.25)
+        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests, price.read, price.write)
         return old[len(old) - len(chosen) :]
 
     def _compress(self, request: MeasuredRequest) -> bool:

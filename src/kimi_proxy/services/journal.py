@@ -36,7 +36,7 @@ from kimi_proxy.features.context import Context, context_of
 from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.prompt_cache import CacheMiss, CacheMoment, explain_miss
+from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
 from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -119,7 +119,7 @@ class Accounts:
 
     def _miss(
         self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending, prices: Prices | None
-    ) -> CacheMiss | None:
+    ) -> ExplainedMiss | None:
         """Return why the prompt cache was missed, with what that cost; None if it was not."""
         usage = ending.recalled.first or ending.counted
         if start.cache is None or usage is None:

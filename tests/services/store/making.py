@@ -12,7 +12,7 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.prompt_cache import CacheMiss
+from kimi_proxy.features.prompt_cache import ExplainedMiss
 from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.database import Connect, connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -76,7 +76,7 @@ def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Me
         cost_usd=0.25,
         first_token_ms=12,
         duration_ms=34,
-        miss=CacheMiss("expired", 1200, 0.5, "after 700 s"),
+        miss=ExplainedMiss("expired", 1200, 0.5, "after 700 s"),
         cache_life_s=300.0,
     )
 

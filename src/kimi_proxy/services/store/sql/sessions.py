@@ -11,7 +11,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.prompt_cache import CacheMiss
+from kimi_proxy.features.prompt_cache import ExplainedMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
@@ -28,7 +28,7 @@ DELETE_AT_ONCE = 500  # so that no transaction is long
 OF_SESSIONS = ("metrics", "compression_log", "memory_segments")  # tables that have a session_id
 
 _ACCOUNT = tuple(field.name for field in fields(Account))
-_MISS = ("cache_miss", "cache_missed_tokens", "cache_missed_usd", "cache_miss_detail")  # the fields of CacheMiss
+_MISS = ("cache_miss", "cache_missed_tokens", "cache_missed_usd", "cache_miss_detail")  # the fields of ExplainedMiss
 _OWNER = ("scope", "person", "team")
 _SESSION = ", ".join(field.name for field in fields(SessionRecord))
 # Of a request, in the order of the fields of Metric and Account.
@@ -292,7 +292,7 @@ def _metric(row: list[object]) -> Metric:
     row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
     *row, life_s = row
     row, missed = row[: -len(_MISS)], row[-len(_MISS) :]
-    miss = None if missed[0] is None else CacheMiss(*missed)  # type: ignore[arg-type]
+    miss = None if missed[0] is None else ExplainedMiss(*missed)  # type: ignore[arg-type]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
     reasons = tuple(str(counted[8]).split())
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
