@@ -115,6 +115,7 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
             "audit_log",
             "login",
             "secret",
+            "provider_object",
         )
         for table in tables:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
