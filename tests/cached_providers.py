@@ -172,14 +172,12 @@ def openai_breakpoints(provider: CachedProvider, blocks: Sequence[Block]) -> Cou
 
 def moonshot(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
     """Any equal prefix in chunks of 256 tokens, for 5 minutes without use."""
-    text = "\0".join(text for text, _ in blocks)
-    chunks = [sha256(text[: 1024 * (at + 1)].encode()).digest() for at in range(len(text) // 1024)]
-    hits = 0
-    while hits < len(chunks) and provider.lives(chunks[hits]):
-        hits += 1
-    for key in chunks:
+    tokens, hashes = weights(blocks)
+    hit = max((at for at, key in enumerate(hashes) if provider.lives(key)), default=-1)
+    for key in hashes:
         provider.keep(key, 300.0)
-    return Counts(len(text) // 4 - 256 * hits, 256 * hits)
+    read = tokens[hit] // 256 * 256 if hit >= 0 else 0
+    return Counts(tokens[-1] - read, read)
 
 
 def deepseek(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
