@@ -229,7 +229,9 @@ class Sanitizer:
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
         renewed = self._renewed(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
-        tables = self._tables(outputs, decisions, gone, edits_by_quoting(draft.request.tool_names)) if is_cold else ()
+        # What stands before the cold part is still in the prompt cache, and stays as it was sent.
+        cold = [] if cold_from is None else [output for output in outputs if output.spot[0] >= cold_from]
+        tables = self._tables(cold, decisions, gone, edits_by_quoting(draft.request.tool_names))
         made = (*forms, *renewed, *tables)
         return [ShortenedOutput(output, "", form) for output, form in made if form], rewritten
 
