@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -10,9 +10,13 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """`script` is what a tool that takes free text is called with, which Responses alone have."""
+
     id: str
     name: str
-    arguments: JsonObject
+    arguments: JsonObject = field(default_factory=dict)
+    script: str = ""
+    namespace: str = ""
 
     @property
     def written(self) -> str:
@@ -173,18 +177,15 @@ def _output(says: Says) -> list[JsonObject]:
         "status": "completed",
         "content": [part],
     }
-    calls: list[JsonObject] = [
-        {
-            "id": f"fc_{c.id}",
-            "type": "function_call",
-            "call_id": c.id,
-            "name": c.name,
-            "arguments": c.written,
-            "status": "completed",
-        }
-        for c in says.calls
-    ]
-    return ([thought] if says.thought else []) + ([text] if says.text else []) + calls
+    return ([thought] if says.thought else []) + ([text] if says.text else []) + [_call_item(c) for c in says.calls]
+
+
+def _call_item(call: Call) -> JsonObject:
+    space: JsonObject = {"namespace": call.namespace} if call.namespace else {}
+    head: JsonObject = {"call_id": call.id, "name": call.name, **space, "status": "completed"}
+    if call.script:
+        return {"id": f"ctc_{call.id}", "type": "custom_tool_call", **head, "input": call.script}
+    return {"id": f"fc_{call.id}", "type": "function_call", **head, "arguments": call.written}
 
 
 def _response(says: Says) -> JsonObject:
@@ -220,7 +221,7 @@ def _response_events(says: Says) -> Iterator[JsonObject]:
 def _item_events(index: int, item: JsonObject) -> Iterator[JsonObject]:
     place: JsonObject = {"output_index": index, "item_id": item["id"]}
     emptied: JsonObject = (
-        {"content": []} if item["type"] == "message" else {"arguments": ""} if "arguments" in item else {}
+        {"content": []} if item["type"] == "message" else {name: "" for name in ("arguments", "input") if name in item}
     )
     yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **emptied}}
     if item["type"] == "message":
@@ -240,6 +241,10 @@ def _item_events(index: int, item: JsonObject) -> Iterator[JsonObject]:
             "arguments": item["arguments"],
             "name": item["name"],
         }
+    if item["type"] == "custom_tool_call":
+        for piece in _words(str(item["input"])):
+            yield {"type": "response.custom_tool_call_input.delta", **place, "delta": piece}
+        yield {"type": "response.custom_tool_call_input.done", **place, "input": item["input"]}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 

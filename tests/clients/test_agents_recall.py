@@ -16,6 +16,7 @@ from tests.api.proxy_world import proxy
 from tests.clients.programs.worker import api_of, say
 from tests.clients.servers import INSTALL_S
 from tests.clients.test_coding_agents import program, run
+from tests.deep import deep
 from tests.evil import Heard, Line, evil, http
 from tests.model import Call, Says, events
 
@@ -36,6 +37,7 @@ class Reader:
     """A model that prints a log with a tool of the agent, reads back what was cut of it, and is done."""
 
     tool: Call
+    namespace: str = ""  # with which the model calls our tool
     requests: list[bytes] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
 
@@ -43,8 +45,7 @@ class Reader:
         wire = await api_of(heard, line)
         if wire is None:
             return
-        asked = json.loads(heard.body)
-        says = self._says(wire, heard.body) if asked.get("tools") else Says("a title")
+        says = self._says(wire, heard.body) if parse(heard.body, wire).tool_names else Says("a title")
         await say(wire, says, heard, line)
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
@@ -56,10 +57,11 @@ class Reader:
             return Says("", (self.tool,), tokens=(20_000, 50), id=at)
         if marker is None:
             return Says("nothing was cut", tokens=(25_000, 9), id=at)
-        if len(results) == 1 and not self.recovered:
+        if not self.recovered:
             self.recovered.append("")
-            asked = {"id": marker[1].decode(), "start_line": int(marker[2]), "end_line": int(marker[2]) + 1}
-            return Says("Hm.", (Call("own_1", "recover_text", asked),), tokens=(24_000, 40), id=at)  # type: ignore[arg-type]
+            asked: JsonObject = {"id": marker[1].decode(), "start_line": int(marker[2]), "end_line": int(marker[2]) + 1}
+            call = Call("own_1", "recover_text", asked, namespace=self.namespace)
+            return Says("Hm.", (call,), tokens=(24_000, 40), id=at)
         self.recovered.append(results[-1])
         return Says(DONE, tokens=(24_100, 9), id=at)
 
@@ -78,7 +80,7 @@ def unmarked(value: JsonValue) -> JsonValue:
 
 def check(model: Reader, wire: Wire) -> None:
     first, cut, again = (parse(raw, wire) for raw in model.requests[:3])
-    assert first.tool_names[-1] == cut.tool_names[-1] == "recover_text"
+    assert first.tool_names == cut.tool_names and "recover_text" in cut.tool_names
     marker = ID.search(cut.body)
     assert marker is not None
     assert model.recovered[1] in LOG.text and model.recovered[1].count("\n") == 1
@@ -120,19 +122,40 @@ async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
     assert [session["name"] for session in sessions if not session["parent"]] == [answer["session_id"]]
 
 
-async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path):
+SCRIPT = 'const r = await tools.exec_command({cmd: "cat app.log", max_output_tokens: 100000}); text(r.output);'
+RUN_SCRIPT = Call("call_1", "exec", script=f'// @exec: {{"max_output_tokens": 100000}}\n{SCRIPT}')
+RUN_COMMAND = Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000})
+# Without a name Codex takes its default. For its newer models it sends its tools as an item, one of which runs scripts.
+MODELS = [
+    ("", RUN_SCRIPT, "functions"),
+    ("gpt-5.5", RUN_COMMAND, ""),
+    *(pytest.param(name, RUN_SCRIPT, "", marks=deep) for name in ("gpt-5.6-sol", "gpt-6-sol", "gpt-6-astra")),
+    *(pytest.param(name, RUN_SCRIPT, "", marks=deep) for name in ("gpt-6.1-sol", "gpt-6-luna")),
+    pytest.param("gpt-x", RUN_COMMAND, "", marks=deep),
+]
+
+
+def connect_codex(home: Path, port: int, model: str, more: str = "") -> Path:
+    """Write the settings of a Codex that has our address and a key; return their folder."""
+    settings = home / ".codex" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    named = f'model = "{model}"\n' if model else ""
+    # The address alone: Codex then tries a WebSocket first.
+    settings.write_text(f'{named}openai_base_url = "http://127.0.0.1:{port}/v1"\n{more}')
+    (settings.parent / "auth.json").write_text('{"OPENAI_API_KEY": "sk-of-the-client"}')
+    return settings.parent
+
+
+@pytest.mark.parametrize(("name", "tool", "namespace"), MODELS)
+async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path, name: str, tool: Call, namespace: str):
     codex = await asyncio.to_thread(program, "codex")
     (tmp_path / "app.log").write_text(LOG.text)
-    model = Reader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
+    model = Reader(tool, namespace)
     async with (
         evil(model) as provider,
         proxy(tmp_path / "state", provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
     ):
-        settings = tmp_path / "home" / ".codex" / "config.toml"
-        settings.parent.mkdir(parents=True)
-        # The address alone: Codex then tries a WebSocket first.
-        settings.write_text(f'model = "gpt-x"\nopenai_base_url = "http://127.0.0.1:{p.port}/v1"\n')
-        (settings.parent / "auth.json").write_text('{"OPENAI_API_KEY": "sk-of-the-client"}')
+        settings = connect_codex(tmp_path / "home", p.port, name)
         said = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", LOG.goal)
         sessions = (await p.http.get("/api/sessions")).json()["sessions"]
 
@@ -140,7 +163,8 @@ async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path):
     (thread,) = [each["thread_id"] for each in happened if each["type"] == "thread.started"]
     assert DONE in said and "recover_text" not in said
     check(model, Wire.RESPONSES)
-    (rollout,) = (settings.parent / "sessions").rglob("rollout-*.jsonl")
+    assert b"/api/mask/" not in model.requests[1], "no address that its sandbox cannot reach"
+    (rollout,) = (settings / "sessions").rglob("rollout-*.jsonl")
     assert "recover_text" not in rollout.read_text() and "PRUN" not in rollout.read_text()
     assert [session["name"] for session in sessions if not session["parent"]] == [thread]
 

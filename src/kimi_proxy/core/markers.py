@@ -27,6 +27,11 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def has_id(text: str) -> bool:
+    """Return whether something in `text` has the form of an id."""
+    return _ID.search(text) is not None
+
+
 REASON_MAX_CHARS = 80
 
 _PRUNED = re.compile(

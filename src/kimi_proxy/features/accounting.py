@@ -14,7 +14,7 @@ from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import Note
-from kimi_proxy.features.sanitizer.plan import is_recovery_tool
+from kimi_proxy.features.sanitizer.plan import is_recovery_call
 
 MILLION = 1_000_000
 MIN_CACHED_TOKENS = 2048  # what is shorter may go uncached anywhere
@@ -249,14 +249,15 @@ def weights(request: Request, weighed: Composition) -> Weights:
     """Return what is old in a request, and what in it was read back by a tool that the client has."""
     said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
     old = weighed.messages[said[-1]].before if said else 0
-    tools: dict[str, str] = {}  # by the id of a call
+    is_recovery: dict[str, bool] = {}  # by the id of a call
     places: list[int] = []
     has_outputs = False
     for at, message in enumerate(request.messages):
-        tools |= {part.call_id: part.name for part in message.parts if part.kind == "tool_call"}
+        calls = (part for part in message.parts if part.kind == "tool_call")
+        is_recovery |= {part.call_id: is_recovery_call(part) for part in calls}
         results = [part.call_id for part in message.parts if part.kind == "tool_result"]
         has_outputs = has_outputs or bool(results)
-        if any(is_recovery_tool(tools.get(call_id, "")) for call_id in results):
+        if any(is_recovery.get(call_id) for call_id in results):
             places.append(at)
     new = sum(1 for at in places if at > (said[-1] if said else -1))
     recovered = sum(weighed.messages[at].tools_tokens for at in places)

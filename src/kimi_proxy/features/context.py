@@ -108,8 +108,8 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     """Count texts, tool calls, tool results and the descriptions of tools; what is no text has a flat rate."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
-    tools = request.members.get("tools")
-    definitions = 0 if tools is None else weigh(bytes(tools).decode("utf-8", "replace")).tokens
+    tools = request.format.tool_lists(request.json)
+    definitions = sum(weigh(bytes(listed).decode("utf-8", "replace")).tokens for listed in tools)
     found: list[MemoryFound] = []
     apart = _weighed(-1, "system", alone, definitions, weigh, found)
     messages: list[MessageWeight] = []

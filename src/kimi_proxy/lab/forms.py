@@ -16,7 +16,7 @@ from kimi_proxy.features.sanitizer.lossless import (
     lossless_form,
     rows_of,
 )
-from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, goal_of, origin_of, result_of
+from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, goal_of, is_recovery, origin_of, result_of
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.lab.transcripts.transcript import AgentCall, CallOutput
@@ -86,7 +86,8 @@ class FormsBuilder:
         if len(output.text) <= MIN_LISTED_CHARS:
             return forms
         call = entering.call
-        result = result_of(origin_of(call.name, call.arguments), output.text, call.id)
+        is_recovered = is_recovery(call.name, call.arguments)
+        result = result_of(origin_of(call.name, call.arguments), output.text, call.id, is_recovered=is_recovered)
         if quoted_id(result.text) is not None:  # recorded behind a proxy of ours, whose originals are elsewhere
             result = replace(result, whole_because="already_cut")
         seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()

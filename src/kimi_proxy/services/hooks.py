@@ -19,7 +19,7 @@ from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
 from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, lossless_form
-from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery_tool, prompt_goal
+from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText, Task
 from kimi_proxy.services.chat.decisions import cut_note
@@ -86,7 +86,7 @@ class ToolHooks:
         if event.name == AFTER_PROMPT:
             self._goals.put((who.scope, event.session), prompt_goal(event.prompt))
             return {}
-        if not self.is_on or not event.texts or is_recovery_tool(event.origin.tool):
+        if not self.is_on or not event.texts or is_recovery(event.origin.tool, event.origin.command):
             return {}
         within_s = BUSY_FACTOR * self._cpu_s
         deadline = self._now() + within_s

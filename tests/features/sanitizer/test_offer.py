@@ -8,6 +8,7 @@ from tests.conversations import User, body, request, tool
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import recovery
+from kimi_proxy.features.context import MESSAGE_TOKENS, tokens_of
 from kimi_proxy.features.sanitizer import stage
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -90,3 +91,48 @@ def test_a_tool_that_the_model_has_to_look_for_first_is_not_offered_yet():
 
     assert not stage.is_offered(parse(json.dumps(later).encode(), Wire.MESSAGES))
     assert not stage.is_offered(in_a_namespace(defer_loading=True))
+
+
+def in_an_item(*namespaces: str) -> Request:
+    """As Codex offers its tools to the models that it was made for: in an item, and in namespaces."""
+    value = json.loads(body(Wire.RESPONSES, [User("go")]))
+    exec_tool: JsonValue = {
+        "type": "custom",
+        "name": "exec",
+        "description": "Run JavaScript",
+        "format": {"type": "text"},
+    }
+    tools: list[JsonValue] = [{"type": "namespace", "name": name, "tools": [exec_tool]} for name in namespaces]
+    item: JsonValue = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": tools or [exec_tool]}
+    del value["tools"]
+    value["input"].insert(0, item)
+    return parse(json.dumps(value).encode(), Wire.RESPONSES)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "names"),
+    [
+        ((), ["exec", "recover_text"]),
+        (("functions", "clock"), ["exec", "recover_text", "clock__exec"]),
+        (("clock",), ["clock__exec", "recover_text"]),
+    ],
+)
+def test_it_joins_the_tools_of_an_item_where_the_client_s_are_there(namespaces: tuple[str, ...], names: list[str]):
+    asked = in_an_item(*namespaces)
+
+    offered = stage.with_recall_tool(asked)
+
+    assert stage.may_offer_tool(asked) and list(offered.tool_names) == names
+    assert "tools" not in offered.members and offered.messages[1:] and asked.messages[0].parts == ()
+    ours = offered.body.index(b',{"type":"function","name":"recover_text"')
+    length = len(offered.body) - len(asked.body)
+    assert offered.body[:ours] + offered.body[ours + length :] == asked.body
+
+
+def test_the_tools_of_an_item_weigh_as_those_of_a_member():
+    asked = in_an_item()
+    value = json.loads(asked.body)
+    tools = value["input"].pop(0)["tools"]
+    in_member = parse(json.dumps(value | {"tools": tools}).encode(), Wire.RESPONSES)
+
+    assert tokens_of(asked, len) == tokens_of(in_member, len) + MESSAGE_TOKENS

@@ -6,6 +6,7 @@ import pytest
 from tests.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.plan import LongOutput, plan
 
@@ -127,3 +128,38 @@ def test_images_and_odd_bodies_are_left_alone():
     body = json.dumps({"model": "m", "messages": messages}).encode()
 
     assert plan(parse(body, Wire.MESSAGES), 1000) == ()
+
+
+@WIRES
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("exec", {"input": "const r = await tools.mcp__pruner__recover_text({prune_id: id}); text(r)"}),
+        ("Bash", {"command": "kimi-proxy recover prn_0123456789abcdef"}),
+        ("WebFetch", {"url": "http://127.0.0.1:8000/api/mask/msk_0123456789abcdef"}),
+        ("use_mcp_tool", {"tool": "recover_text", "with": {"id": "prn_0123456789abcdef"}}),
+    ],
+)
+def test_what_was_recovered_stays_whole_whatever_it_was_called_through(wire: Wire, name: str, arguments: JsonObject):
+    items: list[Item] = [User("go"), Assistant("", (Call("c1", name, arguments),)), Result("c1", LONG)]
+
+    assert [output.whole_because for output in planned(wire, items)] == ["recovered"]
+
+
+def test_codex_s_script_that_recovers_stays_whole_and_another_does_not():
+    """Its script is free text, and its result has a block that says how it ended."""
+    asked = json.loads(request(Wire.RESPONSES, [User("go")]).body)
+    scripts = (
+        'text(await tools.mcp__pruner__recover_text({prune_id: "x"}))',
+        'text(await tools.exec_command({cmd: "x"}))',
+    )
+    for at, script in enumerate(scripts):
+        blocks = ["Script completed\nWall time 0.1 seconds\nOutput:\n", LONG + str(at)]
+        output = [{"type": "input_text", "text": text} for text in blocks]
+        asked["input"] += [
+            {"type": "custom_tool_call", "call_id": f"c{at}", "name": "exec", "input": script},
+            {"type": "custom_tool_call_output", "call_id": f"c{at}", "output": output},
+        ]
+    found = plan(parse(json.dumps(asked).encode(), Wire.RESPONSES), 1000)
+
+    assert [(output.text, output.whole_because) for output in found] == [(LONG + "0", "recovered"), (LONG + "1", "")]

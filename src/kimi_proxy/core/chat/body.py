@@ -141,8 +141,12 @@ class JsonBody:
         raw = self.members.get(name)
         if raw is None or not read.is_array(raw):
             return self.set(name, items)
-        end = self.span(raw)[1] - 1
-        return end, end, (b"," if read.array(raw) else b"") + json.encode(items)[1:-1]
+        return self.append_to(raw, items)
+
+    def append_to(self, array: Raw, items: Sequence[JsonValue]) -> Edit:
+        """Add to the end of an array, wherever it stands."""
+        end = self.span(array)[1] - 1
+        return end, end, (b"," if read.array(array) else b"") + json.encode(items)[1:-1]
 
     def add_text(self, content: Raw, text: str) -> list[Edit]:
         """Add to the end of a string, or as the last of several blocks; nothing where it is neither."""

@@ -37,8 +37,9 @@ def with_summary(request: Request, removed: Collection[int], at: int, item: Json
 
 
 def with_tool(request: Request, name: str, description: str, schema: JsonObject) -> Request:
-    """Add a tool at the end, so that the others keep their place in the provider's prompt cache."""
-    return _edited(request, [request.json.append("tools", [request.format.new_tool(name, description, schema)])])
+    """Add a tool where the client has its own, in the form that the API has for it."""
+    tool = request.format.new_tool(name, description, schema)
+    return _edited(request, [request.format.add_tool(request.json, tool)])
 
 
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import ParseError, Reason
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.markers import has_id
 from kimi_proxy.core.prune import Origin
 
 
@@ -40,6 +41,7 @@ _PATHS = ("file_path", "path", "filePath", "filename", "file", "target_file", "a
 _COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 # `recover_text` itself, or under the name that a client gives to the tools of a server: mcp__pruner__recover_text.
 _RECOVERING = re.compile(r"recover_(?:text|range)\b|recover_(?:text|range)$")
+_RECOVERING_CALL = re.compile(r"\brecover_(?:text|range)\(|__recover_(?:text|range)\(")
 _REMINDER = "system-reminder"
 # Clients without tool calls of their own write results as text: [execute_command for 'npm test'] Result:
 _WRITTEN_RESULT = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
@@ -53,7 +55,7 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
         return ()
     answered = (at for at, message in enumerate(request.messages) if message.role == "assistant")
     last_answer = max(answered, default=-1)
-    calls: dict[str, Origin] = {}  # the last call of each id: some clients number their calls anew in every turn
+    calls: dict[str, _CallOrigin] = {}  # the last call of each id: some clients number their calls anew in every turn
     found: list[LongOutput] = []
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))
@@ -63,9 +65,18 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
     return tuple(_with_keys(conversation_hash(request), found)) if found else ()
 
 
-def is_recovery_tool(tool: str) -> bool:
-    """Return whether a tool of this name gives originals back."""
-    return _RECOVERING.search(tool) is not None
+def is_recovery(tool: str, arguments: str = "") -> bool:
+    """Return whether a call gives originals back: by a tool of ours, or by a script or command that asks for one."""
+    return _RECOVERING.search(tool) is not None or _RECOVERING_CALL.search(arguments) is not None or has_id(arguments)
+
+
+def is_recovery_call(part: Part) -> bool:
+    """Return whether this tool call gives originals back."""
+    return is_recovery(part.name, _arguments(part))
+
+
+def _arguments(part: Part) -> str:
+    return part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
 
 
 def _may_be_long(part: Part, threshold_tokens: int) -> bool:
@@ -73,11 +84,16 @@ def _may_be_long(part: Part, threshold_tokens: int) -> bool:
     return part.end - part.start - 2 > threshold_tokens and part.kind in ("text", "tool_result") and part.is_string
 
 
-def _tool_calls(message: Message) -> Iterator[tuple[str, Origin]]:
+class _CallOrigin(NamedTuple):
+    origin: Origin
+    is_recovery: bool = False
+
+
+def _tool_calls(message: Message) -> Iterator[tuple[str, _CallOrigin]]:
     """Yield the ids of a message's calls, and what each was called with."""
     for part in message.parts:
         if part.kind == "tool_call" and part.call_id:
-            yield part.call_id, origin_of(part.name, part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else "")
+            yield part.call_id, _CallOrigin(origin_of(part.name, _arguments(part)), is_recovery_call(part))
 
 
 def origin_of(tool: str, arguments: str) -> Origin:
@@ -104,7 +120,7 @@ def _first_text(given: Mapping[str, JsonValue], names: Iterable[str]) -> str:
 
 
 def _outputs(
-    request: Request, at: int, calls: Mapping[str, Origin], threshold_tokens: int, is_unread: bool
+    request: Request, at: int, calls: Mapping[str, _CallOrigin], threshold_tokens: int, is_unread: bool
 ) -> Iterator[LongOutput]:
     """Yield the outputs in a message: results of tools, and what a user pasted or a client wrote as text."""
     message = request.messages[at]
@@ -113,19 +129,27 @@ def _outputs(
             continue
         spot = (at, index)
         if part.kind == "tool_result":
-            origin = replace(calls.get(part.call_id, Origin()), failed=part.failed)
-            yield result_of(origin, part.text, part.call_id, spot, is_unread)
+            call = calls.get(part.call_id, _CallOrigin(Origin()))
+            origin = replace(call.origin, failed=part.failed)
+            yield result_of(origin, part.text, part.call_id, spot, is_unread, call.is_recovery)
         elif message.role == "user":
             recovered: Reason | Literal[""] = "recovered" if _follows_recovery(request, at) else ""
             for start, end, origin in _in_user_text(message, index, threshold_tokens):
                 yield LongOutput(spot, start, end, part.text[start:end], origin, "", is_unread, recovered)
 
 
-def result_of(origin: Origin, text: str, call_id: str = "", spot: Place = (0, 0), is_unread: bool = True) -> LongOutput:
+def result_of(
+    origin: Origin,
+    text: str,
+    call_id: str = "",
+    spot: Place = (0, 0),
+    is_unread: bool = True,
+    is_recovered: bool = False,
+) -> LongOutput:
     """Return a tool's result, without what the client says at the end of it."""
     end = _before_reminders(text)
-    recovered: Reason | Literal[""] = "recovered" if is_recovery_tool(origin.tool) else ""
-    return LongOutput(spot, 0, end, text[:end], origin, call_id, is_unread, recovered)
+    why: Reason | Literal[""] = "recovered" if is_recovered else ""
+    return LongOutput(spot, 0, end, text[:end], origin, call_id, is_unread, why)
 
 
 def _before_reminders(text: str) -> int:

@@ -29,6 +29,8 @@ _KINDS: dict[str, Kind] = {
 }
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
+_TOOLS_ITEM = b'"additional_tools"'
+_DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -57,7 +59,8 @@ class _ResponsesRounds(RecallRounds):
 
     def _is_own(self, item: JsonObject) -> bool:
         is_ours = item.get("type") == "function_call" and item.get("name") == self._own
-        return is_ours and not item.get("namespace")  # Codex calls an MCP server's tools by both names
+        # Codex calls an MCP server's tools by both names.
+        return is_ours and read.as_text(item.get("namespace")) in ("", _DEFAULT_NAMESPACE)
 
     def _shown(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
@@ -173,12 +176,31 @@ class OpenAiResponses(WireFormat):
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Those of a namespace, as Codex offers what an MCP server has, are named with it."""
-        for name, raw in super().tools(body):
+        for raw in (each for offered in self.tool_lists(body) for each in read.array(offered)):
             tool = read.members(raw)
+            name = self._tool_name(tool)
             if read.string(tool.get("type")) != "namespace":
                 yield name, raw
+            prefix = "" if name == _DEFAULT_NAMESPACE else f"{name}__"
             for inner in read.array(tool.get("tools")):
-                yield f"{name}__{self._tool_name(read.members(inner))}", inner
+                yield prefix + self._tool_name(read.members(inner)), inner
+
+    def add_tool(self, body: JsonBody, tool: JsonObject) -> Edit:
+        """Add a tool where Codex has its own: for its newer models that is an item, with a namespace in it."""
+        offered = next((raw for raw in self.tool_lists(body) if read.array(raw)), None)
+        if offered is None or offered is body.members.get("tools"):
+            return super().add_tool(body, tool)
+        spaces = (read.members(raw) for raw in read.array(offered))
+        inner = (space.get("tools") for space in spaces if self._tool_name(space) == _DEFAULT_NAMESPACE)
+        return body.append_to(next((raw for raw in inner if raw is not None and read.is_array(raw)), offered), [tool])
+
+    def tool_lists(self, body: JsonBody) -> Iterator[Raw]:
+        """Codex sends those for its newer models as an item of the conversation."""
+        yield from super().tool_lists(body)
+        for raw in read.array(body.members.get("input")) if _TOOLS_ITEM in body.body else ():
+            item = read.members(raw)
+            if read.string(item.get("type")) == "additional_tools" and (listed := item.get("tools")) is not None:
+                yield listed
 
     def read_from(self, body: JsonBody) -> int:
         """What the provider compacted by itself stands for all before it. Where Codex asked for a compaction, it sends
@@ -264,6 +286,8 @@ def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[P
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
     if kind == "reasoning":
         return "assistant", iter((body.part("thinking", raw),))
+    if kind == "additional_tools":
+        return "other", iter(())
     if kind.endswith("_call_output"):
         return "tool", _result(body, raw, fields, call_id)
     if kind.endswith("_call"):

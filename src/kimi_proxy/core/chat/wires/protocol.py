@@ -183,7 +183,13 @@ class WireFormat(ABC):
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Return the tools that the client offers, each with its name."""
-        return ((self._tool_name(read.members(raw)), raw) for raw in read.array(body.members.get("tools")))
+        offered = (raw for listed in self.tool_lists(body) for raw in read.array(listed))
+        return ((self._tool_name(read.members(raw)), raw) for raw in offered)
+
+    def tool_lists(self, body: JsonBody) -> Iterator[Raw]:
+        """Return the arrays in which the client describes its tools."""
+        if (listed := body.members.get("tools")) is not None:
+            yield listed
 
     def _tool_name(self, tool: RawObject) -> str:
         return read.string(tool.get("name"))
@@ -205,6 +211,10 @@ class WireFormat(ABC):
 
     @abstractmethod
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject: ...
+
+    def add_tool(self, body: JsonBody, tool: JsonObject) -> Edit:
+        """Add a tool, in the form of this API, after the client's, which keep their place in the prompt cache."""
+        return body.append("tools", [tool])
 
     @abstractmethod
     def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
