@@ -17,11 +17,10 @@ from tests.clients.programs.worker import api_of, say
 from tests.clients.servers import INSTALL_S
 from tests.clients.test_coding_agents import program, run
 from tests.deep import deep
-from tests.evil import Heard, Line, evil, http
-from tests.model import Call, Says, events
+from tests.evil import Heard, Line, evil
+from tests.model import Call, Says
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.chat.wires import wire_of_path
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
@@ -171,56 +170,56 @@ async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path, name: 
 
 @dataclass(slots=True)
 class McpReader(Reader):
-    """A model that reads back by the tool of an MCP server, which Codex offers in a namespace."""
+    """A model that reads back by the tool of an MCP server, which Codex offers in a namespace, or to scripts."""
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
         self.requests.append(raw)
-        results = [part.text for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
+        results = [part for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
         at, marker = f"resp_{len(self.requests)}", ID.search(raw)
         if not results:
             return Says("", (self.tool,), id=at)
-        if marker is not None and len(results) == 1:
-            ranges: JsonValue = [{"start_line": int(marker[2]), "end_line": int(marker[2]) + 1}]
+        found = [part.text for part in results if part.call_id == "mcp_1"]
+        if marker is not None and not found:
+            ranges: JsonValue = [{"start_line": int(marker[2]), "end_line": int(marker[3])}]
             asked: JsonObject = {"prune_id": marker[1].decode(), "ranges": ranges}
-            return Says("Hm.", (Call("mcp_1", "recover_text", asked),), id=at)
-        self.recovered += results[1:]
+            return Says("Hm.", (self._recover(asked),), id=at)
+        self.recovered += found[-1:]
         return Says(DONE, id=at)
 
-    async def __call__(self, heard: Heard, line: Line) -> None:
-        wire = wire_of_path(heard.target.partition("?")[0])
-        if wire is None:
-            await line.send(http(b'{"data":[]}'))
-            return
-        raw = b"".join(events(wire, self._says(wire, heard.body)))
-        named = b'"name": "recover_text", "namespace": "mcp__pruner"'
-        await line.stream(raw.replace(b'"name": "recover_text"', named))
+    def _recover(self, asked: JsonObject) -> Call:
+        if not self.tool.script:
+            return Call("mcp_1", "recover_text", asked, namespace="mcp__pruner")
+        script = f"text((await tools.mcp__pruner__recover_text({json.dumps(asked)})).content[0].text)"
+        return Call("mcp_1", "exec", script=script)
 
 
-async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path):
-    """The server's tool has the name of ours, in a namespace: its calls are Codex's to make."""
+@pytest.mark.parametrize(("name", "tool"), [("", RUN_SCRIPT), ("gpt-5.5", RUN_COMMAND)])
+async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path, name: str, tool: Call):
+    """The server's tool has the name of ours, in a namespace or in a script: its calls are Codex's to make.
+
+    What it gives back is as long as what was cut, and is not cut again.
+    """
     codex = await asyncio.to_thread(program, "codex")
     (tmp_path / "app.log").write_text(LOG.text)
-    model = McpReader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
-    state = tmp_path / "state"
+    model, state = McpReader(tool), tmp_path / "state"
     async with (
         evil(model) as provider,
         proxy(state, provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
     ):
-        settings = tmp_path / "home" / ".codex" / "config.toml"
-        settings.parent.mkdir(parents=True)
-        settings.write_text(
-            'model = "gpt-x"\nmodel_provider = "kimi-proxy"\n[model_providers.kimi-proxy]\nname = "kimi-proxy"\n'
-            f'base_url = "http://127.0.0.1:{p.port}/v1"\nwire_api = "responses"\n'
+        server = (
             f"[mcp_servers.pruner]\ncommand = {json.dumps(sys.executable)}\n"
             'args = ["-m", "kimi_proxy", "pruner", "--stdio"]\nrequired = true\n'
             'default_tools_approval_mode = "approve"\n'
             f"env = {{KIMI_PROXY_HOME = {json.dumps(str(state))}}}\n"
         )
+        connect_codex(tmp_path / "home", p.port, name, server)
         said = await run(tmp_path, codex, "exec", "--skip-git-repo-check", LOG.goal)
 
     assert DONE in said
-    first = parse(model.requests[0], Wire.RESPONSES)
-    assert [name for name in first.tool_names if "recover_text" in name] == ["mcp__pruner__recover_text"]
+    offered = [each for each in parse(model.requests[0], Wire.RESPONSES).tool_names if "recover_text" in each]
+    assert offered == ["recover_text" if tool.script else "mcp__pruner__recover_text"]
+    marker = ID.search(model.requests[1])
+    assert marker is not None
     (recovered,) = model.recovered
     raw_text = json.loads(recovered[recovered.index("{") :])["raw_text"]
-    assert raw_text in LOG.text and raw_text.count("\n") == 1
+    assert raw_text in LOG.text and raw_text.count("\n") == int(marker[3]) - int(marker[2])

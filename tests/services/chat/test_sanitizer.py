@@ -350,6 +350,15 @@ async def test_a_client_without_tools_is_told_where_the_rest_is(tmp_path: Path, 
     assert f"GET http://127.0.0.1:8000/api/mask/{found}?lines=" in shown and "recover_text" in shown
 
 
+async def test_a_client_with_tools_that_ours_cannot_join_is_not_cut(tmp_path: Path):
+    """Its tools may run in a sandbox that reaches no address."""
+    several = request(Wire.CHAT, BEGUN, n=2)
+    async with world(tmp_path) as here:
+        draft = await here.send(several)
+
+    assert results(draft.request) == results(several)
+
+
 async def test_the_goal_of_a_cut_is_the_one_of_its_time(tmp_path: Path):
     items: list[Item] = [User("What does move() do?"), *asked("c1", FILE)]
     async with world(tmp_path) as here:

@@ -186,6 +186,11 @@ def may_offer_tool(request: Request) -> bool:
     return bool(request.tool_names) and is_one and not request.is_stored
 
 
+def may_follow_hint(request: Request) -> bool:
+    """Return whether an agent can read an address that its results name: the sandbox of one with tools may be closed."""
+    return not request.tool_names
+
+
 def is_offered(request: Request) -> bool:
     """Return whether the client itself offers a tool of ours, by way of MCP, and the model can call it at once."""
     return any(is_ours for _, is_ours in _recall_tools(request))

@@ -185,8 +185,9 @@ class Sanitizer:
 
     def _may_cut(self, draft: Draft, offers_tool: bool) -> bool:
         """Return whether what is cut can be read back: by our tool, by the client's own, or by the hint that we add."""
-        has_way = offers_tool or offer.is_offered(draft.request)
-        return has_way or not (self._settings.recover_tool and offer.may_offer_tool(draft.request))
+        if offers_tool or offer.is_offered(draft.request):
+            return True
+        return not self._settings.recover_tool or offer.may_follow_hint(draft.request)
 
     # Old results
 
