@@ -31,6 +31,7 @@ KimiProxyError
     ├── UpstreamUnreachable   a server is down                         -32002
     ├── UpstreamTimeout       a server did not answer in time          -32002
     ├── UpstreamUnreadable    a server's answer means nothing          -32003
+    ├── UpstreamBusy          a server refused for too long: it has too much to do, or a limit is reached
     └── UpstreamDisconnected  a server closed the connection in the middle of its answer
 """
 
@@ -319,6 +320,10 @@ class UpstreamTimeout(UpstreamError, code="upstream_timeout", rpc_code=-32002, h
 
 class UpstreamUnreadable(UpstreamError, code="upstream_unreadable", rpc_code=-32003):
     """The answer is not JSON, not JSON-RPC, or has another id."""
+
+
+class UpstreamBusy(UpstreamError, code="upstream_busy", http_status=429):
+    """It has too much to do, or a limit is reached, and waiting for it did not help."""
 
 
 class UpstreamDisconnected(UpstreamError, code="upstream_disconnected"):

@@ -1,6 +1,7 @@
 """Which headers pass: from a client to its provider, and back."""
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -58,6 +59,16 @@ def to_client(headers: Iterable[Header]) -> list[Header]:
 
 def value_of(headers: Iterable[Header], name: bytes) -> bytes:
     return next((value for key, value in headers if key == name), b"")
+
+
+def retry_after_s(headers: Iterable[Header]) -> float | None:
+    """Return how long a provider asks to wait; None if it does not say, or names a date."""
+    named = dict(headers)
+    for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        if name in named:
+            with suppress(ValueError):
+                return max(0.0, float(named[name]) * unit_s)
+    return None
 
 
 def credential(headers: Iterable[Header], token: str | None) -> str:

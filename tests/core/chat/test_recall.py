@@ -413,3 +413,25 @@ def test_a_call_in_a_namespace_is_the_client_s_whatever_its_name():
     assert whole.take(response) == RoundCalls((), ("own_1",))
     assert stream.feed(raw + b"\n\n") == raw + b"\n\n"
     assert stream.calls == RoundCalls((), ("own_1",))
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (("I look.", "It fails."), "I look.\n\nIt fails."),
+        (("I look. ", "It fails."), "I look. It fails."),
+        (("", "It fails."), "It fails."),
+        (("I look.", "", "It fails."), "I look.\n\nIt fails."),
+    ],
+)
+def test_the_texts_of_two_rounds_do_not_run_into_each_other(texts: tuple[str, ...], shown: str):
+    rounds = [Says(text, (OWN,) if nth < len(texts) - 1 else ()) for nth, text in enumerate(texts)]
+    raw, _ = played(Wire.CHAT, *rounds)
+    whole = Wire.CHAT.format.recall_body(OWN.name)
+    for says in rounds:
+        if whole.take(json.loads(body(Wire.CHAT, says))).own:
+            whole.next_round()
+
+    deltas = [choice["delta"] for each in objects_in(raw) for choice in each["choices"]]  # type: ignore[index, union-attr]
+    assert "".join(delta.get("content") or "" for delta in deltas) == shown  # type: ignore[union-attr, misc]
+    assert whole.joined()["choices"][0]["message"]["content"] == shown  # type: ignore[index, call-overload]

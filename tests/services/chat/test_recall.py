@@ -1,5 +1,6 @@
 """The model calls our tool in the middle of an answer, and the client gets one answer."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -20,9 +21,10 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
-from kimi_proxy.core.errors import UpstreamDisconnected, UpstreamError, UpstreamUnreadable
+from kimi_proxy.core.errors import UpstreamBusy, UpstreamError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.recall import with_pings
 from kimi_proxy.services.runtime import Runtime, running
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -30,6 +32,7 @@ LOG = outputs.pytest_log(300)
 ITEMS: list[Item] = [User(LOG.goal), Assistant("", (Asked("call_a1"),)), Result("call_a1", LOG.text)]
 ID = re.compile(rb"(?:prn|msk)_[0-9a-z]{16}")
 THEIRS = Call("call_b2", "bash", {"command": "ls"})
+IN_AN_HOUR = "\r\nretry-after: 3600"
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Model:
     says: Sequence[Says]
     requests: list[bytes] = field(default_factory=list)
     status: str = "200 OK"  # of all answers but the first
+    refusals: int = 10**6  # so many have it
 
     async def __call__(self, heard: Heard, line: Line) -> None:
         says = self.says[min(len(self.requests), len(self.says) - 1)]
@@ -48,7 +52,8 @@ class Model:
         is_stream = bool(json.loads(heard.body).get("stream"))
         pieces = events(self.wire, says) if is_stream else [body(self.wire, says)]
         raw = [piece.replace(b"PRN", found[0] if found else b"") for piece in pieces]
-        if len(self.requests) > 1 and self.status != "200 OK":
+        if len(self.requests) > 1 and self.status != "200 OK" and self.refusals > 0:
+            self.refusals -= 1
             await line.send(http(b'{"error":{"message":"slow down"}}', self.status))
         elif is_stream:
             await line.stream(*raw)
@@ -260,15 +265,78 @@ async def test_what_is_wrong_with_a_question_is_told_to_the_model(
 
 @WIRES
 async def test_a_provider_that_refuses_to_be_asked_again_is_passed_on(tmp_path: Path, wire: Wire):
-    model = Model(wire, [Says("Hm.", (recovering(),))], status="429 Too Many Requests")
+    model = Model(wire, [Says("Hm.", (recovering(),))], status=f"429 Too Many Requests{IN_AN_HOUR}")
     async with world(tmp_path, model) as (runtime, _):
         whole = await ask(runtime, wire, stream=False)
         model.requests.clear()
         _, streamed = await ask(runtime, wire, stream=True)
 
     assert whole == (429, b'{"error":{"message":"slow down"}}')
-    assert (UpstreamDisconnected.code.encode() in streamed and b"429" in streamed) == wire.format.has_error_event
+    assert (UpstreamBusy.code.encode() in streamed and b"429" in streamed) == wire.format.has_error_event
     assert b"[DONE]" not in streamed
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "529 Overloaded"])
+async def test_a_provider_that_is_busy_in_a_later_round_is_waited_for(
+    tmp_path: Path, wire: Wire, stream: bool, status: str
+):
+    says = [Says("Hm.", (recovering(),)), *[Says(" Found.")] * 3]
+    model = Model(wire, says, status=f"{status}\r\nretry-after-ms: 20", refusals=2)
+    async with world(tmp_path, model) as (runtime, _):
+        code, came = await ask(runtime, wire, stream=stream)
+
+    assert code == 200 and b"Found." in came and b"error" not in came.replace(b'"error":null', b"")
+    first, *again = model.requests
+    assert len(again) == 3 and len(set(again)) == 1, "the same round, not the first one"
+    assert again[0].startswith(first[:200]) and first not in again
+
+
+@WIRES
+async def test_where_waiting_takes_too_long_the_model_is_told_and_goes_on(tmp_path: Path, wire: Wire):
+    """Most limits are of tokens: what was asked for is left out then."""
+    says = [Says("Hm.", (recovering(),)), *[Says(" Blind.")] * 3]
+    model = Model(wire, says, status=f"429 Too Many Requests{IN_AN_HOUR}", refusals=1)
+    async with world(tmp_path, model) as (runtime, _):
+        code, came = await ask(runtime, wire)
+
+    assert code == 200 and b"Blind." in came
+    _, refused, told = model.requests
+    assert b"unavailable: the provider takes no more text for now (HTTP 429)" in told
+    assert len(told) < len(refused) + 200 and b"unavailable" not in refused
+
+
+async def test_a_stream_is_kept_open_while_the_provider_is_waited_for():
+    is_over, pings = asyncio.Event(), 0
+
+    async def work() -> str:
+        await is_over.wait()
+        return "an answer"
+
+    async for came in with_pings(work(), b"ping", every_s=0.01):
+        pings += came == b"ping"
+        if pings == 3:
+            is_over.set()
+
+    assert (came, pings) == ("an answer", 3)
+
+
+async def test_a_client_that_hangs_up_ends_the_wait_as_well():
+    ended = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    pings = with_pings(work(), b"ping", every_s=0.01)
+    assert await anext(pings) == b"ping"
+    await pings.aclose()
+
+    assert ended.is_set()
 
 
 async def test_a_client_that_hangs_up_ends_all_of_it(tmp_path: Path):

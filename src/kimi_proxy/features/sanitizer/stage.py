@@ -187,7 +187,7 @@ def may_offer_tool(request: Request) -> bool:
 
 
 def may_follow_hint(request: Request) -> bool:
-    """Return whether an agent can read an address that its results name: the sandbox of one with tools may be closed."""
+    """Return whether an agent can read an address that its results name: a sandbox around its tools may be closed."""
     return not request.tool_names
 
 

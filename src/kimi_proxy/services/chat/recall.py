@@ -1,10 +1,12 @@
 """Answers the calls of our own tool: the provider is asked again, and the client gets one answer."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import reduce
+from typing import TypeVar
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
@@ -16,6 +18,7 @@ from kimi_proxy.core.errors import (
     ParseError,
     PruneIdNotFound,
     StoreUnavailable,
+    UpstreamBusy,
     UpstreamDisconnected,
     UpstreamUnreadable,
 )
@@ -28,7 +31,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import checked
-from kimi_proxy.proxy.headers import UpstreamRequest
+from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
@@ -40,14 +43,28 @@ SHORT_CHARS = 2_000  # a result of this length is hardly why a provider refuses 
 REFUSED_ROUNDS = 2  # after the last in which it may read: its calls get NO_MORE, and it may go on without them
 PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
 
+# A client that is left without a byte gives up after 90 s (Claude Code) to 300 s (Codex, undici): pings keep it. Of all
+# that it could bear it waits this long for one answer, which most limits by the minute are over in.
+MAX_WAIT_S, PING_S = 90.0, 5.0
+MAX_BACKOFF_S = 15.0  # where the provider does not say how long
+
 NO_MORE = (
     "no_more: no more may be read in this answer. Go on with what you have: answer, or call another tool; after its "
     "result you may read again."
 )
 
+# A limit may be one of tokens: without the text that was asked for, the model can go on.
+BUSY = (
+    "unavailable: the provider takes no more text for now (HTTP {status}). Go on without it, or call this tool again "
+    "after the result of another."
+)
+
 _STREAM = "text/event-stream"
 _PLAIN = ("", "identity")
 _REFUSED = (400, 413)  # as providers refuse what is longer than the context window of their model
+_BUSY = (429, 500, 502, 503, 504, 529)  # as they refuse what may be asked again in the same words
+
+Value = TypeVar("Value")
 
 Ask = Callable[[UpstreamRequest], AbstractAsyncContextManager[ReplyStream]]
 OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far, because a client may hang up any time
@@ -67,6 +84,7 @@ class _Progress:
         self._on_recall = on_recall
         self._recalled = Recalled()
         self._read_back = 0  # calls that were answered with what they asked for
+        self._waited_s = 0.0
         # The model's own calls are no part of it, nor is what we say of ids that it should not know.
         self._texts = [draft.request.body]
 
@@ -74,6 +92,18 @@ class _Progress:
     def turns(self) -> int:
         """How often the provider was asked again."""
         return self._recalled.turns
+
+    async def ask(self) -> ReplyStream:
+        """Return the answer to the next round; wait while the provider is busy, for as long as clients bear it."""
+        backoff_s = 1.0
+        while True:
+            reply = await self.ask_again(self.request)
+            wait_s = retry_after_s(reply.headers) or backoff_s
+            if reply.status not in _BUSY or self._waited_s + wait_s > MAX_WAIT_S:
+                return reply
+            await asyncio.sleep(wait_s)
+            self._waited_s += wait_s
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     def knows(self, id: str) -> bool:
         """Whether the model was given this id; where only the end of a conversation passes here, it may have been."""
@@ -119,6 +149,7 @@ class Recall:
         async with AsyncExitStack() as opened:
 
             async def ask_again(request: Request) -> ReplyStream:
+                await opened.aclose()  # the round before is over, or was refused
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
             progress = _Progress(draft, ask_again, on_recall)
@@ -137,11 +168,14 @@ class Recall:
             async for shown in _shown(reply, rounds):
                 yield shown
             while rounds.calls.own and not rounds.calls.others:
-                reply = await self._next_round(rounds, progress)
+                async for came in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
+                    if isinstance(came, bytes):
+                        yield came
+                    else:
+                        reply = came
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
-                    raise UpstreamDisconnected(
-                        f"{draft.target.provider} answered HTTP {reply.status} when it was asked again"
-                    )
+                    broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
+                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
                 async for shown in _shown(reply, rounds):
                     yield shown
         finally:
@@ -179,9 +213,14 @@ class Recall:
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
-        reply = await progress.ask_again(progress.request)
-        shorter = [_fitting(text, SHORT_CHARS) for text in answers]
-        if reply.status not in _REFUSED or shorter == answers:
+        reply = await progress.ask()
+        if reply.status in _BUSY:
+            shorter = [BUSY.format(status=reply.status)] * len(answers)
+        elif reply.status in _REFUSED:
+            shorter = [_fitting(text, SHORT_CHARS) for text in answers]
+        else:
+            return reply
+        if shorter == answers:
             return reply
         progress.request = _with_results(progress.request, shorter)
         return await progress.ask_again(progress.request)
@@ -233,6 +272,20 @@ class Recall:
                 await self._decisions.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
+
+
+async def with_pings(
+    work: Coroutine[object, object, Value], ping: bytes, every_s: float = PING_S
+) -> AsyncGenerator[bytes | Value]:
+    """Yield `ping` now and then until the work is done, and then its result."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=every_s))[0]:
+            yield ping
+        yield task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _shown(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:

@@ -155,6 +155,7 @@ class AnthropicMessages(WireFormat):
     client_header = "anthropic-version"
     system_member = "system"
     has_cache_marks = True
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     recall_stream = MessagesRecallStream
     recall_body = MessagesRecallBody
     _news = re.compile(rb'"type"\s*:\s*"message_')

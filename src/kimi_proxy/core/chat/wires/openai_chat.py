@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
+from kimi_proxy.core.chat.body import PARAGRAPH, Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
@@ -121,15 +121,22 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         if not first or not second:
             return first or second
         if isinstance(first, str) and isinstance(second, str):
-            return first + second
+            return first + _gap(first, second) + second
         return [*_blocks(first), *_blocks(second)]
 
 
 class ChatRecallStream(_ChatRounds, RecallStream):
     _id: JsonValue = None  # of the first round; for the client all rounds are that one
+    _said_before = ""  # the last text of the rounds that are over
+
+    def __init__(self, own: str) -> None:
+        self._content: list[str] = []  # in pieces
+        super().__init__(own)
 
     def _begin(self) -> None:
-        self._content: list[str] = []  # in pieces
+        self._said_before = "".join(self._content) or self._said_before
+        self._content = []
+        self._is_silent = True  # no text of this round has come
         self._reasoning: dict[str, list[str]] = {}
         self._streamed = ChatToolCalls()
         self._usage, self._is_over = None, False
@@ -142,6 +149,9 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         choice = (read.as_objects(value.get("choices")) or [{}])[0]
         delta = read.as_object(choice.get("delta"))
         pieces = self._take(delta)
+        if self._is_silent and (said := read.as_text(delta.get("content"))):
+            self._is_silent = False
+            delta = {**delta, "content": _gap(self._said_before, said) + said}
         self._usage = value.get("usage") or choice.get("usage") or self._usage
         if not self._has_own and not self._is_later:
             return raw
@@ -306,6 +316,11 @@ def _is_usage_alone(raw: bytes) -> bool:
         if has_none and read.value(members.get("usage")) is not None:
             return True
     return False
+
+
+def _gap(before: str, after: str) -> str:
+    """Return what separates the texts of two rounds: neither was written to follow on the other at once."""
+    return PARAGRAPH if before and not before[-1].isspace() and not after[0].isspace() else ""
 
 
 def _blocks(content: JsonValue) -> list[JsonObject]:

@@ -112,6 +112,7 @@ class WireFormat(ABC):
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
+    ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open, and says nothing
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
 
