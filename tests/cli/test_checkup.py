@@ -102,6 +102,7 @@ def test_a_sick_store_is_told_by_the_check_alone(cli: Cli, tmp_path: Path):
         ({"KIMI_PROXY_TOKEN": "short"}, "access", "warning"),
         ({"KIMI_PRUNING_BACKEND": "deepinfra"}, "backend", "warning"),
         ({"KIMI_PRUNING_BACKEND": "deepinfra", "DEEPINFRA_API_KEY": "k"}, "backend", "ok"),
+        ({"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"}, "claude code", "warning"),
     ],
 )
 def test_what_is_not_well_comes_with_a_remedy(cli: Cli, env: dict[str, str], name: str, level: str):

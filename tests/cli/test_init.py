@@ -318,7 +318,7 @@ ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = 
 )
 def test_a_client_is_pointed_to_the_proxy_and_back(client: str, file: str, said: object, cli: Cli, world: Path):
     (world / "config.toml").write_text(ANTHROPIC)
-    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml"), "ANTHROPIC_API_KEY": "sk-ant-api03-x"}
     before = files(world)
     done = cli("init", client, "--proxy", "--yes", env=env)
     assert done.returncode == 0, done.stderr
@@ -326,6 +326,14 @@ def test_a_client_is_pointed_to_the_proxy_and_back(client: str, file: str, said:
     assert cli("init", client, "--undo", "--yes", env=env).returncode == 0
 
     assert files(world) == before
+
+
+def test_the_login_of_a_plan_is_not_made_to_sign_its_requests(cli: Cli, world: Path):
+    (world / "config.toml").write_text(ANTHROPIC)
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+    cli("init", "claude", "--proxy", "--yes", env=env)
+
+    assert read(world / "home/.claude/settings.json") == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
 
 
 def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli, world: Path):

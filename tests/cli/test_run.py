@@ -189,11 +189,14 @@ def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: 
     env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml")}
     with answering({"server": "kimi-proxy", "version": "1", "status": "healthy"}) as port:
         env |= {"KIMI_PROXY_PORT": str(port)}
-        claude = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=env)
+        keyed = {**env, "ANTHROPIC_API_KEY": "sk-ant-api03-x"}
+        claude = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=keyed)
+        login = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=env)
         codex = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=env)
     url = f"http://127.0.0.1:{port}"
 
     assert claude.stdout.decode().split() == [url, "1"]
+    assert login.stdout.decode().split() == [url]
     assert codex.stdout.decode() == f'-c openai_base_url="{url}/v1" exec\n'
 
 

@@ -61,14 +61,15 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
 def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
     from kimi_proxy.features.clients.agents import recognise
-    from kimi_proxy.features.clients.proxied import proxied_run, proxy_target
+    from kimi_proxy.features.clients.proxied import has_anthropic_key, proxied_run, proxy_target
     from kimi_proxy.proxy.local_server import local_url, port_owner
 
     config = load().config
     where = config.proxy
     owner = port_owner(where.host, where.port)
     place, found = (0, agent) if agent else recognise(command)
-    env, arguments = proxied_run(found, proxy_target(local_url(where.host, where.port), config.providers))
+    has_key = has_anthropic_key(config.provider_keys, config.providers, os.environ)
+    env, arguments = proxied_run(found, proxy_target(local_url(where.host, where.port), config.providers, has_key))
     if owner is None or owner.server != "kimi-proxy" or not (env or arguments):
         why = "no proxy runs (kimi-proxy start)" if env or arguments else "only Claude Code and Codex can be"
         remark(f"the agent's requests are not sent through the proxy: {why}")

@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.cli.console import load
+from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.chat.read import as_object
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
-from kimi_proxy.core.errors import ConfigError, KimiProxyError
+from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import agents
+from kimi_proxy.features.clients.proxied import FIRST_PARTY, has_anthropic_key
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.pruning.model import Scorers, installed
@@ -63,6 +66,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     yield backend(settings.config)
     yield from servers(settings.config)
     yield from windows(settings.config)
+    yield from plan_login(settings.config, env)
     yield search()
     yield port(settings.config)
     yield disk(settings.config)
@@ -132,6 +136,24 @@ def windows(config: Config) -> Iterator[Check]:
         if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
             mend = f'write max_context_size = … in [models."{name}"]'
             yield Check("models", "warning", f"the window of {name} is not known: 131,072 tokens are assumed", mend)
+
+
+def plan_login(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield why nothing is shortened for Claude Code with the login of a plan, if it signs its requests."""
+    is_keyed = has_anthropic_key(config.provider_keys, config.providers, env)
+    if is_keyed or config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
+        return
+    found = f"{FIRST_PARTY} makes Claude Code sign its requests: with the login of a plan they leave as they came"
+    yield Check("claude code", "warning", found, "unset it, or save by hooks: kimi-proxy init claude --hooks")
+
+
+def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
+    """Return the names of the variables that Claude Code runs with."""
+    try:
+        settings = json.decode((home / ".claude" / "settings.json").read_bytes())
+    except (OSError, ParseError):
+        settings = None
+    return {*env, *as_object(as_object(settings).get("env"))}
 
 
 def search() -> Check:

@@ -59,6 +59,7 @@ class Draft:
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
+    is_attested: bool = False  # the client signed these bytes: only what was changed before may change
 
     @property
     def size(self) -> int:
@@ -99,6 +100,12 @@ async def name_model(draft: Draft) -> Draft:
 # Of Claude Code's attribution, what is not listed here changes with every request or turn.
 _STEADY = re.compile(r"cc_(?:version|entrypoint|is_subagent)=")
 _HASH = re.compile(r"cch=(\w*)")
+
+
+def is_attested(request: Request) -> bool:
+    """Return whether the client put a hash of the request's body into its first text, as Claude Code does."""
+    first = request.system[0].text if request.system else ""
+    return first.startswith(_ATTRIBUTION) and any(_HASH.fullmatch(field.strip()) for field in first.split(";"))
 
 
 def pin_attribution(providers: Mapping[str, Provider]) -> Stage:

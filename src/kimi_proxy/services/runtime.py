@@ -100,6 +100,11 @@ class ChatStages:
         )
 
     @property
+    def repeating(self) -> tuple[Stage, ...]:
+        """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
+        return self.sanitizer.shorten, self.compressor.repeat
+
+    @property
     def switches(self) -> Mapping[str, Switchable]:
         """Return those that can be switched while they run, by their names in the file."""
         return {
@@ -184,6 +189,7 @@ async def running(
                 session_of=names.session_of,
                 admit=team.budgets.admit if team else admit_all,
                 session_begun=conversations.session,
+                repeating=stages.repeating,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,

@@ -5,6 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests import outputs
+from tests.conversations import Assistant, Call, Item, Result, User
+from tests.conversations import body as request_body
 from tests.evil import Heard, Line, evil, http
 from tests.model import Says, body
 
@@ -69,3 +72,69 @@ async def test_a_model_that_is_not_anthropic_s_hits_its_cache_in_every_turn(
         (pinned,) = set(model.systems)
         assert pinned.startswith("x-anthropic-billing-header: cc_version=2.1.325.7d8; cc_entrypoint=sdk-cli; cch=")
         assert "cc_prompt_id" not in pinned and len(pinned.rpartition("cch=")[2]) == len("00000;")
+
+
+LOG = outputs.pytest_log(300)
+LOGIN = (b"authorization", b"Bearer sk-ant-oat01-x")
+
+
+def signed(*items: Item, hash: str = "cch=69494; ") -> bytes:
+    """A request with tools, as Claude Code signs it."""
+    asked = json.loads(request_body(Wire.MESSAGES, items))
+    billing = f"x-anthropic-billing-header: cc_version=2.1.325.b2e; cc_entrypoint=sdk-cli; {hash}"
+    return json.dumps(asked | {"system": [{"type": "text", "text": billing}, {"type": "text", "text": RULES}]}).encode()
+
+
+async def sent(home: Path, raw: bytes, *headers: tuple[bytes, bytes], name: str = "anthropic", more: str = "") -> bytes:
+    """Return what a provider of that name gets of a request."""
+    async with evil(Hashing()) as provider:
+        toml = f'[providers.{name}]\ntype = "anthropic"\nbase_url = "{provider.url}"\napi_key = ""\n{more}'
+        async with (
+            running(parse_config(toml, {}, home), thread_max_chars=10**9) as runtime,
+            runtime.chat.answer(ChatRequest(Wire.MESSAGES, raw, headers)),
+        ):
+            pass
+        return provider.heard[0].body
+
+
+TURN: list[Item] = [User(LOG.goal), Assistant("", (Call("call_a1"),)), Result("call_a1", LOG.text)]
+PATIENT = "[sanitizer]\nbudget_ms = 60000\n"
+
+
+async def test_what_claude_code_signed_for_the_login_of_a_plan_leaves_as_it_came(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    raw = signed(*TURN)
+
+    assert await sent(tmp_path, raw, LOGIN, more=PATIENT) == raw
+    assert "Claude Code signed it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raw", "header", "name", "more"),
+    [
+        pytest.param(signed(*TURN, hash=""), LOGIN, "anthropic", "", id="not signed"),
+        pytest.param(signed(*TURN), (b"x-api-key", b"sk-ant-api03-x"), "anthropic", "", id="a key pays"),
+        pytest.param(signed(*TURN), LOGIN, "llama", "", id="another provider"),
+        pytest.param(signed(*TURN), LOGIN, "anthropic", "change_attested = true\n", id="the user chose so"),
+    ],
+)
+async def test_other_requests_are_shortened_as_usual(
+    tmp_path: Path, raw: bytes, header: tuple[bytes, bytes], name: str, more: str
+):
+    came = await sent(tmp_path, raw, header, name=name, more=PATIENT + more)
+
+    assert len(came) < len(raw) and b"recover_text" in came
+
+
+async def test_what_was_cut_before_it_was_signed_stays_cut_and_nothing_new_is(tmp_path: Path):
+    later: list[Item] = [*TURN, Assistant("", (Call("call_a2"),)), Result("call_a2", LOG.text + "more")]
+    session = (b"x-session-id", b"one")
+    first = await sent(tmp_path, signed(*TURN, hash=""), LOGIN, session, more=PATIENT)
+    second = await sent(tmp_path, signed(*later), LOGIN, session, more=PATIENT)
+
+    def results(raw: bytes) -> list[str]:
+        return [part.text for m in parse(raw, Wire.MESSAGES).messages for part in m.parts if part.kind == "tool_result"]
+
+    assert results(second) == [*results(first), LOG.text + "more"]
+    assert results(first) != [LOG.text] and b"recover_text" in second

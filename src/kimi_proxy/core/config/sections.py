@@ -186,4 +186,5 @@ class SanitizerSettings(SettingsSection):
     budget_ms: int = Field(default=400, ge=1, le=60_000)
     recover_tool: bool = True
     recover_rounds: int = Field(default=4, ge=1, le=20)
+    change_attested: bool = False
     routing: RoutingSettings = RoutingSettings()

@@ -1,6 +1,6 @@
 """Where each client keeps the address of its provider, and what makes it call the proxy instead."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from kimi_proxy.features.editing.client_files import KeyPath, SettingsKeys, Text
 
 Api = Literal["anthropic", "openai"]
 ANTHROPIC_HOST = "api.anthropic.com"
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
 
 Values = Mapping[KeyPath, Mapping[str, JsonValue]]
@@ -20,19 +21,28 @@ Values = Mapping[KeyPath, Mapping[str, JsonValue]]
 
 @dataclass(frozen=True, slots=True)
 class ProxyTarget:
-    """The proxy's address, without `/v1`; whether Anthropic itself answers there; which APIs are answered."""
+    """The proxy's address, without `/v1`; whether Anthropic itself answers there for an API key; which APIs are."""
 
     url: str
     is_anthropic: bool = False
     apis: tuple[Api, ...] = ("anthropic", "openai")
 
 
-def proxy_target(url: str, providers: Mapping[str, Provider]) -> ProxyTarget:
-    """Return the target for a proxy with these providers; Anthropic answers if no other speaks its API there."""
+def proxy_target(url: str, providers: Mapping[str, Provider], has_key: bool = False) -> ProxyTarget:
+    """Return the target for a proxy with these providers; Anthropic answers if no other speaks its API there.
+
+    `has_key` says whether it is paid by the token.
+    """
     on = [provider for provider in providers.values() if provider.enabled]
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
     anthropic = [urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"]
-    return ProxyTarget(url, set(anthropic) == {ANTHROPIC_HOST}, apis)
+    return ProxyTarget(url, has_key and set(anthropic) == {ANTHROPIC_HOST}, apis)
+
+
+def has_anthropic_key(keyed: Collection[str], providers: Mapping[str, Provider], env: Mapping[str, str]) -> bool:
+    """Return whether Claude Code's requests are paid with an API key: the user's own, or one of the proxy."""
+    ours = any(provider.type == "anthropic" and name in keyed for name, provider in providers.items())
+    return ours or bool(env.get("ANTHROPIC_API_KEY"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +67,12 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
 
     Behind an address that it does not know it switches tool search off (every MCP tool is then in every request)
     and more (docs/claude-code-gateway.md). We answer with what Anthropic's server said, so where that is who answers
-    we may say so; where another provider does, nothing is claimed.
+    we may say so; where another provider does, nothing is claimed. Nor for the login of a plan: the client would sign
+    its requests then, which we could not shorten.
     """
     return {
         "ANTHROPIC_BASE_URL": target.url,
-        "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1" if target.is_anthropic else None,
+        FIRST_PARTY: "1" if target.is_anthropic else None,
     }
 
 

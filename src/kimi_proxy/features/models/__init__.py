@@ -100,6 +100,14 @@ class Models:
         """Return the API in which a request of `wire` reaches its provider."""
         return Wire.CHAT if self._all[target.provider].translates(wire) else wire
 
+    def is_anthropic(self, provider: str) -> bool:
+        """Return whether Anthropic itself answers there."""
+        return self._maker(provider) == "anthropic"
+
+    def sends_our_key(self, provider: str, credential: str) -> bool:
+        """Return whether a request goes out with a key of ours in place of the client's own credential."""
+        return provider in self._keyed and not (provider in self._on_demand and is_key_of(provider, credential))
+
     def offered(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)

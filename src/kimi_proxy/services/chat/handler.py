@@ -10,6 +10,7 @@ from functools import partial
 from typing import ParamSpec
 
 from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
@@ -17,7 +18,15 @@ from kimi_proxy.core.errors import KimiProxyError, NoProvider, location
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, Stage, ask_usage, name_model, pin_attribution, run_stages
+from kimi_proxy.features.pipeline import (
+    Draft,
+    Stage,
+    ask_usage,
+    is_attested,
+    name_model,
+    pin_attribution,
+    run_stages,
+)
 from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.providers import RateLimiter
@@ -31,6 +40,9 @@ log = logging.getLogger(__name__)
 
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is parsed in a thread
 MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
+MAX_ATTESTED = 1000
+API_KEY = b"x-api-key"  # where clients of Anthropic send a key; a login comes as a bearer token
+ATTESTED = "docs/llm-proxy.md, Plans and logins; [sanitizer] change_attested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,7 @@ class Chat:
         session_of: SessionOf = local_session,
         admit: Admit = admit_all,
         session_begun: SessionBegun = by_beginning,
+        repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
     ) -> None:
         self.models = models or Models.of(config)
         self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
@@ -117,6 +130,9 @@ class Chat:
         self._session_of = session_of
         self._admit = admit
         self._session_begun = session_begun
+        self._repeating = (*repeating, name_model)
+        self._changes_attested = config.sanitizer.change_attested
+        self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
@@ -126,8 +142,11 @@ class Chat:
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
+        came = replace(came, is_attested=self._is_attested(came, incoming))
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
+        if came.is_attested and "attested" not in leaves.reasons:
+            leaves = replace(leaves, reasons=(*leaves.reasons, "attested"))
         for observer in self._observers:
             self._call(observer.on_start, came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
@@ -191,10 +210,29 @@ class Chat:
 
     def _stages_for(self, came: Draft) -> Sequence[Stage]:
         """Return what may change a request; one that holds too many values to be read only gets its model's name."""
+        if came.is_attested and not came.request.is_crowded:
+            return self._repeating
         if not came.request.is_crowded:
             return self.stages
         self._metrics.chat_faults.labels("parse", "too_many_values").inc()
         return (name_model,)
+
+    def _is_attested(self, came: Draft, incoming: ChatRequest) -> bool:
+        """Return whether a request of a plan's login to Anthropic is signed, so that nothing new may change in it.
+
+        Who pays by the token has no plan to lose: Claude Code signs those as well.
+        """
+        provider = came.target.provider
+        if self._changes_attested or came.request.is_crowded or not self.models.is_anthropic(provider):
+            return False
+        keys = [header for header in incoming.headers if header[0] == API_KEY]
+        is_keyed = self.models.sends_our_key(provider, self._credential(incoming)) or credential(keys, self._token)
+        if is_keyed or not is_attested(came.request):
+            return False
+        if came.session.id not in self._attested:
+            self._attested.put(came.session.id, True)
+            log.warning("left as it came: Claude Code signed it", extra={"session": came.session.id, "see": ATTESTED})
+        return True
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
         """Return the session of a request; one that goes on from an answer is in that of the answer."""

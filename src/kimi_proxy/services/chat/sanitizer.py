@@ -149,7 +149,7 @@ class Sanitizer:
         deadline = self._now() + BUSY_FACTOR * self._cpu_s
         offers_tool, rewritten = await self._offers_tool(draft, cache), 0
         decisions = await self._decisions_on(draft, found, offers_tool, deadline)
-        if found and self.is_on and self._may_cut(draft, offers_tool):
+        if found and self._is_on_for(draft) and self._may_cut(draft, offers_tool):
             aged, rewritten = await self._aged(draft, found, decisions, cache)
             decisions |= aged
         long = tuple(output for output in found if output.key in decisions)
@@ -161,6 +161,10 @@ class Sanitizer:
         response_id = draft.request.previous_response_id
         return await self._with_previous_response(draft.caller, decided, response_id) if response_id else decided
 
+    def _is_on_for(self, draft: Draft) -> bool:
+        """Return whether anything new may be decided; what was decided before is repeated in any case."""
+        return self.is_on and not draft.is_attested
+
     # Our tool
 
     async def _offers_tool(self, draft: Draft, cache: CacheMoment) -> bool:
@@ -170,7 +174,7 @@ class Sanitizer:
         if not self._settings.recover_tool or not offer.may_offer_tool(request):
             return False
         has_tool = self._has_tool.get(place)
-        if not has_tool and self.is_on and cache.is_cold and not offer.is_offered(request):
+        if not has_tool and self._is_on_for(draft) and cache.is_cold and not offer.is_offered(request):
             # The request does not wait for the disk: what a crash loses of it costs one rewrite of the prefix.
             self._decisions.save_has_tool(who, cache.conversation)
             has_tool = True
@@ -317,8 +321,8 @@ class Sanitizer:
         new = [output for output in unknown if not self._decisions.is_short(who, output)]
         if not new:
             return known
-        if not self.is_on:
-            return known | self._decisions.went_whole(who, new, "switched_off")
+        if not self._is_on_for(draft):
+            return known | self._decisions.went_whole(who, new, "attested" if draft.is_attested else "switched_off")
         if not self._may_cut(draft, offers_tool):
             return known | self._decisions.went_whole(who, new, "not_worth_resending")
         marked = await self._read(self._decisions.marked(who, new, draft.session), new)
