@@ -91,15 +91,18 @@ class Evil:
 
 
 @asynccontextmanager
-async def evil(script: Script) -> AsyncIterator[Evil]:
-    """Run `script` for every request, on connections that stay open until it ends them."""
+async def evil(script: Script, lists: bool = False) -> AsyncIterator[Evil]:
+    """Run `script` for every request, on connections that stay open until it ends them.
+
+    Without `lists` it has no list of models.
+    """
     provider = Evil()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         provider.connections += 1
         line = Line(reader, writer)
         while line.is_open and (heard := await _request(reader)) is not None:
-            if is_listing(heard):
+            if is_listing(heard) and not lists:
                 await line.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 continue
             provider.heard.append(heard)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import websockets
 from tests.api.proxy_world import proxy
-from tests.evil import Heard, Line, evil, http
+from tests.clients.test_plans import LOGIN
+from tests.evil import Heard, Line, answering, evil, http, streaming
 
 MODELS = '[models."kimi/k2"]\nprovider = "openai-evil"\nmodel = "kimi-k2-upstream"\nmax_context_size = 1000\n'
 
@@ -82,3 +83,120 @@ async def test_a_websocket_is_refused_in_the_way_that_codex_understands(tmp_path
 
     assert refused.value.response.status_code == 426
     assert json.loads(refused.value.response.body)["error"]["code"] == "upgrade_required"
+
+
+FORM = (
+    b'--b0\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n\x00\xff{"model"\r\n'
+    b'--b0\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n--b0--\r\n'
+)
+MULTIPART = {"content-type": "multipart/form-data; boundary=b0"}
+
+
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/audio/transcriptions", "/v1/images/edits", "/v1/uploads/u_1/parts"])
+async def test_a_form_with_a_file_passes_untouched(path: str, tmp_path: Path):
+    async with evil(streaming(b"done")) as provider, proxy(tmp_path, provider.toml()) as p:
+        response = await p.http.post(path, content=FORM, headers=MULTIPART)
+
+    (heard,) = provider.heard
+    assert (response.status_code, heard.target, heard.body) == (200, path, FORM)
+    assert heard.header("content-type") == MULTIPART["content-type"]
+
+
+async def test_a_form_goes_to_the_provider_of_its_model(tmp_path: Path):
+    async with evil(streaming(b"one")) as first, evil(streaming(b"two")) as second:
+        toml = first.toml() + second.toml().replace("openai-evil", "speech")
+        toml += '[models.whisper-1]\nprovider = "speech"\nmax_context_size = 1000\n'
+        async with proxy(tmp_path, toml) as p:
+            await p.http.post("/v1/audio/transcriptions", content=FORM, headers=MULTIPART)
+
+    assert (len(first.heard), len(second.heard)) == (0, 1)
+
+
+async def test_files_of_anthropic_go_to_anthropic(tmp_path: Path):
+    headers = MULTIPART | {"anthropic-version": "2023-06-01"}
+    async with (
+        evil(streaming(b"one")) as openai,
+        evil(streaming(b"two")) as anthropic,
+        proxy(tmp_path, openai.toml() + anthropic.toml("anthropic")) as p,
+    ):
+        await p.http.post("/v1/files", content=FORM, headers=headers)
+
+    assert (len(openai.heard), [heard.target for heard in anthropic.heard]) == (0, ["/v1/files"])
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"), [("/v1/chat/completions", {}), ("/v1/files", {"origin": "http://evil.example"})]
+)
+async def test_no_other_path_takes_a_form_and_no_page_may_send_one(path: str, headers: dict[str, str], tmp_path: Path):
+    async with evil(echo) as provider, proxy(tmp_path, provider.toml()) as p:
+        response = await p.http.post(path, content=FORM, headers=MULTIPART | headers)
+
+    assert response.status_code in (403, 415)
+    assert provider.heard == []
+
+
+async def test_speech_over_a_websocket_is_refused_with_a_sentence(tmp_path: Path):
+    async with evil(echo) as provider, proxy(tmp_path, provider.toml()) as p:
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            await websockets.connect(f"ws://127.0.0.1:{p.port}/v1/realtime?model=gpt-realtime")
+
+    assert refused.value.response.status_code == 400
+    assert "connect to the provider itself" in json.loads(refused.value.response.body)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/model/us.anthropic.claude-sonnet-4-5-v1:0/invoke-with-response-stream",
+        "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fx/invoke",
+        "/projects/p/locations/us-east5/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict",
+        "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-sonnet-4-5:rawPredict",
+        "/anthropic/v1/messages",
+    ],
+)
+async def test_anthropic_s_api_as_other_clouds_serve_it_is_refused_with_a_sentence(path: str, tmp_path: Path):
+    """Claude Code takes a 404 for a model that an administrator has to enable."""
+    async with evil(echo) as provider, proxy(tmp_path, provider.toml("anthropic")) as p:
+        response = await p.http.post(path, json={})
+
+    assert response.status_code == 400 and provider.heard == []
+    assert response.json()["type"] == "error" and "ANTHROPIC_BASE_URL" in response.json()["error"]["message"]
+
+
+async def catalog(heard: Heard, line: Line) -> None:
+    """A provider that lists its models, and says whose list it is."""
+    rows = [{"id": "one", "context_length": 5}, {"id": heard.header("host") or ""}]
+    await line.send(http(json.dumps({"object": "list", "data": rows}).encode()))
+
+
+async def test_without_models_in_the_settings_the_provider_s_own_are_listed(tmp_path: Path):
+    async with evil(catalog, lists=True) as provider, proxy(tmp_path, provider.toml()) as p:
+        listed = (await p.http.get("/v1/models")).json()
+        anthropic = (await p.http.get("/v1/models", headers={"anthropic-version": "2023-06-01"})).json()
+
+    host = f"127.0.0.1:{provider.port}"
+    assert listed == {"object": "list", "data": [{"id": "one", "context_length": 5}, {"id": host}]}
+    assert [(row["type"], row["id"]) for row in anthropic["data"]] == [("model", "one"), ("model", host)]
+
+
+async def test_models_of_several_providers_have_names_that_lead_to_each(tmp_path: Path):
+    async with evil(catalog, lists=True) as one, evil(catalog, lists=True) as two, evil(echo) as away:
+        toml = one.toml() + two.toml().replace("openai-evil", "second") + away.toml().replace("openai-evil", "third")
+        async with proxy(tmp_path, toml) as p:
+            listed = [row["id"] for row in (await p.http.get("/v1/models")).json()["data"]]
+
+    assert listed == ["one", f"127.0.0.1:{one.port}", "second/one", f"second/127.0.0.1:{two.port}"]
+
+
+async def test_codex_with_the_login_of_a_plan_gets_its_catalogue(tmp_path: Path):
+    answer = http(b'{"models":[{"slug":"gpt-6.1-sol"}]}', "200 OK", "application/json", 'ETag: W/"7"')
+    async with evil(answering(answer), lists=True) as plan:
+        known = f"chatgpt=http://127.0.0.1:{plan.port}/backend-api/codex"
+        async with proxy(tmp_path, "", KIMI_PROXY_UPSTREAMS=known) as p:
+            headers = {"authorization": f"Bearer {LOGIN}", "chatgpt-account-id": "acc_1"}
+            response = await p.http.get("/v1/models?client_version=0.166.0", headers=headers)
+
+    assert (response.json(), response.headers["etag"]) == ({"models": [{"slug": "gpt-6.1-sol"}]}, 'W/"7"')
+    (heard,) = plan.heard
+    assert heard.target == "/backend-api/codex/models?client_version=0.166.0"
+    assert (heard.header("authorization"), heard.header("chatgpt-account-id")) == (f"Bearer {LOGIN}", "acc_1")

@@ -10,24 +10,23 @@ from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer, json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.openapi.bodies import OpenObject
 from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
-from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
 
 STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
 MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
+REALTIME = "/v1/realtime"
 RELAYED_METHODS = ("GET", "POST", "DELETE")
 
 _PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # nothing that leads out of it
@@ -42,7 +41,9 @@ CHAT = RouteSpec(
     "Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )
 RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
-LIST = RouteSpec("List the models of the settings", OpenObject, error=OpenObject, access=Access.PEOPLE)
+LIST = RouteSpec(
+    "List the models of the settings, or of the providers", error=OpenObject, is_relayed=True, access=Access.PEOPLE
+)
 ONE = RouteSpec(
     "Show a model, of the settings or as its provider does", error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )
@@ -55,13 +56,18 @@ def routes(chat: Chat) -> list[BaseRoute]:
         )
         for path, wire in BY_PATH.items()
     ]
-    listing = [json_route("GET", path, partial(_list_models, chat.models), LIST) for path in MODELS]
+    listing = [DescribedRoute("GET", path, ByClient(partial(ChatEndpoint, chat.list_models)), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
         DescribedRoute(RELAYED_METHODS, path, RelayEndpoint(chat, wire), RELAY)
         for wire in Wire
         for path in wire.format.relayed
     ]
+    passing += [
+        DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
+        for path in Wire.CHAT.format.uploads
+    ]
     refusing = [SocketRoute(path, _upgrade_required, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
+    refusing.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
     return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *refusing]
 
 
@@ -145,6 +151,17 @@ class RelayEndpoint:
         await ChatEndpoint(ask, self._wire)(scope, receive, send)
 
 
+class ByClient:
+    """A path that two APIs have in common: the client's headers say which of them is meant."""
+
+    def __init__(self, endpoint: Callable[[Wire], ASGIApp]) -> None:
+        self._endpoints = {wire: endpoint(wire) for wire in Wire}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name.decode("latin-1") for name, _ in scope["headers"]}
+        await self._endpoints[wire_of_client(names)](scope, receive, send)
+
+
 class ModelEndpoint:
     """What is known of one model: of the settings from us, of another from its provider."""
 
@@ -177,6 +194,11 @@ async def _upgrade_required(socket: WebSocket) -> None:
     await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 
 
+async def _no_realtime(socket: WebSocket) -> None:
+    message = "speech over a WebSocket is not relayed: connect to the provider itself for it"
+    await socket.send_denial_response(refusal(400, "refused", message, path=socket.url.path))
+
+
 async def _send_body(answer: Answer, client: ClientBody) -> None:
     if answer.rest is None:
         await client.send(answer.body, more=False)
@@ -191,8 +213,3 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
         log.warning("an answer broke off", extra={"code": e.code, "what": str(e)[:300]})
         return
     await client.send(b"", more=False)
-
-
-async def _list_models(models: Models, request: Request) -> JsonObject:
-    offered = [(key, model.provider) for key, model in models.offered()]
-    return wire_of_client(request.headers).format.model_list(offered)

@@ -1,6 +1,7 @@
 """Errors as HTTP answers, in the shape of each API."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from kimi_proxy.api.answers import json_answer
 from kimi_proxy.api.mcp import INTERNAL
-from kimi_proxy.core.chat.wires import wire_of_path
+from kimi_proxy.core.chat.wires import Wire, wire_of_path
 from kimi_proxy.core.chat.wires.protocol import ROOT
 from kimi_proxy.core.errors import KimiProxyError, RateLimited
 from kimi_proxy.core.json import JsonObject
@@ -44,6 +45,16 @@ _REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
 }
 
 
+# Anthropic's API as other clouds serve it: Bedrock, Vertex, Foundry. A 404 makes Claude Code blame an administrator.
+_OTHER_CLOUDS = re.compile(
+    r"/model/.+/(?:invoke|converse)(?:-\w+)*|/inference-profiles.*|(?:/v1)?/projects/.+:\w*[rR]awPredict|/anthropic/v1/.+"
+)
+_OTHER_CLOUD = (
+    "kimi-proxy does not serve the API of Bedrock, Vertex or Foundry's /anthropic prefix yet: let Claude Code call "
+    "Anthropic's own API here (ANTHROPIC_BASE_URL), or take the proxy's address out of the variables of that cloud"
+)
+
+
 async def on_own_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, KimiProxyError):
         raise error
@@ -55,6 +66,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code, message = _REFUSALS.get(error.status_code, ("refused", error.detail))
+    if error.status_code == 404 and _OTHER_CLOUDS.fullmatch(_path(request)):
+        return json_answer(Wire.MESSAGES.format.error_body(400, "other_cloud", _OTHER_CLOUD), 400)
     if error.status_code == 404 and _path(request).startswith(ROOT):
         message = "kimi-proxy does not relay this path of the API: call the provider itself for it"
     return refusal(error.status_code, code, message, error.headers, _path(request))

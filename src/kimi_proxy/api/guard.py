@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kimi_proxy.api.errors import RefusalCode, refusal
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
+from kimi_proxy.core.chat.wires import takes_form
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
 
@@ -194,7 +195,7 @@ class Guard:
             _check_host(named, ours)
             or _check_origin(access, named, ours)
             or self._check_token(access, headers)
-            or _check_content(named, _has_body(headers))
+            or _check_content(named, _has_body(headers), takes_form(scope["path"]))
         )
 
     def _check_token(self, access: Access, headers: Headers) -> Refusal | None:
@@ -285,16 +286,19 @@ def _is_visit(headers: NamedHeaders) -> bool:
     return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
-def _check_content(headers: NamedHeaders, has_body: bool) -> Refusal | None:
-    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight."""
+def _check_content(headers: NamedHeaders, has_body: bool, takes_form: bool) -> Refusal | None:
+    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight.
+
+    Where files are passed on, a form is what clients send; a page that posts one is refused by its origin.
+    """
     codings = headers.get(b"content-encoding")
     if codings and (len(codings) > 1 or codings[0] not in CODINGS):
         return CONTENT_ENCODING
     if not has_body:
         return None
     types = headers.get(b"content-type", ())
-    json = len(types) == 1 and types[0].partition(b";")[0].strip().lower() == b"application/json"
-    return None if json else CONTENT_TYPE
+    given = types[0].partition(b";")[0].strip().lower() if len(types) == 1 else b""
+    return None if given == b"application/json" or (takes_form and given == b"multipart/form-data") else CONTENT_TYPE
 
 
 def tokens_in(headers: Headers) -> Iterator[bytes]:

@@ -32,7 +32,10 @@ _BETWEEN_US = frozenset(
 _BETWEEN_US_PREFIXES = (b"x-forwarded-", b"sec-", b"access-control-", b"x-kimi-proxy-")
 
 # What a provider says of the answer. Of all else it could say, some would be obeyed by a browser on our behalf.
-_ANSWERED = frozenset({b"content-type", b"content-encoding", b"content-length", b"content-language", b"cf-ray"})
+_ANSWERED = frozenset(
+    # Codex compares the `etag` of its model catalogue with what later answers name.
+    (b"content-type", b"content-encoding", b"content-length", b"content-language", b"cf-ray", b"etag")
+)
 _ANSWERED_PREFIXES = (b"x-", b"retry-after", b"request-id", b"openai-", b"anthropic-", b"ratelimit")
 _OURS = frozenset({b"x-content-type-options", b"x-accel-buffering", b"x-frame-options"})
 

@@ -190,6 +190,7 @@ async def running(
                 admit=team.budgets.admit if team else admit_all,
                 session_begun=conversations.session,
                 repeating=stages.repeating,
+                is_team=team is not None,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,

@@ -100,6 +100,18 @@ class Models:
         """Return the API in which a request of `wire` reaches its provider."""
         return Wire.CHAT if self._all[target.provider].translates(wire) else wire
 
+    def is_plan_login(self, credential: str) -> bool:
+        """Return whether a client is logged in with a plan that one of the providers is."""
+        return any(self._is_plan(each, Wire.RESPONSES, credential) for each in self._plans)
+
+    def listing(self, wire: Wire, credential: str) -> list[str]:
+        """Return the providers that a client of this API may ask, with a key of theirs: to list their models."""
+        usual = [name for name, each in self._providers.items() if each.speaks(wire) or each.translates(wire)]
+        if usual:
+            return [name for name in usual if self._maker(name) != CHATGPT]
+        able = (name for name, each in self._on_demand.items() if each.speaks(wire))
+        return [name for name in able if name in self._keyed or is_key_of(name, credential)]
+
     def is_anthropic(self, provider: str) -> bool:
         """Return whether Anthropic itself answers there."""
         return self._maker(provider) == "anthropic"
@@ -273,11 +285,21 @@ class Models:
         return provider in self._local
 
 
+def models_in(listing: JsonValue) -> list[str]:
+    """Return the names in a provider's list of models."""
+    names = (row.get("id") or row.get("name") or row.get("slug") for row in _rows(listing))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _rows(listing: JsonValue) -> list[Mapping[str, JsonValue]]:
+    rows = listing.get("data", listing.get("models")) if isinstance(listing, dict) else listing
+    return [row for row in rows[:MAX_LISTED] if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
 def window_in(listing: JsonValue, model: str) -> int | None:
     """Return the window that a provider's list of models gives for `model`; None if it gives none."""
-    rows = listing.get("data", listing.get("models")) if isinstance(listing, dict) else listing
-    for row in rows[:MAX_LISTED] if isinstance(rows, list) else ():
-        if isinstance(row, dict) and model in (row.get("id"), row.get("name"), row.get("model")):
+    for row in _rows(listing):
+        if model in (row.get("id"), row.get("name"), row.get("model")):
             inner = (row, row.get("meta"), row.get("top_provider"), row.get("limits"))
             found = (each.get(name) for each in inner if isinstance(each, dict) for name in _WINDOWS)
             return next((size for size in found if type(size) is int and 0 < size < MAX_WINDOW), None)

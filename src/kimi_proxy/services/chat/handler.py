@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,10 +15,17 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.errors import KimiProxyError, NoProvider, location
+from kimi_proxy.core.errors import (
+    AccessDenied,
+    KimiProxyError,
+    NoProvider,
+    ParseError,
+    UpstreamError,
+    location,
+)
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.features.pipeline import (
     Draft,
     Stage,
@@ -28,10 +36,10 @@ from kimi_proxy.features.pipeline import (
     run_stages,
 )
 from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
-from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential
+from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, value_of
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
-from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
+from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream, read_up_to
 from kimi_proxy.services.metrics import Metrics
 
 P = ParamSpec("P")
@@ -41,6 +49,11 @@ log = logging.getLogger(__name__)
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is parsed in a thread
 MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
 MAX_ATTESTED = 1000
+MODELS_PATH = "/v1/models"
+LIST_S = 2.5  # Claude Code waits 3 s for a list of models
+MAX_LIST_BYTES = 16 * 1024**2
+FORM = b"multipart/form-data"
+STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # where a provider keeps what it is given, for all with its key
 API_KEY = b"x-api-key"  # where clients of Anthropic send a key; a login comes as a bearer token
 ATTESTED = "docs/llm-proxy.md, Plans and logins; [sanitizer] change_attested"
 
@@ -116,6 +129,7 @@ class Chat:
         admit: Admit = admit_all,
         session_begun: SessionBegun = by_beginning,
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
+        is_team: bool = False,  # several people share a provider's key
     ) -> None:
         self.models = models or Models.of(config)
         self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
@@ -131,6 +145,7 @@ class Chat:
         self._admit = admit
         self._session_begun = session_begun
         self._repeating = (*repeating, name_model)
+        self._is_team = is_team
         self._changes_attested = config.sanitizer.change_attested
         self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
 
@@ -171,15 +186,59 @@ class Chat:
             yield answer
 
     @asynccontextmanager
+    async def list_models(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
+        """List the models of the settings; where they name none, those that the providers list.
+
+        Codex with the login of a plan reads its own catalogue there.
+        """
+        if self.models.is_plan_login(self._credential(incoming)):
+            async with self.relay(replace(incoming, wire=Wire.RESPONSES), "GET", MODELS_PATH) as answer:
+                yield answer
+            return
+        offered = [(key, model.provider) for key, model in self.models.offered()]
+        yield _json(incoming.wire.format.model_list(offered) if offered else await self._listed(incoming))
+
+    async def _listed(self, incoming: ChatRequest) -> JsonObject:
+        """Return what the providers list: that of one as it came, those of several under names that lead to each."""
+        wire, found = incoming.wire, list[tuple[str, str]]()
+        names = self.models.listing(wire, self._credential(incoming))
+        listings = await asyncio.gather(*(self._listing(name, incoming) for name in names))
+        if len(names) == 1 and listings[0] and self.models.upstream_wire(Target(names[0], ""), wire) is wire:
+            return listings[0]
+        for name, listing in zip(names, listings, strict=True):
+            prefix = "" if name == names[0] else f"{name}/"
+            found += ((f"{prefix}{model}", name) for model in models_in(listing))
+        return wire.format.model_list(found)
+
+    async def _listing(self, provider: str, incoming: ChatRequest) -> JsonObject:
+        """Return a provider's own list of models; an empty one if it has none, or is late."""
+        spoken = self.models.upstream_wire(Target(provider, ""), incoming.wire)
+        query = incoming.query if spoken is incoming.wire else ""
+        question = UpstreamRequest(spoken, b"", incoming.headers, query, MODELS_PATH, "GET")
+        if self._upstreams is None:
+            return {}
+        try:
+            async with asyncio.timeout(LIST_S), self._upstreams.send(provider, question) as reply:
+                body, rest = await read_up_to(MAX_LIST_BYTES, reply.pieces())
+                listed = json.decode(body) if reply.status == 200 and rest is None else None
+        except (TimeoutError, UpstreamError, ParseError):
+            return {}
+        return dict(listed) if isinstance(listed, Mapping) else {}
+
+    @asynccontextmanager
     async def relay(self, incoming: ChatRequest, method: str, path: str) -> AsyncIterator[Answer]:
         """Pass on a request of another kind, such as one for embeddings: only the name of its model may change."""
         request = chat.Request(incoming.wire, incoming.body)
-        model = request.model if incoming.body else ""
+        is_form = value_of(incoming.headers, b"content-type").lower().startswith(FORM)
+        model = model_in_form(incoming.body) if is_form else request.model if incoming.body else ""
         target = self.models.target(model, incoming.wire, self._credential(incoming))
+        is_ours = self.models.sends_our_key(target.provider, self._credential(incoming))
+        if self._is_team and is_ours and path.startswith(STORED):
+            raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
         # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
-        asked = edit.with_model(request, target.model) if model else request
+        asked = edit.with_model(request, target.model) if model and not is_form else request
         draft = Draft(asked, target, session, incoming.caller)
         observers = self._observers if is_compaction else ()
         for observer in observers:
@@ -279,6 +338,15 @@ async def _parsed(incoming: ChatRequest) -> chat.Request:
     if len(incoming.body) <= IN_LOOP_MAX_BYTES:
         return chat.parse(incoming.body, incoming.wire)
     return await asyncio.to_thread(chat.parse, incoming.body, incoming.wire)
+
+
+_MODEL_FIELD = re.compile(rb'name="model"\r?\n\r?\n([^\r\n]{1,200})\r?\n')
+
+
+def model_in_form(body: bytes) -> str:
+    """Return the model that a form names; "" if it names none."""
+    found = _MODEL_FIELD.search(body)
+    return found[1].decode("utf-8", "replace") if found else ""
 
 
 def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:

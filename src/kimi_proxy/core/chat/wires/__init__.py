@@ -23,12 +23,18 @@ class Wire(Enum):
 BY_NAME = {wire.format.name: wire for wire in Wire}
 # The paths where tokens are counted, and those of all requests.
 COUNT_PATHS = {wire.format.paths[0] + wire.format.count_tokens: wire for wire in Wire if wire.format.count_tokens}
+_UPLOADS = tuple(path.partition("{")[0] for wire in Wire for path in wire.format.uploads)
 BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
 
 
 def wire_of_path(path: str) -> Wire | None:
     """Return the wire format of requests to a path of ours; None if it is no path of an API."""
     return BY_PATH.get(path)
+
+
+def takes_form(path: str) -> bool:
+    """Return whether a body at this path of ours may be a form with files in it."""
+    return path.startswith(_UPLOADS)
 
 
 def wire_of_client(headers: Container[str]) -> Wire:

@@ -209,6 +209,10 @@ class OpenAiChat(WireFormat):
     name = "chat"
     paths = ("/v1/chat/completions", "/chat/completions")
     relayed = ("/v1/completions", "/v1/embeddings", "/v1/moderations")
+    uploads = (
+        *("/v1/files", "/v1/files/{rest:path}", "/v1/uploads", "/v1/uploads/{rest:path}"),
+        *("/v1/audio/{rest:path}", "/v1/images/{rest:path}", "/v1/batches", "/v1/batches/{rest:path}"),
+    )
     provider_types = ("openai", "gemini")
     has_error_event = False
     recall_stream = ChatRecallStream
