@@ -163,3 +163,32 @@ def test_codex_s_script_that_recovers_stays_whole_and_another_does_not():
     found = plan(parse(json.dumps(asked).encode(), Wire.RESPONSES), 1000)
 
     assert [(output.text, output.whole_because) for output in found] == [(LONG + "0", "recovered"), (LONG + "1", "")]
+
+
+WRAPPED = [
+    ("Chunk ID: 3f2a\nWall time: 0.05 seconds\nProcess exited with code 0\nOriginal token count: 900\nOutput:\n", ""),
+    ("Wall time: 0.05 seconds\nProcess exited with code 1\nOutput:\nTotal output lines: 100\n\n", ""),
+    (
+        "Command: cat app.log\nDirectory: (root)\nOutput: ",
+        "\nError: (none)\nExit Code: 0\nSignal: (none)\nProcess Group PGID: (none)",
+    ),
+    ("<returncode>0</returncode>\n<output>\n", "\n</output>"),
+    ("", "\n<exited with exit code 0>"),
+]
+
+
+@WIRES
+@pytest.mark.parametrize(("head", "tail"), WRAPPED)
+def test_what_an_agent_says_around_a_result_is_no_part_of_it(wire: Wire, head: str, tail: str):
+    inner, reminder = LONG.rstrip(), "\n<system-reminder>be brief</system-reminder>"
+    (output,) = planned(wire, [User("go"), *asked("c1", f"{head}{inner}{tail}{reminder}")])
+
+    assert (output.head, output.text.rstrip(), output.tail.rstrip()) == (head, inner, tail)
+    assert (output.start, output.end) == (0, len(f"{head}{inner}{tail}\n"))
+
+
+def test_a_result_that_looks_like_a_head_alone_stays_a_result():
+    text = "Command: ls\n" * 400
+    (output,) = planned(Wire.CHAT, [User("go"), *asked("c1", text)])
+
+    assert output.head + output.text + output.tail == text and len(output.text) > 4000

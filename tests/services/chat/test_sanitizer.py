@@ -350,6 +350,21 @@ async def test_a_client_without_tools_is_told_where_the_rest_is(tmp_path: Path, 
     assert f"GET http://127.0.0.1:8000/api/mask/{found}?lines=" in shown and "recover_text" in shown
 
 
+@WIRES
+async def test_what_an_agent_says_around_a_result_is_never_cut(tmp_path: Path, wire: Wire):
+    head = "Chunk ID: 3f2a\nWall time: 0.05 seconds\nProcess exited with code 1\nOutput:\nTotal output lines: 300\n\n"
+    wrapped = [*BEGUN[:-1], Result("call_a1", head + LOG.text)]
+    async with world(tmp_path) as here:
+        draft = await here.send(request(wire, wrapped))
+        again = await here.send(request(wire, [*wrapped, Assistant("ok")]))
+        shown = results(draft.request)["call_a1"]
+        kept = await original(here, shown)
+
+    assert shown.startswith(head) and len(shown) < len(LOG.text)
+    assert results(again.request)["call_a1"] == shown
+    assert kept == LOG.text, "lines are counted from what the tool printed"
+
+
 async def test_a_client_with_tools_that_ours_cannot_join_is_not_cut(tmp_path: Path):
     """Its tools may run in a sandbox that reaches no address."""
     several = request(Wire.CHAT, BEGUN, n=2)

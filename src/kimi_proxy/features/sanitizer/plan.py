@@ -19,7 +19,7 @@ from kimi_proxy.core.prune import Origin
 
 @dataclass(frozen=True, slots=True)
 class LongOutput:
-    """`text` is what stands from `start` to `end` in the text of the part at `spot`."""
+    """`text` with its head and tail is what stands from `start` to `end` in the text of the part at `spot`."""
 
     spot: Place
     start: int
@@ -31,6 +31,8 @@ class LongOutput:
     whole_because: Reason | Literal[""] = ""  # a reason that is known before the text is looked at
     key: bytes = b""  # of the place in the conversation, and of the text
     stays: bool = True  # the provider has not compacted it away, and may not clear it
+    head: str = ""  # of the agent, about the result; never a part of it
+    tail: str = ""  # the same after it
 
 
 # Above this an output is cut even if the model asked for the same text before.
@@ -43,6 +45,19 @@ _COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 _RECOVERING = re.compile(r"recover_(?:text|range)\b|recover_(?:text|range)$")
 _RECOVERING_CALL = re.compile(r"\brecover_(?:text|range)\(|__recover_(?:text|range)\(")
 _REMINDER = "system-reminder"
+# How agents introduce what a command printed, and what they say after it: Codex, Qwen Code and Gemini CLI,
+# mini-swe-agent, Copilot CLI.
+_HEAD = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Process exited with code|Process running with session ID|Original token count"
+    r"|Total output lines|Exit code|Command|Directory)\b[^\n]{0,2000}\n{1,2}){1,8}"
+    r"(?:Output:(?:\n| ))?(?:Total output lines: \d+\n\n)?|<returncode>-?\d+</returncode>\n<output>\n"
+)
+_TAIL = re.compile(
+    r"\n(?:Error: [^\n]{0,200}\n)?Exit Code: [^\n]{0,40}"
+    r"(?:\n(?:Signal|Process Group PGID|Background PIDs): [^\n]{0,200}){0,3}\s*\Z"
+    r"|\n?</output>\s*\Z|\n?<(?:exited|shellId: \S{1,40} completed|command with shellId) [^<>\n]{0,200}>\s*\Z"
+)
+MAX_TAIL_CHARS = 1000
 # Clients without tool calls of their own write results as text: [execute_command for 'npm test'] Result:
 _WRITTEN_RESULT = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
 _WRITTEN_RECOVERY = re.compile(r"<tool_name>\s*\w*recover_(?:text|range)\s*</tool_name>")
@@ -146,10 +161,16 @@ def result_of(
     is_unread: bool = True,
     is_recovered: bool = False,
 ) -> LongOutput:
-    """Return a tool's result, without what the client says at the end of it."""
+    """Return a tool's result, without what the client says before and after it."""
     end = _before_reminders(text)
     why: Reason | Literal[""] = "recovered" if is_recovered else ""
-    return LongOutput(spot, 0, end, text[:end], origin, call_id, is_unread, why)
+    head = _HEAD.match(text, 0, end)
+    tail = _TAIL.search(text, max(0, end - MAX_TAIL_CHARS), end)
+    first, last = head.end() if head else 0, tail.start() if tail else end
+    if first > last:
+        first, last = 0, end
+    output = LongOutput(spot, 0, end, text[first:last], origin, call_id, is_unread, why)
+    return replace(output, head=text[:first], tail=text[last:end]) if head or tail else output
 
 
 def _before_reminders(text: str) -> int:
@@ -199,7 +220,8 @@ def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[Lon
     places: Counter[tuple[str, bytes]] = Counter()
     texts: Counter[bytes] = Counter()
     for output in found:
-        hashed = sha256(output.text.encode("utf-8", "surrogatepass")).digest()
+        whole = f"{output.head}{output.text}{output.tail}"
+        hashed = sha256(whole.encode("utf-8", "surrogatepass")).digest()
         place = (output.call_id, hashed)
         nth = places[place].to_bytes(4, "big")
         key = sha256(conversation + nth + hashed + output.call_id.encode("utf-8", "surrogatepass")).digest()

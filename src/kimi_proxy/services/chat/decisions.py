@@ -348,7 +348,8 @@ class ChatDecisions:
 
     async def _kept_again(self, who: Caller, output: LongOutput, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""
-        if len(record.original_ids) > 1:
+        # Before there were heads and tails, an original had them in it: which of both it was cannot be said any more.
+        if len(record.original_ids) > 1 or output.head or output.tail:
             return False
         try:
             await self._originals.keep(
@@ -404,7 +405,7 @@ def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecor
     return DecisionRecord(
         key=made.output.key,
         why=done.why,
-        shown=encoded(done.shown) if is_cut else None,
+        shown=encoded(f"{made.output.head}{done.shown}{made.output.tail}") if is_cut else None,
         original_ids=tuple(hidden.id for hidden in done.hidden),
         preview=made.output.text[:PREVIEW_CHARS] if is_cut else "",
         session=session,
