@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.clients.agents import claude, codex
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
 
+from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.clients import Name
 
 TASK = "Why does the test in app.log fail? Print it, then write made.txt."
@@ -54,6 +56,11 @@ class AgentCase:
     observed: bytes = b""
     replies: tuple[str, ...] = ()
     reads_back: bool = True  # not where it has no tools, or puts long results away itself
+    wire: Wire = Wire.CHAT  # which API it speaks
+
+    @property
+    def provider_type(self) -> str:
+        return self.wire.format.provider_types[0]
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
         return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
@@ -151,6 +158,64 @@ def _aider(place: Place) -> Command:
     return Command(argv, {"OPENAI_API_KEY": "sk-x", "OPENAI_API_BASE": f"{place.url}/v1"})
 
 
+def _claude(place: Place) -> Command:
+    argv = (claude(), "-p", TASK, "--allowedTools", "Bash", "--output-format", "json")
+    env = {
+        "ANTHROPIC_BASE_URL": place.url,
+        "ANTHROPIC_API_KEY": "sk-x",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    return Command(argv, env)
+
+
+def _codex(model: str) -> Callable[[Place], Command]:
+    def prepare(place: Place) -> Command:
+        named = f'model = "{model}"\n' if model else ""
+        place.write(
+            ".codex/config.toml", f'{named}openai_base_url = "{place.url}/v1"\nsandbox_mode = "workspace-write"\n'
+        )
+        place.write(".codex/auth.json", '{"OPENAI_API_KEY": "sk-x"}')
+        return Command((codex(), "exec", "--skip-git-repo-check", TASK))
+
+    return prepare
+
+
+def _script(command: str) -> tuple[str, str]:
+    """Return the script that Codex's newer models run a command with."""
+    asked = json.dumps({"cmd": command, "max_output_tokens": 100_000})
+    return "exec", f'// @exec: {{"max_output_tokens": 100000}}\ntext((await tools.exec_command({asked})).output);'
+
+
+def _copilot(place: Place) -> Command:
+    modules = npm_modules("copilot-1.0.102", "@github/copilot@1.0.102")
+    program = str(next(modules.glob("@github/copilot-*/copilot")))
+    env = {"COPILOT_PROVIDER_BASE_URL": f"{place.url}/v1", "COPILOT_MODEL": MODEL, "COPILOT_PROVIDER_API_KEY": "sk-x"}
+    return Command((program, "-p", TASK, "--allow-all-tools", "-s"), {**env, "COPILOT_OFFLINE": "true"})
+
+
+def _pi(place: Place) -> Command:
+    modules = npm_modules("pi-0.73.1", "@mariozechner/pi-coding-agent@0.73.1")
+    model = {"id": MODEL, "contextWindow": 200_000, "maxTokens": 8_000}
+    provider = {"baseUrl": f"{place.url}/v1", "api": "openai-completions", "apiKey": "sk-x", "models": [model]}
+    place.write(".pi/agent/models.json", json.dumps({"providers": {"scripted": provider}}))
+    program = str(modules / "@mariozechner/pi-coding-agent/dist/cli.js")
+    return Command((node(), program, "--provider", "scripted", "--model", MODEL, "-p", TASK), {"PI_OFFLINE": "1"})
+
+
+def _kilo(place: Place) -> Command:
+    modules = npm_modules("kilo-7.7.7", "@kilocode/cli@7.7.7", "@kilocode/cli-linux-x64@7.7.7")
+    program = str(next(path for path in modules.glob("@kilocode/cli-*/bin/kilo") if os.access(path, os.X_OK)))
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{place.url}/v1", "apiKey": "sk-x"},
+        "models": {MODEL: {"limit": {"context": 200_000, "output": 8_000}}},
+    }
+    settings = {"model": f"scripted/{MODEL}", "small_model": f"scripted/{MODEL}", "provider": {"scripted": provider}}
+    place.write(".config/kilo/kilo.json", json.dumps({**settings, "permission": {"bash": "allow"}}))
+    offline = {"KILO_DISABLE_AUTOUPDATE": "1", "KILO_DISABLE_MODELS_FETCH": "1", "KILO_TELEMETRY_LEVEL": "off"}
+    return Command((program, "run", "--auto", TASK), offline)
+
+
 def _sdk(file: str, folder: str, *packages: str, since: tuple[int, int] = (3, 11)) -> Callable[[Place], Command]:
     """Return how a program of ours on one of the libraries is run."""
 
@@ -188,6 +253,14 @@ AGENTS = (
     AgentCase("cline", _cline, lambda command: ("run_commands", {"commands": [command]}), "cline"),
     AgentCase("continue", _continue, _plain("Bash"), "continue"),
     AgentCase("qwen", _qwen, _foreground("run_shell_command"), "qwen"),
+    AgentCase("claude", _claude, _described("Bash"), wire=Wire.MESSAGES),
+    AgentCase("codex", _codex(""), _script, wire=Wire.RESPONSES),
+    AgentCase(
+        "codex-gpt-5.5", _codex("gpt-5.5"), lambda command: ("exec_command", {"cmd": command}), wire=Wire.RESPONSES
+    ),
+    AgentCase("copilot", _copilot, _described("bash"), reads_back=False),
+    AgentCase("pi", _pi, _plain("bash")),
+    AgentCase("kilo", _kilo, _described("bash")),
     AgentCase(
         "mini-swe-agent",
         _mini_swe,

@@ -27,7 +27,7 @@ async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Pa
     async with evil(alone) as provider:
         direct = await run(case, new_place(tmp_path / "direct", provider.url.removesuffix("/v1")))
     assert direct.is_success, direct
-    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml() + SETTINGS) as p:
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p:
         at = new_place(tmp_path / "proxied", f"http://127.0.0.1:{p.port}")
         proxied = await run(case, at)
         cuts = (await p.http.get("/api/cuts")).json()
@@ -35,5 +35,19 @@ async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Pa
     assert proxied.is_success, proxied
     assert bool(model.recovered) is case.reads_back, (cuts, [raw[-2000:] for raw in model.requests])
     assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
-    assert rewritten(model.requests, "messages") <= rewritten(alone.requests, "messages")
+    key = case.wire.format.conversation
+    assert rewritten(model.requests, key) <= rewritten(alone.requests, key)
     assert "recover_text" not in proxied.output and holds(tmp_path / "proxied", b"recover_text") == []
+
+
+@pytest.mark.parametrize("case", [case for case in AGENTS if case.reads_back], ids=lambda case: case.name)
+async def test_an_agent_does_not_notice_that_the_provider_is_busy_while_its_model_reads_back(
+    tmp_path: Path, case: AgentCase
+):
+    model = case.worker()
+    model.refusals = 2
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p:
+        outcome = await run(case, new_place(tmp_path, f"http://127.0.0.1:{p.port}"))
+
+    assert outcome.is_success, outcome
+    assert len(model.requests) == 4 and len(set(model.recovered)) == 1, "no round was asked for twice"

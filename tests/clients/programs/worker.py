@@ -17,11 +17,13 @@ from kimi_proxy.core.json import JsonObject
 LOG = outputs.pytest_log(300)
 DONE = "Everything is done, 你好."
 MADE = "made.txt"
+JSON = "application/json"
 STEPS = ("cat app.log", f"echo finished > {MADE}")
 RECALL = "own_"  # how the ids of calls begin that are not for the agent
 MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
 
-Shell = Callable[[str], tuple[str, JsonObject]]  # a command → the agent's tool for it, and its arguments
+# A command → the agent's tool for it, and its arguments; a text where the tool takes a script.
+Shell = Callable[[str], tuple[str, JsonObject | str]]
 Ending = tuple[str, JsonObject] | None  # the tool by which an agent wants to be told that the work is done
 
 
@@ -36,6 +38,7 @@ class Worker:
     breaks: int = 0  # so many answers of the conversation break off in mid-stream
     events_before_break: int = 4
     recalls: bool = True
+    refusals: int = 0  # so many requests with a recall result are refused, because the provider is busy
     requests: list[bytes] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
 
@@ -44,6 +47,10 @@ class Worker:
         if wire is None:
             return
         is_ours = bool(self.replies) or self.shell("")[0] in parse(heard.body, wire).tool_names
+        if self.refusals > 0 and b'"%b' % RECALL.encode() in heard.body:
+            self.refusals -= 1
+            await line.send(http(b'{"error":{"message":"wait"}}', "429 Too Many Requests", JSON, "retry-after-ms: 50"))
+            return
         says = self._says(wire, heard.body) if is_ours else Says("A title")
         if is_ours and self.breaks > 0:
             self.breaks -= 1
@@ -68,8 +75,10 @@ class Worker:
         if self.replies:
             return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
         if done < len(STEPS):
-            name, arguments = self.shell(STEPS[done])
-            return Says("I run a command.", (Call(f"call_{done}", name, arguments),), id=at)
+            name, given = self.shell(STEPS[done])
+            id = f"call_{done}"
+            call = Call(id, name, script=given) if isinstance(given, str) else Call(id, name, given)
+            return Says("I run a command.", (call,), id=at)
         return Says("", (Call("call_end", *self.ending),), id=at) if self.ending else Says(DONE, id=at)
 
 
@@ -78,6 +87,9 @@ async def api_of(heard: Heard, line: Line) -> Wire | None:
     wire = wire_of_path(heard.target.partition("?")[0])
     if wire is None:
         await line.send(http(b'{"data":[]}'))
+    elif not heard.body:  # Codex tries a WebSocket first
+        await line.send(http(b"{}", "426 Upgrade Required"))
+        return None
     return wire
 
 
