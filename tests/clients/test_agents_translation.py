@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.api.proxy_world import proxy
 from tests.clients.servers import INSTALL_S
-from tests.clients.test_agents_recall import DONE, LOG, Reader, check
+from tests.clients.test_agents_recall import DONE, LOG, RUN_COMMAND, RUN_SCRIPT, Reader, check
 from tests.clients.test_coding_agents import program, run
 from tests.core.chat.streams import DONE as LAST
 from tests.core.chat.streams import STOP, TOOL_STOP, USAGE_ALONE, call, delta, said
@@ -106,6 +106,10 @@ def codex_settings(tmp_path: Path, port: int, model: str) -> Path:
     return settings
 
 
+# Its default model's tools are an item of the conversation, and scripts are free text: both become functions.
+RUN_EXEC = Call("call_1", "exec", {"input": RUN_SCRIPT.script})
+
+
 def calling(*calls: Call) -> str:
     pieces = (call(at, each.id, each.name, each.written) for at, each in enumerate(calls))
     return "".join(chunk(delta({"tool_calls": [piece]})) for piece in pieces) + TOOL_STOP + chunk(USAGE_ALONE) + LAST
@@ -189,13 +193,14 @@ async def test_codex_s_remote_compaction_is_done_by_the_model_itself(tmp_path: P
     assert not any(each["role"] == "tool" for each in after["messages"])
 
 
-async def test_codex_works_on_a_provider_of_chat_completions(tmp_path: Path):
+@pytest.mark.parametrize(("name", "tool"), [("kimi-x", RUN_COMMAND), ("gpt-6.1-sol", RUN_EXEC)])
+async def test_codex_works_on_a_provider_of_chat_completions(tmp_path: Path, name: str, tool: Call):
     codex = await asyncio.to_thread(program, "codex")
     (tmp_path / "app.log").write_text(LOG.text)
-    model = Reader(Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000}))
+    model = Reader(tool)
     toml = {"translate": ["responses"]}
     async with evil(model) as provider, proxy(tmp_path / "state", provider.toml("openai", **toml) + SETTINGS) as p:
-        settings = codex_settings(tmp_path, p.port, "kimi-x")
+        settings = codex_settings(tmp_path, p.port, name)
         output = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", LOG.goal)
         sessions = (await p.http.get("/api/sessions")).json()["sessions"]
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
+from kimi_proxy.core.chat.wires.openai_responses import DEFAULT_NAMESPACE
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.translation import chat
@@ -94,7 +95,8 @@ class ResponseTools:
             if kind.startswith(_LEFT_OUT):
                 self._dropped.add(f"tools.{kind}")
             elif kind == "namespace":
-                names += self.add(read.as_objects(tool.get("tools")), name)
+                inner = "" if name == DEFAULT_NAMESPACE else name  # clients take calls without it
+                names += self.add(read.as_objects(tool.get("tools")), inner)
             else:
                 self._dropped.all_but((each for each, value in tool.items() if value), _MEMBERS, "tools.")
                 names.append(self._add(tool, kind, name, namespace))

@@ -30,7 +30,7 @@ _KINDS: dict[str, Kind] = {
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
 _TOOLS_ITEM = b'"additional_tools"'
-_DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
+DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -60,7 +60,7 @@ class _ResponsesRounds(RecallRounds):
     def _is_own(self, item: JsonObject) -> bool:
         is_ours = item.get("type") == "function_call" and item.get("name") == self._own
         # Codex calls an MCP server's tools by both names.
-        return is_ours and read.as_text(item.get("namespace")) in ("", _DEFAULT_NAMESPACE)
+        return is_ours and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
 
     def _shown(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
@@ -181,7 +181,7 @@ class OpenAiResponses(WireFormat):
             name = self._tool_name(tool)
             if read.string(tool.get("type")) != "namespace":
                 yield name, raw
-            prefix = "" if name == _DEFAULT_NAMESPACE else f"{name}__"
+            prefix = "" if name == DEFAULT_NAMESPACE else f"{name}__"
             for inner in read.array(tool.get("tools")):
                 yield prefix + self._tool_name(read.members(inner)), inner
 
@@ -191,7 +191,7 @@ class OpenAiResponses(WireFormat):
         if offered is None or offered is body.members.get("tools"):
             return super().add_tool(body, tool)
         spaces = (read.members(raw) for raw in read.array(offered))
-        inner = (space.get("tools") for space in spaces if self._tool_name(space) == _DEFAULT_NAMESPACE)
+        inner = (space.get("tools") for space in spaces if self._tool_name(space) == DEFAULT_NAMESPACE)
         return body.append_to(next((raw for raw in inner if raw is not None and read.is_array(raw)), offered), [tool])
 
     def tool_lists(self, body: JsonBody) -> Iterator[Raw]:
