@@ -20,6 +20,7 @@ PLACES = [
     ("kimi", "here/.kimi-code/mcp.json", ("mcpServers", "pruner")),
     ("qwen", "here/.qwen/settings.json", ("mcpServers", "pruner")),
     ("gemini", "here/.gemini/settings.json", ("mcpServers", "pruner")),
+    ("copilot", "home/.copilot/mcp-config.json", ("mcpServers", "pruner")),
 ]
 RULES = {
     "claude": "here/CLAUDE.md",
@@ -31,6 +32,7 @@ RULES = {
     "kimi": "here/AGENTS.md",
     "qwen": "here/QWEN.md",
     "gemini": "here/GEMINI.md",
+    "copilot": "home/.copilot/copilot-instructions.md",
 }
 
 
@@ -305,6 +307,26 @@ ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = 
             },
         ),
         (
+            "kilo",
+            "home/.config/kilo/kilo.json",
+            {
+                "provider": {
+                    "anthropic": {"options": {"baseURL": "http://127.0.0.1:8010/v1"}},
+                    "openai": {"options": {"baseURL": "http://127.0.0.1:8010/v1"}},
+                }
+            },
+        ),
+        (
+            "pi",
+            "home/.pi/agent/models.json",
+            {
+                "providers": {
+                    "anthropic": {"baseUrl": "http://127.0.0.1:8010"},
+                    "openai": {"baseUrl": "http://127.0.0.1:8010/v1"},
+                }
+            },
+        ),
+        (
             "qwen",
             "home/.qwen/settings.json",
             {
@@ -365,7 +387,14 @@ def test_the_proxy_and_the_server_of_one_file_are_taken_back_apart_or_together(c
     assert files(world) == before
 
 
-@pytest.mark.parametrize("client", ["cline", "continue", "cursor", "vscode", "gemini", "kimi"])
+def test_a_client_without_mcp_says_what_it_can_be_connected_by(cli: Cli, world: Path):
+    done = cli("init", "pi", "--yes")
+
+    assert (done.returncode, files(world)) == (2, {})
+    assert b"pi takes no MCP servers: use --proxy" in done.stderr
+
+
+@pytest.mark.parametrize("client", ["cline", "continue", "cursor", "vscode", "gemini", "kimi", "copilot"])
 def test_a_client_that_cannot_be_pointed_to_the_proxy_is_left_alone_with_what_to_do(client: str, cli: Cli, world: Path):
     done = cli("init", client, "--proxy", "--yes", env=PROXY)
 

@@ -186,6 +186,8 @@ ENVIRONMENT = 'echo "$ANTHROPIC_BASE_URL $_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_U
 
 def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: Path):
     (tmp_path / "config.toml").write_text('[providers.anthropic]\napi_key = ""\n')
+    (tmp_path / "copilot").write_text('#!/bin/sh\necho "$COPILOT_PROVIDER_BASE_URL"\n')
+    (tmp_path / "copilot").chmod(0o755)
     env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml")}
     with answering({"server": "kimi-proxy", "version": "1", "status": "healthy"}) as port:
         env |= {"KIMI_PROXY_PORT": str(port)}
@@ -193,14 +195,25 @@ def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: 
         claude = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=keyed)
         login = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=env)
         codex = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=env)
+        copilot = cli("run", "--proxy", "copilot", env={**env, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        (tmp_path / "codex").mkdir()
+        (tmp_path / "codex" / "config.toml").write_text(
+            'model_provider = "mine"\n[model_providers.mine]\nname = "Mine"\n'
+        )
+        own = {**env, "CODEX_HOME": str(tmp_path / "codex")}
+        mine = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=own)
     url = f"http://127.0.0.1:{port}"
 
     assert claude.stdout.decode().split() == [url, "1"]
     assert login.stdout.decode().split() == [url]
     assert codex.stdout.decode() == f'-c openai_base_url="{url}/v1" exec\n'
+    assert mine.stdout.decode() == f'-c model_providers.mine.base_url="{url}/v1" exec\n'
+    assert copilot.stdout.decode() == f"{url}/v1\n"
 
 
-@pytest.mark.parametrize(("agent", "why"), [("claude", b"no proxy runs"), ("other", b"only Claude Code and Codex")])
+@pytest.mark.parametrize(
+    ("agent", "why"), [("claude", b"no proxy runs"), ("other", b"only Claude Code, Codex and Copilot CLI")]
+)
 def test_without_a_proxy_the_agent_runs_as_it_would(agent: str, why: bytes, cli: Cli):
     env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_PORT": "9"}
     done = cli("run", "--proxy", "--agent", agent, "sh", "-c", ENVIRONMENT, env=env)

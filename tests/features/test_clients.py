@@ -27,6 +27,8 @@ COMMAND: JsonObject = {"command": "/bin/kimi-proxy", "args": ["pruner", "--stdio
         ("kimi", COMMAND),
         ("qwen", COMMAND),
         ("gemini", COMMAND),
+        ("copilot", {"type": "local", **COMMAND}),
+        ("kilo", {"type": "local", "command": ["/bin/kimi-proxy", "pruner", "--stdio"]}),
     ],
 )
 def test_a_server_that_the_client_starts(client: Name, said: JsonObject):

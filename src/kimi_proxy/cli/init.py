@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 EXIT_DECLINED = 1
-CLIENT_NAMES = ("claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini")
+CLIENT_NAMES = (
+    *("claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"),
+    *("copilot", "kilo", "pi"),
+)
 
 
 @click.command()

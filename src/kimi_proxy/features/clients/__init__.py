@@ -11,7 +11,21 @@ from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import ServersFile, SharedFile
 from kimi_proxy.features.editing.yaml import OwnYamlFile, YamlList
 
-Name = Literal["claude", "codex", "cline", "continue", "cursor", "vscode", "opencode", "kimi", "qwen", "gemini"]
+Name = Literal[
+    "claude",
+    "codex",
+    "cline",
+    "continue",
+    "cursor",
+    "vscode",
+    "opencode",
+    "kimi",
+    "qwen",
+    "gemini",
+    "copilot",
+    "kilo",
+    "pi",
+]
 Scope = Literal["project", "user"]
 
 SERVER_NAME = "pruner"
@@ -198,6 +212,33 @@ CLIENTS: Mapping[Name, ClientApp] = {
         user_rules=".gemini/GEMINI.md",
         proxied="it speaks Gemini's own API, which the proxy does not relay",
     ),
+    "copilot": ClientApp(
+        title="Copilot CLI",
+        form=_MCP_SERVERS,
+        user=(".copilot/mcp-config.json",),
+        project=".github/mcp.json",
+        scope="user",
+        stdio="local",
+        http="http",
+        token=("headers", "${%s}"),
+        rules="AGENTS.md",
+        user_rules=".copilot/copilot-instructions.md",
+        proxied="start it by `kimi-proxy run --proxy copilot`, with the name of a model in COPILOT_MODEL",
+    ),
+    "kilo": ClientApp(
+        title="Kilo",
+        form=SharedFile(jsonc, "mcp", SERVER_NAME),
+        user=(".config/kilo/kilo.json",),
+        project="kilo.json",
+        is_list=True,
+        stdio="local",
+        http="remote",
+        token=("headers", "{env:%s}"),
+        rules="AGENTS.md",
+        user_rules=".config/kilo/AGENTS.md",
+        proxied=proxied.KILO,
+    ),
+    "pi": ClientApp(title="pi", form=_MCP_SERVERS, user=(), scope="user", rules="AGENTS.md", proxied=proxied.PI),
 }
 
 

@@ -11,13 +11,14 @@ AGENT_TOKEN_VARIABLE = "KIMI_PROXY_MCP_TOKEN"  # noqa: S105 - the name of a vari
 CONFIG_VARIABLE = "KIMI_PROXY_MCP_CONFIG"
 VARIABLES = (URL_VARIABLE, AGENT_TOKEN_VARIABLE, CONFIG_VARIABLE)
 
-Agent = Literal["claude", "codex", "other"]
+Agent = Literal["claude", "codex", "copilot", "other"]
 
 # Names of commands and of npm packages.
 _AGENTS: Mapping[str, Agent] = {
     "claude": "claude",
     "claude-code": "claude",
     "codex": "codex",
+    "copilot": "copilot",
 }
 _LAUNCHERS = ("npx", "bunx", "pnpx", "env", "nice", "nohup")
 

@@ -1,5 +1,7 @@
 """Where each client keeps the address of its provider, and what makes it call the proxy instead."""
 
+import re
+import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +17,8 @@ Api = Literal["anthropic", "openai"]
 ANTHROPIC_HOST = "api.anthropic.com"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
+
+_BARE = re.compile(r"[\w-]+", re.ASCII)
 
 Values = Mapping[KeyPath, Mapping[str, JsonValue]]
 
@@ -76,14 +80,29 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
     }
 
 
-def proxied_run(agent: Agent, target: ProxyTarget) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables and the arguments that send one run of an agent through the proxy; none if it has none."""
+def proxied_run(agent: Agent, target: ProxyTarget, codex_provider: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables and the arguments that send one run of an agent through the proxy; none if it has none.
+
+    `codex_provider` is the one that the user's own settings of Codex choose in place of OpenAI.
+    """
     if agent == "claude":
         found = claude_environment(target)
         return {name: value for name, value in found.items() if value is not None}, ()
     if agent == "codex":
-        return {}, ("-c", f'openai_base_url="{target.url}/v1"')
+        key = f"model_providers.{codex_provider}.base_url" if codex_provider else "openai_base_url"
+        return {}, ("-c", f'{key}="{target.url}/v1"')
+    if agent == "copilot":
+        return {"COPILOT_PROVIDER_BASE_URL": f"{target.url}/v1"}, ()
     return {}, ()
+
+
+def chosen_codex_provider(settings: str) -> str:
+    """Return the provider that settings of Codex name in place of OpenAI; "" if they name none, or are unreadable."""
+    try:
+        name = tomllib.loads(settings).get("model_provider")
+    except tomllib.TOMLDecodeError:
+        return ""
+    return name if isinstance(name, str) and name != "openai" and _BARE.fullmatch(name) else ""
 
 
 def _claude(target: ProxyTarget) -> Values:
@@ -99,6 +118,11 @@ def _opencode(target: ProxyTarget) -> Values:
     return {("provider", api, "options"): {"baseURL": f"{target.url}/v1"} for api in target.apis}
 
 
+def _pi(target: ProxyTarget) -> Values:
+    # Its client for Anthropic adds the version of the API itself.
+    return {("providers", api): {"baseUrl": target.url + ("" if api == "anthropic" else "/v1")} for api in target.apis}
+
+
 def _qwen(target: ProxyTarget) -> Values:
     return {("env",): {"OPENAI_BASE_URL": f"{target.url}/v1", "ANTHROPIC_BASE_URL": target.url}}
 
@@ -106,4 +130,6 @@ def _qwen(target: ProxyTarget) -> Values:
 CLAUDE = BaseUrl(("anthropic",), jsonc, _claude, ".claude/settings.json", ".claude/settings.local.json")
 CODEX = BaseUrl(("openai",), toml, _codex, ".codex/config.toml")
 OPENCODE = BaseUrl(("anthropic", "openai"), jsonc, _opencode, ".config/opencode/opencode.json")
+KILO = BaseUrl(("anthropic", "openai"), jsonc, _opencode, ".config/kilo/kilo.json")
+PI = BaseUrl(("anthropic", "openai"), jsonc, _pi, ".pi/agent/models.json")
 QWEN = BaseUrl(("openai", "anthropic"), jsonc, _qwen, ".qwen/settings.json")

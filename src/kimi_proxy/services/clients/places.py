@@ -125,6 +125,8 @@ class BaseDirs:
 
 def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
     """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
+    if not client.user:
+        raise FileRefused(f"{client.title} takes no MCP servers: use --proxy")
     if scope == "project":
         if not client.project:
             raise FileRefused(f"{client.title} has no servers of a project: use --user")
