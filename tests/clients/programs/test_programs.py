@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.proxy_world import proxy
-from tests.clients.programs.agents import AGENTS, AgentCase
+from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import rewritten
@@ -51,3 +51,15 @@ async def test_an_agent_does_not_notice_that_the_provider_is_busy_while_its_mode
 
     assert outcome.is_success, outcome
     assert len(model.requests) == 4 and len(set(model.recovered)) == 1, "no round was asked for twice"
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in AGENTS if case.name in ("pi", "opencode")], ids=lambda case: case.name
+)
+async def test_an_agent_of_chat_completions_works_on_anthropic_s_messages(tmp_path: Path, case: AgentCase):
+    model, named = case.worker(), f'[models.{MODEL}]\nprovider = "anthropic-evil"\n'
+    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml("anthropic") + named + SETTINGS) as p:
+        outcome = await run(case, new_place(tmp_path, f"http://127.0.0.1:{p.port}"))
+
+    assert outcome.is_success, outcome
+    assert model.recovered and {heard.target for heard in provider.heard} == {"/v1/messages"}

@@ -63,8 +63,10 @@ class Provider(SettingsSection):
         return self.type in wire.format.provider_types and not self.translates(wire)
 
     def translates(self, wire: "Wire") -> bool:
-        """Return whether requests of that API are translated into chat completions for it."""
-        return self.type != "anthropic" and wire.format.name in self.translate
+        """Return whether requests of that API are translated for it: into chat completions, or into messages."""
+        if self.type == "anthropic":
+            return wire.format.name == "chat"
+        return wire.format.name in self.translate
 
 
 class Model(SettingsSection):

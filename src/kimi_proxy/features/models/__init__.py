@@ -98,7 +98,8 @@ class Models:
 
     def upstream_wire(self, target: Target, wire: Wire) -> Wire:
         """Return the API in which a request of `wire` reaches its provider."""
-        return Wire.CHAT if self._all[target.provider].translates(wire) else wire
+        provider = self._all[target.provider]
+        return translated_wire(provider) if provider.translates(wire) else wire
 
     def is_plan_login(self, credential: str) -> bool:
         """Return whether a client is logged in with a plan that one of the providers is."""
@@ -283,6 +284,11 @@ class Models:
 
     def _is_local(self, provider: str) -> bool:
         return provider in self._local
+
+
+def translated_wire(provider: Provider) -> Wire:
+    """Return the API that requests are translated into for a provider."""
+    return Wire.MESSAGES if provider.type == "anthropic" else Wire.CHAT
 
 
 def models_in(listing: JsonValue) -> list[str]:

@@ -1,4 +1,4 @@
-"""Requests of one API for providers that speak another: chat completions, which nearly all of them do."""
+"""Requests of one API for providers that speak another: chat completions, as nearly all do, or Anthropic's messages."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -7,11 +7,13 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.translation.anthropic_to_chat import MessagesTranslation
 from kimi_proxy.features.translation.chat import ChatDialect, Translation
+from kimi_proxy.features.translation.chat_to_anthropic import ChatTranslation
 from kimi_proxy.features.translation.responses_to_chat import ResponsesTranslation
 
 Translate: TypeAlias = Callable[[JsonObject, ChatDialect], Translation]
 
 TRANSLATIONS: Mapping[Wire, Translate] = {
+    Wire.CHAT: ChatTranslation,
     Wire.MESSAGES: MessagesTranslation,
     Wire.RESPONSES: ResponsesTranslation,
 }

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
@@ -194,8 +194,15 @@ class EventTranslator(ABC):
         """Return the event for an error in the middle of a stream."""
 
 
+class StreamTranslator(Protocol):
+    """Is fed the bytes of a provider's stream; returns the bytes of the client's."""
+
+    def feed(self, piece: bytes) -> bytes: ...
+    def end(self) -> bytes: ...
+
+
 class Translation(ABC):
-    """A request of another API as chat completions have it, and the way back for its answer.
+    """A request of one API as another has it, and the way back for its answer.
 
     The same request gives the same bytes, and one that goes on gives bytes that go on: a message is translated without
     a look at those after it.
@@ -203,14 +210,14 @@ class Translation(ABC):
 
     wire: Wire  # of the client
     request: JsonObject
-    dropped: tuple[str, ...]  # fields that chat completions have no place for
+    dropped: tuple[str, ...]  # fields that the other API has no place for
 
     @abstractmethod
     def answer(self, body: JsonObject) -> JsonObject:
         """Return an answer that came in one piece. Raise UpstreamUnreadable if it is none."""
 
     @abstractmethod
-    def events(self) -> EventTranslator:
+    def events(self) -> StreamTranslator:
         """Return what translates one stream."""
 
     def error(self, status: int, body: bytes) -> JsonObject:

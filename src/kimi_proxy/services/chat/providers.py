@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Wire, read
+from kimi_proxy.core.chat import read
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.models import translated_wire
 from kimi_proxy.features.translation import TRANSLATIONS
-from kimi_proxy.features.translation.chat import ChatDialect, EventTranslator, Translation
-from kimi_proxy.proxy.headers import CREDENTIALS, Header, UpstreamRequest, credential
+from kimi_proxy.features.translation.chat import ChatDialect, StreamTranslator, Translation
+from kimi_proxy.proxy.headers import CREDENTIALS, UpstreamRequest, credential
 from kimi_proxy.services.chat.relay import ProviderClient, ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.store.protocols import Replicas
 
@@ -136,7 +137,7 @@ class LazyUpstreams:
 
 
 class TranslatingClient:
-    """Asks the providers by their names, in chat completions where a provider does not speak the client's API.
+    """Asks the providers by their names, in another API where a provider does not speak the client's.
 
     The request is translated last, and its answer first: everything before that, such as the stages, the rounds in
     which the model recalls, the accounts and the observers, sees the client's API alone.
@@ -155,8 +156,9 @@ class TranslatingClient:
 
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
-        is_translated = self._providers[name].translates(question.wire)
-        return await self._list_models(name, _in_chat(question, b"") if is_translated else question)
+        provider = self._providers[name]
+        is_translated = provider.translates(question.wire)
+        return await self._list_models(name, _in_its_api(name, provider, question, b"") if is_translated else question)
 
     @asynccontextmanager
     async def _translated(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
@@ -166,7 +168,7 @@ class TranslatingClient:
             translation, body = _translate(question, dialect)
         else:
             translation, body = await asyncio.to_thread(_translate, question, dialect)
-        async with self._client.send(name, _in_chat(question, body)) as reply:
+        async with self._client.send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(f"{name} compressed its answer, though it was asked not to")
             yield _reply(name, reply, translation)
@@ -184,22 +186,20 @@ def _translate(question: UpstreamRequest, dialect: ChatDialect) -> tuple[Transla
     return translation, json.encode(translation.request)
 
 
-def _in_chat(question: UpstreamRequest, body: bytes) -> UpstreamRequest:
-    return replace(question, wire=Wire.CHAT, body=body, headers=_headers(question.headers), query="")
-
-
-def _headers(headers: tuple[Header, ...]) -> tuple[Header, ...]:
-    """Return the client's headers as a client of chat completions would send them.
+def _in_its_api(name: str, provider: Provider, question: UpstreamRequest, body: bytes) -> UpstreamRequest:
+    """Return the question as a client of the provider's API would ask it.
 
     A key or a login of the maker of the client's API is no business of another provider.
     """
-    key = credential(headers, None)
-    others = tuple(
-        (name, value) for name, value in headers if name not in CREDENTIALS and not name.startswith(_OF_ONE_API)
+    wire, key = translated_wire(provider), credential(question.headers, None)
+    is_maker_s = is_key_of("anthropic", key)
+    passes = is_maker_s if maker_at(name, provider) == "anthropic" else not (is_maker_s or is_key_of(CHATGPT, key))
+    headers = tuple(
+        each for each in question.headers if each[0] not in CREDENTIALS and not each[0].startswith(_OF_ONE_API)
     )
-    if not key or is_key_of("anthropic", key) or is_key_of(CHATGPT, key):
-        return others
-    return (*others, (b"authorization", b"Bearer " + key.encode("latin-1")))
+    if key and passes:
+        headers = (*headers, wire.format.key_header(key.encode("latin-1")))
+    return replace(question, wire=wire, body=body, headers=headers, query="")
 
 
 def _reply(name: str, reply: ReplyStream, translation: Translation) -> ReplyStream:
@@ -213,7 +213,7 @@ def _reply(name: str, reply: ReplyStream, translation: Translation) -> ReplyStre
     return translated
 
 
-async def _events(reply: ReplyStream, events: EventTranslator) -> AsyncIterator[bytes]:
+async def _events(reply: ReplyStream, events: StreamTranslator) -> AsyncIterator[bytes]:
     async for piece in reply.pieces():
         if shown := events.feed(piece):
             yield shown
