@@ -361,3 +361,20 @@ async def test_an_admin_neither_reads_nor_compresses_the_conversation_of_another
         assert not [answer for answer in answers if SECRET in answer.text]
         assert (await ada.get(f"/api/compress/{session['id']}/stats")).json()["compressions"] == 0
         assert (await ada.post(f"/api/compaction/{session['id']}?force=true", json={})).status_code == 200
+
+
+async def test_files_that_the_provider_keeps_for_all_of_a_team_are_not_passed_on(tmp_path: Path):
+    form = {"content-type": "multipart/form-data; boundary=b0"}
+    async with team(tmp_path) as here, here.person("ada") as ada:
+        shared = [
+            await ada.post("/v1/files", content=b"--b0--", headers=form),
+            await ada.get("/v1/files/file-1/content"),
+            await ada.get("/v1/batches"),
+        ]
+        asked = len(here.provider.heard)
+        own = {"authorization": "Bearer a-key-of-her-own", "x-kimi-proxy-token": here.tokens["ada"]}
+        passed = await ada.get("/v1/files", headers=own)
+        spoken = await ada.post("/v1/audio/transcriptions", content=b"--b0--", headers=form)
+
+    assert ([each.status_code for each in shared], asked) == ([403] * 3, 0)
+    assert (passed.status_code, spoken.status_code) == (200, 200)

@@ -350,6 +350,17 @@ def test_a_client_is_pointed_to_the_proxy_and_back(client: str, file: str, said:
     assert files(world) == before
 
 
+def test_behind_translation_claude_code_compacts_by_the_window_of_the_smallest_model(cli: Cli, world: Path):
+    """It takes a model that it does not know for one that reads a million tokens."""
+    toml = '[providers.kimi]\napi_key = ""\n[models.small]\nprovider = "kimi"\nmax_context_size = 128000\n'
+    (world / "config.toml").write_text(toml + '[models.large]\nprovider = "kimi"\nmax_context_size = 262144\n')
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+    cli("init", "claude", "--proxy", "--yes", env=env)
+
+    said = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "128000"}
+    assert read(world / "home/.claude/settings.json") == {"env": said}
+
+
 def test_the_login_of_a_plan_is_not_made_to_sign_its_requests(cli: Cli, world: Path):
     (world / "config.toml").write_text(ANTHROPIC)
     env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}

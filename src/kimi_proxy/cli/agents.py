@@ -61,15 +61,14 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
 def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
     from kimi_proxy.features.clients.agents import recognise
-    from kimi_proxy.features.clients.proxied import chosen_codex_provider, has_anthropic_key, proxied_run, proxy_target
+    from kimi_proxy.features.clients.proxied import chosen_codex_provider, proxied_run, proxy_target
     from kimi_proxy.proxy.local_server import local_url, port_owner
 
     config = load().config
     where = config.proxy
     owner = port_owner(where.host, where.port)
     place, found = (0, agent) if agent else recognise(command)
-    has_key = has_anthropic_key(config.provider_keys, config.providers, os.environ)
-    target = proxy_target(local_url(where.host, where.port), config.providers, has_key)
+    target = proxy_target(local_url(where.host, where.port), config, os.environ)
     settings = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "config.toml"
     try:
         provider = chosen_codex_provider(settings.read_text("utf-8"))

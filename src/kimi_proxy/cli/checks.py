@@ -140,7 +140,7 @@ def windows(config: Config) -> Iterator[Check]:
 
 def plan_login(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     """Yield why nothing is shortened for Claude Code with the login of a plan, if it signs its requests."""
-    is_keyed = has_anthropic_key(config.provider_keys, config.providers, env)
+    is_keyed = has_anthropic_key(config, env)
     if is_keyed or config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
         return
     found = f"{FIRST_PARTY} makes Claude Code sign its requests: with the login of a plan they leave as they came"

@@ -149,11 +149,10 @@ def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: 
 
 def _proxy_target(client: ClientApp) -> ProxyTarget:
     """Return the proxy's address, with what its providers speak. A provider that is missing is remarked upon."""
-    from kimi_proxy.features.clients.proxied import BaseUrl, has_anthropic_key, proxy_target
+    from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
 
     config = load().config
-    has_key = has_anthropic_key(config.provider_keys, config.providers, os.environ)
-    target = proxy_target(_proxy_url(), config.providers, has_key)
+    target = proxy_target(_proxy_url(), config, os.environ)
     if isinstance(client.proxied, BaseUrl) and not set(client.proxied.apis) & set(target.apis):
         api = client.proxied.apis[0]
         remark(f"no provider of type {api} is configured yet: add [providers.{api}] to config.toml (docs/llm-proxy.md)")

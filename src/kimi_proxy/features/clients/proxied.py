@@ -2,20 +2,22 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.config import Config
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.clients.agents import Agent
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import KeyPath, SettingsKeys, TextFormat
+from kimi_proxy.features.models import Models
 
 Api = Literal["anthropic", "openai"]
 ANTHROPIC_HOST = "api.anthropic.com"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+COMPACT_WINDOW = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
 
 _BARE = re.compile(r"[\w-]+", re.ASCII)
@@ -30,22 +32,24 @@ class ProxyTarget:
     url: str
     is_anthropic: bool = False
     apis: tuple[Api, ...] = ("anthropic", "openai")
+    window: int = 0  # tokens that the smallest model behind it reads at once; 0 if that is not known
 
 
-def proxy_target(url: str, providers: Mapping[str, Provider], has_key: bool = False) -> ProxyTarget:
-    """Return the target for a proxy with these providers; Anthropic answers if no other speaks its API there.
-
-    `has_key` says whether it is paid by the token.
-    """
-    on = [provider for provider in providers.values() if provider.enabled]
+def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarget:
+    """Return the target for a proxy with these settings; Anthropic answers if no other speaks its API there."""
+    on = [provider for provider in config.providers.values() if provider.enabled]
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
-    anthropic = [urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"]
-    return ProxyTarget(url, has_key and set(anthropic) == {ANTHROPIC_HOST}, apis)
+    anthropic = {urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"}
+    models = Models.of(config)
+    windows = (models.window(models.configured(key)) for key, _ in models.offered())
+    is_anthropic = anthropic == {ANTHROPIC_HOST} and has_anthropic_key(config, env)
+    return ProxyTarget(url, is_anthropic, apis, min((size for size in windows if size), default=0))
 
 
-def has_anthropic_key(keyed: Collection[str], providers: Mapping[str, Provider], env: Mapping[str, str]) -> bool:
+def has_anthropic_key(config: Config, env: Mapping[str, str]) -> bool:
     """Return whether Claude Code's requests are paid with an API key: the user's own, or one of the proxy."""
-    ours = any(provider.type == "anthropic" and name in keyed for name, provider in providers.items())
+    keyed = config.provider_keys
+    ours = any(provider.type == "anthropic" and name in keyed for name, provider in config.providers.items())
     return ours or bool(env.get("ANTHROPIC_API_KEY"))
 
 
@@ -77,6 +81,8 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
     return {
         "ANTHROPIC_BASE_URL": target.url,
         FIRST_PARTY: "1" if target.is_anthropic else None,
+        # It takes a model that it does not know for one that reads a million tokens, and compacts too late.
+        COMPACT_WINDOW: str(target.window) if target.window and "anthropic" not in target.apis else None,
     }
 
 

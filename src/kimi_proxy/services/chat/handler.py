@@ -232,8 +232,9 @@ class Chat:
         is_form = value_of(incoming.headers, b"content-type").lower().startswith(FORM)
         model = model_in_form(incoming.body) if is_form else request.model if incoming.body else ""
         target = self.models.target(model, incoming.wire, self._credential(incoming))
-        is_ours = self.models.sends_our_key(target.provider, self._credential(incoming))
-        if self._is_team and is_ours and path.startswith(STORED):
+        key = self._credential(incoming)
+        has_own_key = bool(key) and not self.models.sends_our_key(target.provider, key)
+        if self._is_team and not has_own_key and path.startswith(STORED):
             raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
         # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
