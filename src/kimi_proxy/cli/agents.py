@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, required=True, help="The agent and its arguments, as you would type them.")
 @click.option(
     "--agent",
-    type=click.Choice(["claude", "codex", "other"]),
+    type=click.Choice(["claude", "codex", "copilot", "other"]),
     help="Which agent it is.  [default: by the command's name]",
 )
 @click.option("--proxy", is_flag=True, help="Send its requests to its model through the proxy that runs.")

@@ -91,7 +91,7 @@ async def sent(home: Path, raw: bytes, *headers: tuple[bytes, bytes], name: str 
         toml = f'[providers.{name}]\ntype = "anthropic"\nbase_url = "{provider.url}"\napi_key = ""\n{more}'
         async with (
             running(parse_config(toml, {}, home), thread_max_chars=10**9) as runtime,
-            runtime.chat.answer(ChatRequest(Wire.MESSAGES, raw, headers)),
+            runtime.chat.answer(ChatRequest(LOCAL, Wire.MESSAGES, raw, headers)),
         ):
             pass
         return provider.heard[0].body
