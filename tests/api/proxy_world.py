@@ -35,7 +35,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(home: Path, toml: str, **environment: str) -> AsyncIterator[Proxy]:
+async def proxy(home: Path, toml: str, at_port: int = 0, **environment: str) -> AsyncIterator[Proxy]:
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     async with running_with_logs(parse(toml, environment, home)) as runtime:
@@ -43,7 +43,7 @@ async def proxy(home: Path, toml: str, **environment: str) -> AsyncIterator[Prox
             serve(
                 proxy_app(runtime),
                 "127.0.0.1",
-                0,
+                at_port,
                 stop=stop,
                 token=True,
                 on_ready=lambda host, port: ports.set_result(port),

@@ -1,5 +1,6 @@
 """Agents themselves with a scripted provider, directly and through the proxy. Run by ./test.sh --deep."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.clients.programs.worker import rewritten
+from tests.clients.programs.worker import MARKER, rewritten
 from tests.deep import deep
 from tests.evil import evil
 
@@ -63,3 +64,26 @@ async def test_an_agent_of_chat_completions_works_on_anthropic_s_messages(tmp_pa
 
     assert outcome.is_success, outcome
     assert model.recovered and {heard.target for heard in provider.heard} == {"/v1/messages"}
+
+
+RESTARTED = [case for case in AGENTS if case.name in ("claude", "codex", "opencode", "pi")]
+
+
+@pytest.mark.parametrize("case", RESTARTED, ids=lambda case: case.name)
+async def test_an_agent_goes_on_when_we_are_restarted_in_the_middle_of_its_work(tmp_path: Path, case: AgentCase):
+    model, state = case.worker(), tmp_path / "state"
+    model.last_step_s = 7  # in which the server stops and starts again
+    async with evil(model) as provider:
+        toml = provider.toml(case.provider_type) + SETTINGS
+        async with proxy(state, toml) as p:
+            port = p.port
+            running = asyncio.create_task(run(case, new_place(tmp_path, f"http://127.0.0.1:{port}")))
+            await asyncio.wait(
+                {running, asyncio.ensure_future(model.is_at_last_step.wait())}, return_when="FIRST_COMPLETED"
+            )
+        async with proxy(state, toml, port):
+            outcome = await running
+
+    assert outcome.is_success, outcome
+    before, after = MARKER.search(model.requests[1]), MARKER.search(model.requests[-1])
+    assert model.recovered and before and after and before[0] == after[0], "what was cut before is cut after it"

@@ -1,5 +1,6 @@
 """A model that gives an agent work: print a long log, read back what was cut of it, write a file, say so."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -38,6 +39,8 @@ class Worker:
     breaks: int = 0  # so many answers of the conversation break off in mid-stream
     events_before_break: int = 4
     recalls: bool = True
+    last_step_s: int = 0  # how long the last command takes
+    is_at_last_step: asyncio.Event = field(default_factory=asyncio.Event)
     refusals: int = 0  # so many requests with a recall result are refused, because the provider is busy
     requests: list[bytes] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
@@ -59,6 +62,8 @@ class Worker:
             line.reset()
             return
         await say(wire, says, heard, line)
+        if any(call.id == f"call_{len(STEPS) - 1}" for call in says.calls):
+            self.is_at_last_step.set()
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
         self.requests.append(raw)
@@ -75,7 +80,9 @@ class Worker:
         if self.replies:
             return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
         if done < len(STEPS):
-            name, given = self.shell(STEPS[done])
+            is_slow = self.last_step_s and done == len(STEPS) - 1
+            wait = f"python3 -c 'import time; time.sleep({self.last_step_s})'; " if is_slow else ""
+            name, given = self.shell(wait + STEPS[done])
             id = f"call_{done}"
             call = Call(id, name, script=given) if isinstance(given, str) else Call(id, name, given)
             return Says("I run a command.", (call,), id=at)
