@@ -172,6 +172,8 @@ async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path, name: 
 class McpReader(Reader):
     """A model that reads back by the tool of an MCP server, which Codex offers in a namespace, or to scripts."""
 
+    most_lines: int = 10**6
+
     def _says(self, wire: Wire, raw: bytes) -> Says:
         self.requests.append(raw)
         results = [part for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
@@ -180,8 +182,9 @@ class McpReader(Reader):
             return Says("", (self.tool,), id=at)
         found = [part.text for part in results if part.call_id == "mcp_1"]
         if marker is not None and not found:
-            ranges: JsonValue = [{"start_line": int(marker[2]), "end_line": int(marker[3])}]
-            asked: JsonObject = {"prune_id": marker[1].decode(), "ranges": ranges}
+            first = int(marker[2])
+            last = min(int(marker[3]), first + self.most_lines - 1)
+            asked: JsonObject = {"prune_id": marker[1].decode(), "ranges": [{"start_line": first, "end_line": last}]}
             return Says("Hm.", (self._recover(asked),), id=at)
         self.recovered += found[-1:]
         return Says(DONE, id=at)
@@ -193,7 +196,7 @@ class McpReader(Reader):
         return Call("mcp_1", "exec", script=script)
 
 
-@pytest.mark.parametrize(("name", "tool"), [("", RUN_SCRIPT), ("gpt-5.5", RUN_COMMAND)])
+@pytest.mark.parametrize(("name", "tool"), [("", RUN_SCRIPT), ("gpt-5.5", RUN_COMMAND), ("gpt-x", RUN_COMMAND)])
 async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path, name: str, tool: Call):
     """The server's tool has the name of ours, in a namespace or in a script: its calls are Codex's to make.
 
@@ -201,7 +204,9 @@ async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path,
     """
     codex = await asyncio.to_thread(program, "codex")
     (tmp_path / "app.log").write_text(LOG.text)
-    model, state = McpReader(tool), tmp_path / "state"
+    # Of a model that it does not know Codex itself cuts long results.
+    most_lines = 2 if name == "gpt-x" else 300
+    model, state = McpReader(tool, most_lines=most_lines), tmp_path / "state"
     async with (
         evil(model) as provider,
         proxy(state, provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
@@ -212,14 +217,19 @@ async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path,
             'default_tools_approval_mode = "approve"\n'
             f"env = {{KIMI_PROXY_HOME = {json.dumps(str(state))}}}\n"
         )
-        connect_codex(tmp_path / "home", p.port, name, server)
+        own = (
+            'model_provider = "kimi-proxy"\n[model_providers.kimi-proxy]\nname = "kimi-proxy"\n'
+            f'base_url = "http://127.0.0.1:{p.port}/v1"\nwire_api = "responses"\n'
+        )
+        connect_codex(tmp_path / "home", p.port, name, own + server if name == "gpt-x" else server)
         said = await run(tmp_path, codex, "exec", "--skip-git-repo-check", LOG.goal)
 
     assert DONE in said
     offered = [each for each in parse(model.requests[0], Wire.RESPONSES).tool_names if "recover_text" in each]
-    assert offered == ["recover_text" if tool.script else "mcp__pruner__recover_text"]
+    # Where Codex takes us for OpenAI it loads the tools of a server late, so that ours is offered meanwhile.
+    assert offered == (["mcp__pruner__recover_text"] if name == "gpt-x" else ["recover_text"])
     marker = ID.search(model.requests[1])
     assert marker is not None
     (recovered,) = model.recovered
     raw_text = json.loads(recovered[recovered.index("{") :])["raw_text"]
-    assert raw_text in LOG.text and raw_text.count("\n") == int(marker[3]) - int(marker[2])
+    assert raw_text in LOG.text and raw_text.count("\n") == min(int(marker[3]) - int(marker[2]), most_lines - 1)
