@@ -64,6 +64,11 @@ def value_of(headers: Iterable[Header], name: bytes) -> bytes:
     return next((value for key, value in headers if key == name), b"")
 
 
+def is_form(headers: Iterable[Header]) -> bool:
+    """Return whether a body is a form, which may have files in it."""
+    return value_of(headers, b"content-type").lower().startswith(b"multipart/form-data")
+
+
 def retry_after_s(headers: Iterable[Header]) -> float | None:
     """Return how long a provider asks to wait; None if it does not say, or names a date."""
     named = dict(headers)

@@ -24,7 +24,6 @@ ALLOWED = {
     "features/translation/responses_to_chat.py": "it knows both formats: that is its subject",
     "features/translation/chat.py": "it writes and reads the one format that all translations lead to",
     "lab/demo.py": "it plays a client, the other end of what we read",
-    "lab/session_requests.py": "it plays an agent whose session it read, as `demo.py` plays a client",
     "lab/scripted_provider.py": "it plays a provider, the other end of what we write",
 }
 

@@ -15,6 +15,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import (
     AccessDenied,
     KimiProxyError,
@@ -36,7 +37,7 @@ from kimi_proxy.features.pipeline import (
     run_stages,
 )
 from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
-from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, value_of
+from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream, read_up_to
@@ -52,7 +53,6 @@ MAX_ATTESTED = 1000
 MODELS_PATH = "/v1/models"
 LIST_S = 2.5  # Claude Code waits 3 s for a list of models
 MAX_LIST_BYTES = 16 * 1024**2
-FORM = b"multipart/form-data"
 STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # where a provider keeps what it is given, for all with its key
 API_KEY = b"x-api-key"  # where clients of Anthropic send a key; a login comes as a bearer token
 ATTESTED = "docs/llm-proxy.md, Plans and logins; [sanitizer] change_attested"
@@ -146,6 +146,7 @@ class Chat:
         self._session_begun = session_begun
         self._repeating = (*repeating, name_model)
         self._is_team = is_team
+        self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
         self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
 
@@ -229,17 +230,18 @@ class Chat:
     async def relay(self, incoming: ChatRequest, method: str, path: str) -> AsyncIterator[Answer]:
         """Pass on a request of another kind, such as one for embeddings: only the name of its model may change."""
         request = chat.Request(incoming.wire, incoming.body)
-        is_form = value_of(incoming.headers, b"content-type").lower().startswith(FORM)
-        model = model_in_form(incoming.body) if is_form else request.model if incoming.body else ""
+        is_file = is_form(incoming.headers)
+        model = model_in_form(incoming.body) if is_file else request.model if incoming.body else ""
         target = self.models.target(model, incoming.wire, self._credential(incoming))
         key = self._credential(incoming)
-        has_own_key = bool(key) and not self.models.sends_our_key(target.provider, key)
+        is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
+        has_own_key = bool(key) and not is_ours
         if self._is_team and not has_own_key and path.startswith(STORED):
             raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
         # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
-        asked = edit.with_model(request, target.model) if model and not is_form else request
+        asked = edit.with_model(request, target.model) if model and not is_file else request
         draft = Draft(asked, target, session, incoming.caller)
         observers = self._observers if is_compaction else ()
         for observer in observers:

@@ -38,7 +38,7 @@ from kimi_proxy.features.provider_objects import (
     swap_query,
     unknown_id,
 )
-from kimi_proxy.proxy.headers import UpstreamRequest, credential, is_own_key
+from kimi_proxy.proxy.headers import UpstreamRequest, credential, is_form, is_own_key
 from kimi_proxy.services.chat.relay import ProviderClient, ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.team import TeamTables
@@ -136,7 +136,9 @@ class OwnedObjects:
         """
         objects = question.wire.format.objects
         in_path = objects.id_in(_path(question)) if objects else ""
-        value, in_body = await _off_loop(named_in, question.body, _is_at_objects(question))
+        # A form holds a file, which may be anything, and is passed on only where none names an object.
+        read = b"" if is_form(question.headers) else question.body
+        value, in_body = await _off_loop(named_in, read, _is_at_objects(question))
         ids = ({in_path} if in_path else set()) | in_body | (set() if in_path else cursors_in(question.query))
         foreign = ids - await self._own(name, ids, question.caller)
         foreign -= await self._answered_before(question.caller, foreign & {in_path, *_previous(value)})

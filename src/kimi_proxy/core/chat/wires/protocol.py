@@ -99,8 +99,8 @@ class WireFormat(ABC):
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
     count_tokens: ClassVar[str] = ""  # what follows the path where tokens are counted; empty where the API has no such
     relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
-    uploads: ClassVar[tuple[str, ...]] = ()  # the same where a body may be a form with files in it
     objects: ClassVar[ObjectPath | None] = None  # which of those the provider keeps, each under an id
+    uploads: ClassVar[tuple[str, ...]] = ()  # further such paths, where a body may be a form with files in it
     compaction: ClassVar[str] = ""  # the one of those that is paid for as a question: the conversation is compacted
     provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
     default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client leaves them out
