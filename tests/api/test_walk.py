@@ -363,7 +363,7 @@ async def say_nothing(who: Caller, asked: NewQuery) -> ToolAnswer:
     "route",
     [
         *(a_route("/api/new/{new_id}"), a_route("/api/new", query=NewQuery), a_route("/api/new", body=NewQuery)),
-        *(a_route("/api/new", body=OpenObject), a_route("/v1/files/{rest:path}")),
+        *(a_route("/api/new", body=OpenObject), a_route("/v1/new/{rest:path}")),
     ],
     ids=["path", "query", "body", "free body", "relayed"],
 )
@@ -382,4 +382,8 @@ async def test_every_socket_is_watched_or_refuses(tmp_path: Path):
     async with people_world(tmp_path) as world:
         routes = [one for guard in guards_of(world.servers[0]) for one in guard.app.routes]  # type: ignore[attr-defined]
 
-    assert sorted(one.path for one in routes if isinstance(one, SocketRoute)) == ["/v1/responses", "/ws"]
+    assert sorted(one.path for one in routes if isinstance(one, SocketRoute)) == [
+        "/v1/realtime",
+        "/v1/responses",
+        "/ws",
+    ]

@@ -47,6 +47,11 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "name": ("events",),
 }
 OBJECTS: Mapping[str, Sequence[str]] = {
+    "/v1/files/": ("<item>", "<item>/content"),
+    "/v1/uploads/": ("<item>", "<item>/parts"),
+    "/v1/batches/": ("<batch>", "<batch>/cancel"),
+    "/v1/audio/": ("speech",),
+    "/v1/images/": ("edits",),
     "/v1/messages/batches/": ("<batch>", "<batch>/results", "<batch>/cancel"),
     "/v1/responses/": ("<response>", "<response>/input_items", "<response>/cancel", "compact", "input_tokens"),
 }
