@@ -27,6 +27,8 @@ pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
 LOG = outputs.pytest_log(300)
 DONE = "All done, 你好."
+# The default policy spares a file that was printed: an agent may be about to quote it.
+SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 STEADY = ("tools", "system", "instructions")
 ID = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
 
@@ -98,7 +100,7 @@ async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
     model = Reader(Call("toolu_1", "Bash", {"command": "cat app.log", "description": "print the log"}))
     async with (
         evil(model) as provider,
-        proxy(tmp_path / "state", provider.toml("anthropic") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+        proxy(tmp_path / "state", provider.toml("anthropic") + SETTINGS) as p,
     ):
         said = await run(
             tmp_path,
@@ -152,7 +154,7 @@ async def test_codex_s_model_reads_back_inside_its_answer(tmp_path: Path, name: 
     model = Reader(tool, namespace)
     async with (
         evil(model) as provider,
-        proxy(tmp_path / "state", provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+        proxy(tmp_path / "state", provider.toml("openai") + SETTINGS) as p,
     ):
         settings = connect_codex(tmp_path / "home", p.port, name)
         said = await run(tmp_path, codex, "exec", "--json", "--skip-git-repo-check", LOG.goal)
@@ -209,7 +211,7 @@ async def test_codex_s_model_may_read_back_by_its_own_mcp_server(tmp_path: Path,
     model, state = McpReader(tool, most_lines=most_lines), tmp_path / "state"
     async with (
         evil(model) as provider,
-        proxy(state, provider.toml("openai") + "[sanitizer]\nbudget_ms = 60000\n") as p,
+        proxy(state, provider.toml("openai") + SETTINGS) as p,
     ):
         server = (
             f"[mcp_servers.pruner]\ncommand = {json.dumps(sys.executable)}\n"

@@ -24,7 +24,7 @@ from kimi_proxy.core.chat import Wire
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
-SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
+SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 
 
 CALLS = (

@@ -12,7 +12,7 @@ from tests.clients.programs.worker import MARKER, rewritten
 from tests.deep import deep
 from tests.evil import evil
 
-SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
+SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 
 pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
