@@ -105,7 +105,7 @@ _HASH = re.compile(r"cch=(\w*)")
 def is_attested(request: Request) -> bool:
     """Return whether the client put a hash of the request's body into its first text, as Claude Code does."""
     first = request.system[0].text if request.system else ""
-    return first.startswith(_ATTRIBUTION) and any(_HASH.fullmatch(field.strip()) for field in first.split(";"))
+    return first.startswith(ATTRIBUTION) and any(_HASH.fullmatch(field.strip()) for field in first.split(";"))
 
 
 def pin_attribution(providers: Mapping[str, Provider]) -> Stage:

@@ -71,7 +71,8 @@ def digests(request: Request) -> PrefixDigests:
 
 def _tools(request: Request) -> Iterator[bytes]:
     """Yield the tools that a prefix begins with: deferred ones join later, at the end of the conversation."""
-    for raw in map(bytes, read.array(request.members.get("tools"))):
+    described = (tool for listed in request.format.tool_lists(request.json) for tool in read.array(listed))
+    for raw in map(bytes, described):
         if not (b'"defer_loading"' in raw and read.is_true(read.members(Raw(raw)).get("defer_loading"))):
             yield _without_marks(raw)
 

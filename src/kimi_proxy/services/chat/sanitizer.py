@@ -180,7 +180,7 @@ class Sanitizer:
             has_tool = True
         if has_tool is None:
             # Nearly every conversation has it: while the store cannot be read, to leave it out would cost more.
-            has_tool = await self._read(self._decisions.has_tool(who, cache.conversation), self.is_on)
+            has_tool = await self._read(self._decisions.has_tool(who, cache.conversation), self._is_on_for(draft))
         if has_tool or not self._decisions.is_shared:
             self._has_tool.put(place, has_tool)
         else:
