@@ -9,7 +9,10 @@ from tests.api.pruner_world import pruner
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 CODE = "\n".join(
-    f'def function_{n}(value):\n    """Does thing number {n}."""\n    return value * {n}\n' for n in range(100)
+    f'def function_{n}(value):\n    """Does thing number {n}."""\n'
+    + "".join(f"    value = value * {n} + step_{step}(value, limit={step})\n" for step in range(12))
+    + "    return value\n"
+    for n in range(100)
 ).replace("thing number 57", "the parsing of the retry budget")
 QUESTION = "How is the retry budget parsed?"
 FIELDS = {

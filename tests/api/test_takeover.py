@@ -92,7 +92,7 @@ async def _gateway_pruner(here: Team, elsewhere: Team, way: str) -> None:
                         await called(other, way, "recover_text", {**asked, "prune_id": one}) for one in (id, guess)
                     ]
                     assert refused.replace(id, "") == unknown.replace(guess, "")
-        tables = here.proxy.runtime.team
+        tables = elsewhere.proxy.runtime.team  # where everything was recovered
         assert tables
         noted = [entry async for entry in tables.audit.entries(0.0, 100)]
         assert {entry.person for entry in noted if entry.subject == pruned} == {"ada", "ben", "cy", "dee"}

@@ -77,9 +77,12 @@ def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
 PRINTS = (
     "cat src/a.py", "cd src && sed -n '1,80p' a.py", "nl -ba a.py | sed -n '1,20p'", "git -C .. diff HEAD~1",
     "git show HEAD:a.py", 'const r = await tools.exec_command({cmd:"sed -n \'1,240p\' src/lib.rs"});',
-    "(head -50 a.py)",
+    "(head -50 a.py)", "cat app.log; sed -n '1,80p' logging.py",
 )  # fmt: skip
-PRINTS_NONE = ("cargo test 2>&1 | tail -50", "rg -n timeout src | head", "make cat", "git log --oneline", "ls", "")
+PRINTS_NONE = (
+    "cargo test 2>&1 | tail -50", "rg -n timeout src | head", "make cat", "git log --oneline", "ls", "",
+    "cat app.log", "tail -n 200 /var/log/app.log.1 | grep -v INFO", "cd out && cat 'build.out'",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", PRINTS)
@@ -93,7 +96,7 @@ def test_a_file_that_a_command_prints_enters_whole_where_patches_will_quote_it(c
 
 
 @pytest.mark.parametrize("command", PRINTS_NONE)
-def test_what_a_command_filters_or_finds_is_no_file(command: str):
+def test_what_a_command_filters_or_finds_or_a_log_is_no_file_to_edit(command: str):
     printed = Origin("exec_command", command=command)
 
     assert POLICIES["default"].entry_cut(printed, edits_by_quoting=False) == EntryCut(1_000)

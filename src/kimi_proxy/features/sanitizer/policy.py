@@ -34,6 +34,9 @@ _PRINTS_FILE = re.compile(
     r"(?:^|&&|\|\||[;(\"'`\n])[ \t]{0,8}(?:cat|bat|sed|nl|head|tail|awk|less|more)[ \t]"
     r"|\bgit[ \t][^|;&\n]{0,80}?(?:diff|show)\b"
 )
+# A log is read for what went wrong: nobody edits it.
+_NAMES_LOG = re.compile(r"\.(?:log|out|err)(?:\.\d{1,4})?(?![\w.])")
+_END_OF_COMMAND = re.compile(r"[|;&\n]")
 COMMAND_CHARS = 4000
 
 
@@ -112,7 +115,12 @@ def shows_file(origin: Origin) -> bool:
 
 
 def _prints_file(origin: Origin) -> bool:
-    return _PRINTS_FILE.search(origin.command[:COMMAND_CHARS]) is not None
+    command = origin.command[:COMMAND_CHARS]
+    for found in _PRINTS_FILE.finditer(command):
+        end = _END_OF_COMMAND.search(command, found.end())
+        if not _NAMES_LOG.search(command, found.end(), end.start() if end else len(command)):
+            return True
+    return False
 
 
 def likely_used(text: str, context: CallContext | None) -> float | None:
