@@ -34,7 +34,7 @@ _PRINTS_FILE = re.compile(
     r"(?:^|&&|\|\||[;(\"'`\n])[ \t]{0,8}(?:cat|bat|sed|nl|head|tail|awk|less|more)[ \t]"
     r"|\bgit[ \t][^|;&\n]{0,80}?(?:diff|show)\b"
 )
-# A log is read for what went wrong: nobody edits it.
+# A log is read to find what went wrong, not to be edited.
 _NAMES_LOG = re.compile(r"\.(?:log|out|err)(?:\.\d{1,4})?(?![\w.])")
 _END_OF_COMMAND = re.compile(r"[|;&\n]")
 COMMAND_CHARS = 4000
