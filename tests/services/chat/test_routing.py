@@ -28,13 +28,13 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore
 PROVIDERS = {
     "p": Provider(base_url="http://127.0.0.1:1/v1"),
     "q": Provider(base_url="http://127.0.0.1:2/v1"),
+    "openai": Provider(base_url="https://api.openai.com/v1"),
     "off": Provider(base_url="http://127.0.0.1:3/v1", enabled=False),
 }
 KNOWN = {
     "p/small": Model(provider="p", model="kimi-small", max_context_size=1000),
     "p/middle": Model(provider="p", model="kimi-middle", max_context_size=2000),
     "p/large": Model(provider="p", model="Upstream/Kimi-Large", max_context_size=8000),
-    "p/foreign": Model(provider="p", model="gpt-6", max_context_size=4000),
     "q/other": Model(provider="q", max_context_size=1500),
     "off/other": Model(provider="off", max_context_size=1500),
 }
@@ -77,16 +77,31 @@ def went(draft: Draft) -> str | None:
     return draft.target.key
 
 
-async def test_another_family_answers_only_if_the_user_named_it(tmp_path: Path):
-    """kimi-k2.5 was answered by gpt-5.2, at three times the price."""
-    known = {key: KNOWN[key] for key in ("p/small", "p/foreign")}
+async def test_a_model_that_the_user_configured_answers_whatever_its_name(tmp_path: Path):
+    """A user's own `small` and `large` never routed: their names are of no one family."""
+    known = {
+        "small": Model(provider="p", max_context_size=1000),
+        "large": Model(provider="p", max_context_size=9000),
+        "wide": Model(provider="p", max_context_size=4000),
+    }
     async with world(tmp_path, known=known) as w:
-        unnamed = await w.send(950)
-    async with world(tmp_path / "named", Settings(fallback_models=("p/foreign",)), known=known) as w:
-        named = await w.send(950)
+        drafts = [await w.send(chars, f"ses_{chars}", model="small") for chars in (899, 950, 3700)]
 
-    assert (went(unnamed), unnamed.reasons) == ("p/small", ("no_larger_model",))
-    assert went(named) == "p/foreign"
+    assert [went(draft) for draft in drafts] == ["small", "wide", "large"]
+
+
+async def test_a_model_of_the_table_answers_for_its_family_or_when_it_is_named(tmp_path: Path):
+    async with world(tmp_path, known={}) as w:
+        later = await w.send(260_000, model="openai/gpt-5.2")
+        alone = await w.send(190_000, model="openai/o3")
+    named = Settings(fallback_models=("openai/gpt-4.1", "p/gpt-4.1"))
+    async with world(tmp_path / "named", named, known={}) as w:
+        told = await w.send(190_000, model="openai/o3")
+        beside = await w.send(190_000, model="q/o3")
+
+    assert (later.target.model, alone.target.model) == ("gpt-5.4", "o3")
+    assert (alone.reasons, told.target.model) == (("no_larger_model",), "gpt-4.1")
+    assert (beside.target.provider, beside.target.model) == ("q", "o3")
 
 
 async def test_from_the_threshold_on_a_request_goes_to_the_smallest_sufficient_model(tmp_path: Path):

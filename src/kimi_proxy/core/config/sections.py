@@ -169,10 +169,10 @@ class HookSettings(SettingsSection):
 
 
 class RoutingSettings(SettingsSection):
-    """A request that nearly fills its context window goes to a larger model of its family at the same provider."""
+    """A request that nearly fills its context window goes to a larger model of the same provider."""
 
     fallback_threshold: float = Field(default=0.90, gt=0, le=1)
-    fallback_models: tuple[str, ...] = ()  # models of other families that may answer too, by their names in [models]
+    fallback_models: tuple[str, ...] = ()  # known models that [models] lacks and that may answer too, as PROVIDER/NAME
     heavy_duty_fallback: bool = True
 
 

@@ -158,17 +158,20 @@ class Models:
         self._listed.put((target.provider, target.model), window)
         self._known.forget_where(lambda _: True)
 
-    def siblings(self, target: Target) -> Iterator[Target]:
-        """Return the other models of the same provider that a request may go to.
+    def siblings(self, target: Target, named: Collection[str] = ()) -> list[Target]:
+        """Return the models of the same provider that a request may go to, those of the settings first.
 
-        They are those of the settings; where there are none, the next version of the same model with a larger window.
+        Where the settings have none, it is the next version of the same model with a larger window. `named` adds others
+        that the table knows, as PROVIDER/NAME.
         """
-        configured = [self.configured(key) for key, model in self.offered() if model.provider == target.provider]
-        if configured:
-            return iter(configured)
+        provider = target.provider
+        configured = [self.configured(key) for key, model in self.offered() if model.provider == provider]
         row = self._row(target)
-        later = () if row is None or row.provider != self._maker(target.provider) else _later_versions(row)
-        return (Target(target.provider, each.name) for each in later)
+        is_own = row is not None and row.provider == self._maker(provider)
+        later = _later_versions(row) if row is not None and is_own and not configured else []
+        prefix = f"{provider}/"
+        added = [name.removeprefix(prefix) for name in named if name.startswith(prefix) and name not in self._models]
+        return [*configured, *(Target(provider, name) for name in (*(each.name for each in later), *added))]
 
     def configured(self, key: str) -> Target:
         """Return where a name of the settings goes."""

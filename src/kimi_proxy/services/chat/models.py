@@ -17,7 +17,6 @@ from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
 from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import family
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -69,7 +68,7 @@ class Routing:
         self.is_on = settings.heavy_duty_fallback
         self._is_shared = is_shared
         self._threshold = settings.fallback_threshold
-        self._named = frozenset(settings.fallback_models)
+        self._fallback_models = settings.fallback_models
         self._models = models
         self._counter = counter
         self._decisions = decisions
@@ -129,14 +128,11 @@ class Routing:
             return wanted
         if tokens < now.size * self._threshold:
             return now
-        others = (
-            self._window(target) for target in self._models.siblings(now.target) if self._may_answer(target, wanted)
-        )
-        return chosen(tokens, now, (window for window in others if window is not None), self._threshold) or now
+        return chosen(tokens, now, self._others(now.target), self._threshold) or now
 
-    def _may_answer(self, target: Target, wanted: ModelWindow) -> bool:
-        """Return whether it is a model of the same family, or one that the settings name."""
-        return family(target.model) == family(wanted.target.model) or target.key in self._named
+    def _others(self, target: Target) -> list[ModelWindow]:
+        windows = map(self._window, self._models.siblings(target, self._fallback_models))
+        return [window for window in windows if window is not None]
 
     def _lower(self, wanted: ModelWindow) -> float:
         """Return the tokens below which a conversation goes back to the model that it asks for."""
@@ -146,9 +142,8 @@ class Routing:
         """Return where a conversation has been, in this process or in an earlier one."""
         key = self._routes.get((draft.caller.scope, decision_key))
         key = await self._read(draft, decision_key) if key is None or self._is_shared else key
-        siblings = self._models.siblings(wanted.target)
-        was = (self._window(each) for each in siblings if each.name == key and self._may_answer(each, wanted))
-        return next((window for window in was if window is not None and window.size > wanted.size), wanted)
+        was = (each for each in self._others(wanted.target) if each.target.name == key and each.size > wanted.size)
+        return next(was, wanted)
 
     async def _read(self, draft: Draft, decision_key: bytes) -> str:
         """Return the route on disk; if it cannot be read now, the next request looks again."""
