@@ -204,6 +204,17 @@ async def test_below_the_threshold_it_says_so_unless_it_is_forced(tmp_path: Path
     assert (forced, done["messages_removed"]) == (200, 3 * 4)
 
 
+async def test_the_statistics_give_the_threshold_of_the_route_that_was_asked(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(8))
+        paths = [f"/api/{name}/{rest}" for name in ("compress", "compaction") for rest in ("stats", "day-1/stats")]
+        told = [(await here.p.http.get(path)).json()["threshold"] for path in paths]
+        _, refused = await here.post("compaction/day-1")
+
+    assert told == [85, 85, 80, 80]
+    assert refused["threshold"] == 80
+
+
 async def test_a_simulation_changes_nothing_and_asks_nobody(tmp_path: Path):
     async with world(tmp_path, Wire.CHAT) as here:
         await here.send(conversation(FULL))

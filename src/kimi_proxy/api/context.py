@@ -119,11 +119,14 @@ def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions)
         return await compressions.undo(caller_of(request), _session(request))
 
     async def stats(request: Request) -> JsonObject:
-        return await compressions.stats(caller_of(request), _session(request))
+        return await compressions.stats(caller_of(request), preset, _session(request))
+
+    async def all_stats(request: Request) -> JsonObject:
+        return await compressions.stats(caller_of(request), preset)
 
     one = f"{path}/{{session_id}}"
     return [
-        json_route("GET", f"{path}/stats", lambda request: compressions.stats(caller_of(request)), STATS),
+        json_route("GET", f"{path}/stats", all_stats, STATS),
         json_route("POST", one, compress, COMPRESS),
         json_route("POST", f"{one}/simulate", simulate, SIMULATE),
         json_route("POST", f"{one}/undo", undo, UNDO),

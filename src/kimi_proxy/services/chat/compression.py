@@ -451,9 +451,9 @@ class SessionCompressions:
     async def undo(self, who: Caller, id_or_name: str) -> JsonObject:
         return await self._compressor.undo(who, await self._id(who, id_or_name))
 
-    async def stats(self, who: Caller, id_or_name: str | None = None) -> JsonObject:
+    async def stats(self, who: Caller, preset: Preset, id_or_name: str | None = None) -> JsonObject:
         session = None if id_or_name is None else (await self._sessions.session(who, id_or_name)).id
-        return {"threshold": self.usual.threshold_percentage, **await self._compressor.stats(who, session)}
+        return {"threshold": preset.threshold_percentage, **await self._compressor.stats(who, session)}
 
     async def _id(self, who: Caller, id_or_name: str) -> str:
         return (await self._sessions.own(who, id_or_name)).id
