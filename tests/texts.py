@@ -1,6 +1,9 @@
 """Texts and questions for tests."""
 
+from collections.abc import Sequence
+
 from kimi_proxy.core.prune import Options, Question, SourceType
+from kimi_proxy.features.recovery import LineRange, Recover
 
 
 def a_log(lines: int, trouble_at: int | None = None) -> str:
@@ -27,3 +30,9 @@ def a_question(
 ) -> Question:
     options = Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate_lines, include_markers)
     return Question(text, goal, source_type, options)
+
+
+def lines_of(prune_id: str | None, ranges: Sequence[LineRange], with_numbers: bool = False) -> Recover:
+    """Return the question for some lines of an original."""
+    listed = [{"start_line": start, "end_line": end} for start, end in ranges]
+    return Recover.model_validate({"prune_id": prune_id, "ranges": listed, "include_line_numbers": with_numbers})

@@ -18,7 +18,7 @@ from pathlib import Path
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.runtime import running
-from tests.texts import a_log, a_question
+from tests.texts import a_log, a_question, lines_of
 import os
 
 async def main():
@@ -29,7 +29,7 @@ async def main():
                 text = a_log(lines)
                 answer = await runtime.pruner.prune(LOCAL, a_question(text, source_type=source_type, timeout_ms=60_000))
                 assert not answer.pruned.used_fallback, answer.pruned.warnings
-                assert await runtime.pruner.recover(LOCAL, answer.prune_id, [(1, lines)], False) == text
+                assert await runtime.pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, lines)])) == text
                 await runtime.pruner.explain(LOCAL, answer.prune_id)
         await runtime.tools["health"].call(LOCAL, {})
 

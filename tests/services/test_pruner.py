@@ -6,7 +6,7 @@ import pytest
 from tests.deep import too
 from tests.fakes import Clock, MemoryOriginals
 from tests.services.test_workers import scripted, started
-from tests.texts import a_log, a_question
+from tests.texts import a_log, a_question, lines_of
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import PrunerSettings
@@ -55,7 +55,7 @@ def is_whole(answer: PruneAnswer, question: Question, *warnings: str) -> bool:
 
 async def recovered(pruner: Pruner, answer: PruneAnswer) -> str:
     assert answer.prune_id
-    return await pruner.recover(LOCAL, answer.prune_id, [(1, 10**9)], False)
+    return await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 10**9)]))
 
 
 # What a prune gives.
@@ -172,7 +172,7 @@ async def test_scopes_share_nothing(pruner: Pruner) -> None:
     assert mine.prune_id and yours.prune_id != mine.prune_id
     assert yours.pruned.warnings == ()
     with pytest.raises(PruneIdNotFound):
-        await pruner.recover(Caller("yours"), mine.prune_id, [(1, 1)], False)
+        await pruner.recover(Caller("yours"), lines_of(mine.prune_id, [(1, 1)]))
 
 
 async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryOriginals, pruner: Pruner) -> None:
@@ -337,14 +337,14 @@ async def test_recovery_counts_what_it_did(store: MemoryOriginals, workers: Work
     pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
     answer = await pruner.prune(LOCAL, a_question(LOG))
     assert answer.prune_id
-    assert await pruner.recover(LOCAL, answer.prune_id, [(2, 3), (1, 1)], True) == "\n".join(
+    assert await pruner.recover(LOCAL, lines_of(answer.prune_id, [(2, 3), (1, 1)], True)) == "\n".join(
         f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1)
     )
     with pytest.raises(InvalidRange) as beyond:
-        await pruner.recover(LOCAL, answer.prune_id, [(401, 402)], False)
+        await pruner.recover(LOCAL, lines_of(answer.prune_id, [(401, 402)]))
     assert beyond.value.max_line == 400
     with pytest.raises(PruneIdNotFound):
-        await pruner.recover(LOCAL, "prn_0000000000000000", [(1, 1)], False)
+        await pruner.recover(LOCAL, lines_of("prn_0000000000000000", [(1, 1)]))
     counted = metrics.text().decode()
     for outcome in ("ok", "invalid_range", "prune_id_not_found"):
         assert f'kimi_proxy_recoveries_total{{outcome="{outcome}"}} 1.0' in counted
@@ -358,7 +358,7 @@ async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
 ) -> None:
     store.illness = AssertionError("asked")
     with pytest.raises(PruneIdNotFound) as refused:
-        await pruner.recover(LOCAL, forged, [(1, 1)], False)
+        await pruner.recover(LOCAL, lines_of(forged, [(1, 1)]))
     assert refused.value.reason == "unknown"
 
 
@@ -367,7 +367,7 @@ async def test_a_store_that_cannot_read_says_so(store: MemoryOriginals, pruner: 
     store.illness = StoreUnavailable("locked")
     assert answer.prune_id
     with pytest.raises(StoreUnavailable, match="locked"):
-        await pruner.recover(LOCAL, answer.prune_id, [(1, 1)], False)
+        await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 1)]))
 
 
 @pytest.mark.parametrize("text", [LOG, LONG])

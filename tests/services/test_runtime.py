@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import Children, until
-from tests.texts import a_log, a_question
+from tests.texts import a_log, a_question, lines_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, parse
@@ -27,7 +27,7 @@ async def test_a_prune_survives_the_end_of_its_runtime(tmp_path: Path) -> None:
         answer = await runtime.pruner.prune(LOCAL, a_question(text))
     assert answer.prune_id
     async with running(a_config(tmp_path)) as runtime:
-        assert await runtime.pruner.recover(LOCAL, answer.prune_id, [(1, 300)], False) == text
+        assert await runtime.pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 300)])) == text
         again = await runtime.pruner.prune(LOCAL, a_question(text))
         assert (again.prune_id, again.pruned) == (answer.prune_id, answer.pruned)
 
@@ -60,7 +60,7 @@ async def test_an_id_lives_as_long_as_the_settings_say(tmp_path: Path) -> None:
         # Asking whether it is still there would count as use.
         await asyncio.sleep(1.2)
         with pytest.raises(PruneIdNotFound) as gone:
-            await runtime.pruner.recover(LOCAL, prune_id, [(1, 1)], False)
+            await runtime.pruner.recover(LOCAL, lines_of(prune_id, [(1, 1)]))
         assert gone.value.reason == "expired"
         # The cache still holds the answer, but its id is no longer honoured: a new one is given.
         again = await runtime.pruner.prune(LOCAL, a_question(a_log(300)))

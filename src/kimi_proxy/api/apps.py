@@ -155,9 +155,8 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
     catalog = pruner_catalog(runtime, runtime.metrics.count_tool_call)
     # They run as the server's user, who may read what everyone keeps: people of a team run their own, over stdio.
     files = {} if runtime.team else over_http(runtime.agent_tools, runtime.config.tools)
-    more = {**catalog.tools, **files}
-    at_mcp = replace(catalog, tools=more, ends_with_caller=len(more) > len(catalog.tools))
-    return mcp_app(catalog, rules, routes, count_refusal, at_mcp)
+    catalog = replace(catalog, tools={**catalog.tools, **files}, ends_with_caller=bool(files))
+    return mcp_app(catalog, rules, routes, count_refusal)
 
 
 def tools_app(runtime: Runtime) -> ASGIApp:
@@ -216,12 +215,11 @@ def mcp_app(
     rules: Rules,
     routes: Sequence[Route],
     on_refusal: Callable[[Refusal], None] = lambda refusal: None,
-    at_mcp: Catalog | None = None,
 ) -> ASGIApp:
-    """Return an application with `/rpc`, `/mcp` and `routes`; `at_mcp` is for `/mcp` if it offers more than `/rpc`."""
+    """Return an application with `routes`, and the same tools at `/rpc` and `/mcp`."""
     doors = [
         DescribedRoute("POST", "/rpc", endpoint(RPC, catalog), rpc_spec("Call a tool by JSON-RPC")),
-        DescribedRoute("POST", "/mcp", endpoint(MCP, at_mcp or catalog), rpc_spec("Speak MCP over Streamable HTTP")),
+        DescribedRoute("POST", "/mcp", endpoint(MCP, catalog), rpc_spec("Speak MCP over Streamable HTTP")),
     ]
     return guarded(described([*doors, *routes]), rules, on_refusal)
 

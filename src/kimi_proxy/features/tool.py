@@ -1,11 +1,14 @@
 """What an MCP tool is, and the states of one request to a tool for agents."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams
@@ -73,7 +76,48 @@ def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Argum
         return model.model_validate(arguments)
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
-        raise InvalidParams(".".join(map(str, problem["loc"])) or "arguments", problem["msg"]) from e
+        place = problem["loc"]
+        raise InvalidParams(".".join(map(str, place)) or "arguments", _explain(model, place, problem)) from e
+
+
+def _explain(model: type[BaseModel], place: Sequence[int | str], problem: ErrorDetails) -> str:
+    """Return what is wrong with an argument in words that name what would be accepted, not our classes."""
+    if problem["type"] == "extra_forbidden":
+        names = _names_at(model, place[:-1])
+        near = get_close_matches(str(place[-1]), names, 1)
+        return f"there is no such field: did you mean {near[0]}?" if near else f"there is no such field, {_only(names)}"
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"must be an object with {', '.join(_names_at(model, place))}"
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def _only(names: Sequence[str]) -> str:
+    return f"only {', '.join(names)}" if names else "and none is taken"
+
+
+def _names_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """Return the fields of the object at a place in the arguments, by the names that callers write."""
+    for step in place:
+        if isinstance(step, str):
+            inner = next((each for name, each in model.model_fields.items() if _public_name(name, each) == step), None)
+            found = None if inner is None else _model_in(inner.annotation)
+            model = found or model
+    return [_public_name(name, each) for name, each in model.model_fields.items()]
+
+
+def _public_name(name: str, info: FieldInfo) -> str:
+    match info.validation_alias:
+        case AliasChoices(choices=[str(first), *_]):
+            return first
+        case alias:
+            return alias if isinstance(alias, str) else name
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """Return the model in an annotation such as `list[Model] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each))), None)
 
 
 class RequestState(StrEnum):

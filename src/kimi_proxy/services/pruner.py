@@ -34,7 +34,7 @@ from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.recovery import LineRange
+from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.rows import unnumbered
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
@@ -370,12 +370,13 @@ class Pruner:
         log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
         return fallback(code)
 
-    async def recover(self, who: Caller, prune_id: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
-        """Return the original lines of each range, byte for byte, in the order of `ranges`."""
+    async def recover(self, who: Caller, asked: Recover) -> str:
+        """Return the original lines that are asked for, byte for byte, in the order of their ranges; else all of it."""
         try:
-            recovery.check(ranges)
-            text = (await self._original(who, prune_id)).text
-            raw = await _aside(len(text), lambda: recovery.recover(decoded(text), ranges, with_numbers))
+            if asked.ranges is not None:
+                recovery.check([(lines.start_line, lines.end_line) for lines in asked.ranges])
+            text = (await self._original(who, asked.id)).text
+            raw = await _aside(len(text), lambda: recovery.part(decoded(text), asked))
         except KimiProxyError as e:
             self._count_recovery(e.code)
             raise
