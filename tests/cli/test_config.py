@@ -120,3 +120,24 @@ def test_a_database_is_shown_without_its_password(cli: Cli):
     shown = settings_of(cli, KIMI_PROXY_DATABASE_URL="postgresql://me:hunter2@db/x?password=hunter2")
 
     assert shown["store.url"] == ("postgresql://db/x", "KIMI_PROXY_DATABASE_URL in the environment")
+
+
+def test_commands_that_ask_no_provider_need_no_key(cli: Cli):
+    """`config init` writes ${ANTHROPIC_API_KEY}; without it in a terminal, nothing but the servers ran there."""
+    (cli.here / "config.toml").write_text('[providers.anthropic]\napi_key = "${ANTHROPIC_API_KEY}"\n')
+    codes = {
+        command: cli(*command.split()).returncode
+        for command in ("config", "memory show", "mcp status", "compress day-1", "team list", "doctor", "start")
+    }
+
+    assert codes == {
+        "config": 0,
+        "memory show": 0,
+        "mcp status": 3,
+        "compress day-1": 3,
+        "team list": 0,
+        "doctor": 1,
+        "start": 78,
+    }
+    told = cli("doctor").stdout.decode()
+    assert "providers.anthropic.api_key: the environment variable ANTHROPIC_API_KEY is not set" in told

@@ -62,6 +62,8 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     added = f"; from {settings.env_file}: {', '.join(settings.from_env_file)}" if settings.env_file else ""
     yield Check("configuration", "ok", f"{file}{added}")
     yield from misspelt(env)
+    for problem in settings.config.key_problems:
+        yield Check("providers", "warning", problem, "set it where kimi-proxy start runs: it needs it, this does not")
     yield access(settings.config)
     yield backend(settings.config)
     yield from servers(settings.config)

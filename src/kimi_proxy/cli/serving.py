@@ -33,9 +33,11 @@ def start(config_file: Path | None) -> None:
     Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
     """
     from kimi_proxy.api.apps import proxy_listener, pruner_listener
+    from kimi_proxy.core.config import require_keys
 
     use_config_file(config_file)
     settings = load(here=Path())
+    require_keys(settings.config)
     _serve(settings, (pruner_listener(settings.config), proxy_listener(settings.config)))
 
 

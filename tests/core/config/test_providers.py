@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config import Config, parse, require_keys
 from kimi_proxy.core.config.providers import Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ConfigError
 
@@ -47,8 +47,6 @@ def test_clients_may_bring_their_own_key():
 @pytest.mark.parametrize(
     ("toml", "named"),
     [
-        ("[providers.kimi]", "KIMI_API_KEY is not set"),
-        ('[providers.kimi]\napi_key = "${OTHER_KEY}"', "OTHER_KEY is not set"),
         ('[providers.kimi]\napi_key = "sk-literal"', "environment only"),
         ('[providers.kimi]\napi_key = "sk-${X}"', "environment only"),
         ('[providers.mine]\nbase_url = "http://x"\napi_keys = "x"', "api_keys"),
@@ -72,10 +70,27 @@ def test_what_makes_no_sense_stops_the_start_and_is_named(toml: str, named: str)
         settings(toml)
 
 
-def test_a_key_that_no_header_can_carry_is_refused_without_being_shown():
-    with pytest.raises(ConfigError, match="KIMI_API_KEY") as refused:
-        settings("[providers.kimi]", KIMI_API_KEY="sk-1\r\nx: y")
+@pytest.mark.parametrize(
+    ("toml", "named"),
+    [
+        ("[providers.kimi]", "KIMI_API_KEY is not set"),
+        ('[providers.kimi]\napi_key = "${OTHER_KEY}"', "OTHER_KEY is not set"),
+    ],
+)
+def test_a_key_that_is_missing_stops_only_whoever_asks_the_provider(toml: str, named: str):
+    config = settings(toml)
 
+    assert config.provider_keys == {}
+    with pytest.raises(ConfigError, match=named):
+        require_keys(config)
+
+
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown():
+    config = settings("[providers.kimi]", KIMI_API_KEY="sk-1\r\nx: y")
+    with pytest.raises(ConfigError, match="KIMI_API_KEY") as refused:
+        require_keys(config)
+
+    assert config.provider_keys == {}
     assert "sk-1" not in str(refused.value)
 
 

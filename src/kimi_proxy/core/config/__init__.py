@@ -132,6 +132,7 @@ class Config(FileSettings):
     oidc_client_secret: SecretStr | None = None
     deepinfra_api_key: SecretStr | None = None
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
+    key_problems: tuple[str, ...] = ()  # of keys that are missing, for whom a provider is to be asked
     on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
     off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
     named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
@@ -144,6 +145,7 @@ _RESERVED = (
     "oidc_client_secret",
     "deepinfra_api_key",
     "provider_keys",
+    "key_problems",
     "on_demand",
     "off_lines",
     "named_servers",
@@ -185,8 +187,15 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     off = {name: line_of(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
     known = McpSettings().servers
     servers = frozenset(name for name, server in config.mcp.servers.items() if server != known.get(name))
-    update = {"provider_keys": _keys(config, env), "off_lines": off, "named_servers": servers}
+    keys, problems = _keys(config, env)
+    update = {"provider_keys": keys, "key_problems": problems, "off_lines": off, "named_servers": servers}
     return config.model_copy(update=update)
+
+
+def require_keys(config: Config) -> None:
+    """Raise ConfigError if a provider that is switched on lacks its key: for servers, which ask providers."""
+    if config.key_problems:
+        raise ConfigError(f"{config.key_problems[0]} (file: {config.file or 'none'})")
 
 
 def _explained(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
@@ -251,13 +260,22 @@ def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
     return Path(os.path.expanduser(path)) if path else None  # noqa: PTH111 - Path's own raises for unknown users
 
 
-def _keys(config: Config, env: Mapping[str, str]) -> Mapping[str, SecretStr]:
+def _keys(config: Config, env: Mapping[str, str]) -> tuple[Mapping[str, SecretStr], tuple[str, ...]]:
+    """Return the providers' keys, and what is wrong with those that cannot be used."""
     keys: dict[str, SecretStr] = {}
+    problems: list[str] = []
     for name, provider in config.providers.items():
         variable = provider.key_variable
         if variable and (provider.enabled or (name in config.on_demand and _variable_set(variable, env))):
-            keys[name] = _key(name, variable, env)
-    return keys
+            variable = _variable_set(variable, env) or variable
+            key = _secret(env, variable)
+            problem = _key_problem(key)
+            if key is not None and not problem:
+                keys[name] = key
+            else:
+                place = f"setting providers.{name}.api_key: the environment variable {variable}"
+                problems.append(f"{place} {problem}")
+    return keys, tuple(problems)
 
 
 def _variable_set(variable: str, env: Mapping[str, str]) -> str:
@@ -266,15 +284,11 @@ def _variable_set(variable: str, env: Mapping[str, str]) -> str:
     return next((name for name in names if _secret(env, name) is not None), "")
 
 
-def _key(provider: str, variable: str, env: Mapping[str, str]) -> SecretStr:
-    variable = _variable_set(variable, env) or variable
-    what, value = f"setting providers.{provider}.api_key: the environment variable {variable}", _secret(env, variable)
-    if value is None:
-        raise ConfigError(f'{what} is not set: set it, or write api_key = "" if clients send their own key')
-    text = value.get_secret_value()
-    if not (text.isascii() and text.isprintable()):
-        raise ConfigError(f"{what} holds characters that no key has: set it again")
-    return value
+def _key_problem(key: SecretStr | None) -> str:
+    if key is None:
+        return 'is not set: set it, or write api_key = "" if clients send their own key'
+    text = key.get_secret_value()
+    return "" if text.isascii() and text.isprintable() else "holds characters that no key has: set it again"
 
 
 def _secret(env: Mapping[str, str], variable: str) -> SecretStr | None:
