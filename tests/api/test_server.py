@@ -80,7 +80,9 @@ async def test_a_port_that_is_taken_names_who_has_it(occupant: str | None, named
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"^127.0.0.1:{port} is taken by {named}: ") as caught:
-            await serve(world.app(), "127.0.0.1", port, stop=asyncio.Event(), occupant=who, variable="SOME_PORT")
+            await serve(
+                world.app(), "127.0.0.1", port, stop=asyncio.Event(), occupant=who, port_setting="SOME_PORT=PORT"
+            )
 
     assert asked == [("127.0.0.1", port)]
     assert "choose another port with SOME_PORT=PORT, or port in the configuration file" in str(caught.value)

@@ -173,3 +173,34 @@ def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: 
     found = re.search(r"from other machines the proxy is on (http://[\d.]+:\d+)", said)
     assert found is None or not found[1].startswith(("http://0.", "http://127."))
     assert "configuration: no file is read; one would be " in said
+
+
+def test_the_ports_of_start_are_options(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        ports = [str(each.getsockname()[1]) for each in (first, second)]
+    with (
+        serving(cli, "start", "--port", ports[0], "--pruner-port", ports[1]) as (_, address),
+        urlopen(f"http://127.0.0.1:{ports[0]}/health", timeout=60) as answer,
+    ):
+        assert b"kimi-proxy" in answer.read()
+    assert address.endswith(f":{ports[1]}")
+
+    told = cli("start", "--help").stdout.decode()
+    assert "8000" in told and "8006" in told
+
+
+def test_a_taken_port_is_answered_with_the_option_that_chooses_another(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        done = cli("start", "--port", str(stranger.getsockname()[1]))
+
+    assert done.returncode == 78
+    assert b"--port PORT, KIMI_PROXY_PORT=PORT" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["start", "doctor", "config"])
+def test_a_file_that_the_option_names_and_that_is_absent_is_blamed_on_the_option(cli: Cli, command: str):
+    done = cli(command, "--config", "none.toml")
+
+    assert done.returncode == 78
+    assert done.stderr.startswith(b"kimi-proxy: --config: there is no file none.toml")
+    assert b"KIMI_PROXY_CONFIG" not in done.stderr

@@ -54,19 +54,19 @@ class Listener:
     port: int
     app: Callable[[Runtime], ASGIApp]
     about: str
-    variable: str  # that sets another port
+    port_setting: str  # the option and the variable that choose another port
 
 
-def pruner_listener(config: Config) -> Listener:
+def pruner_listener(config: Config, option: str = "--pruner-port") -> Listener:
     where = config.mcp_pruner
     about = "/mcp for MCP clients, /rpc, /health"
-    return Listener("pruner", where.host, where.port, pruner_app, about, "MCP_PRUNER_PORT")
+    return Listener("pruner", where.host, where.port, pruner_app, about, f"{option} PORT, MCP_PRUNER_PORT=PORT")
 
 
 def proxy_listener(config: Config) -> Listener:
     where = config.proxy
     about = "/api/mcp-gateway/NAME/mcp for MCP clients, /health"
-    return Listener("proxy", where.host, where.port, proxy_app, about, "KIMI_PROXY_PORT")
+    return Listener("proxy", where.host, where.port, proxy_app, about, "--port PORT, KIMI_PROXY_PORT=PORT")
 
 
 async def listen(
@@ -99,7 +99,7 @@ async def listen(
                 token=is_closed(config),
                 on_ready=partial(ready, listener),
                 occupant=port_owner,
-                variable=listener.variable,
+                port_setting=listener.port_setting,
             )
             for listener in listeners
         ]

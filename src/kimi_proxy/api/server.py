@@ -156,18 +156,18 @@ async def serve(
     token: bool = False,
     on_ready: Callable[[str, int], None] = lambda host, port: None,
     occupant: Occupant = lambda host, port: None,
-    variable: str = "",
+    port_setting: str = "",
 ) -> None:
     """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
 
-    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, `variable` sets
-    another port.
+    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, and
+    `port_setting` says what chooses another port.
     """
     refuse_exposure(host, token)
     try:
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
-        raise ConfigError(await _bind_problem(host, port, e, occupant, variable)) from e
+        raise ConfigError(await _bind_problem(host, port, e, occupant, port_setting)) from e
     checked = app if token else _for_owner(app)
     settings = _settings(_probed(_stoppable(checked, stop), stop), shutdown.drain_s)
     server = _Server(settings, lambda: on_ready(host, listener.getsockname()[1]))
@@ -399,10 +399,10 @@ async def _stop(server: uvicorn.Server, stop: asyncio.Event, notice_s: float) ->
     server.should_exit = True
 
 
-async def _bind_problem(host: str, port: int, error: Exception, occupant: Occupant, variable: str) -> str:
+async def _bind_problem(host: str, port: int, error: Exception, occupant: Occupant, port_setting: str) -> str:
     where = f"{host or '*'}:{port}"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         who = await asyncio.to_thread(occupant, host, port) or "another program"
-        how = f" with {variable}=PORT, or port in the configuration file" if variable else ""
+        how = f" with {port_setting}, or port in the configuration file" if port_setting else ""
         return f"{where} is taken by {who}: stop it, or choose another port{how}"
     return f"cannot listen on {where}: {error}"

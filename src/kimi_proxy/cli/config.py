@@ -39,7 +39,7 @@ EXAMPLE = "config.example.toml"
 @click.pass_context
 def config(context: click.Context, config_file: Path | None, as_json: bool) -> None:
     """Print the settings in force, or begin a file."""
-    use_config_file(config_file)
+    use_config_file(config_file, must_exist=context.invoked_subcommand is None)
     if context.invoked_subcommand is not None:
         return
     settings = load(here=Path())

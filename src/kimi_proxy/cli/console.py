@@ -174,9 +174,11 @@ def server_config() -> Config:
     return load(here=Path()).config
 
 
-def use_config_file(file: Path | None) -> None:
-    """Let `--config FILE` decide for this process, and for those that it starts."""
+def use_config_file(file: Path | None, must_exist: bool = True) -> None:
+    """Let `--config FILE` decide for this process, and for those that it starts. Raise ConfigError if it is absent."""
     if file is not None:
+        if must_exist and not file.is_file():
+            raise ConfigError(f"--config: there is no file {file}; kimi-proxy config init --config {file} writes one")
         os.environ["KIMI_PROXY_CONFIG"] = str(file.absolute())
 
 

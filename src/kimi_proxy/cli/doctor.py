@@ -13,10 +13,12 @@ from kimi_proxy import __version__
 from kimi_proxy.cli.console import (
     EXIT_NOT_RUNNING,
     colour,
+    config_option,
     json_option,
     load,
     log_errors_only,
     remark,
+    use_config_file,
     write,
     write_json,
 )
@@ -34,12 +36,14 @@ COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 
 
 @click.command()
+@config_option
 @json_option
-def doctor(as_json: bool) -> None:
-    """Look for what is wrong and say how to mend it.
+def doctor(config_file: Path | None, as_json: bool) -> None:
+    """Look for what is wrong and say how to fix it.
 
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
     """
+    use_config_file(config_file)
     try:
         import platformdirs  # noqa: F401 - the settings need it before any check can report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +26,26 @@ if TYPE_CHECKING:
     from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
+PORT = click.IntRange(0, 65_535)
+
+
 @click.command()
 @config_option
-def start(config_file: Path | None) -> None:
+@click.option("--port", type=PORT, help="The port of proxy and dashboard; 0 takes a free one.  [default: 8000]")
+@click.option("--pruner-port", type=PORT, help="The port of the pruner; 0 takes a free one.  [default: 8006]")
+def start(config_file: Path | None, port: int | None, pruner_port: int | None) -> None:
     """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
 
-    Settings come from the environment and from config.toml; without any it listens on 127.0.0.1:8006 and :8000.
+    The dashboard and the proxy are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
+    these options, the environment and config.toml.
     """
     from kimi_proxy.api.apps import proxy_listener, pruner_listener
     from kimi_proxy.core.config import require_keys
 
     use_config_file(config_file)
+    for variable, chosen in (("KIMI_PROXY_PORT", port), ("MCP_PRUNER_PORT", pruner_port)):
+        if chosen is not None:
+            os.environ[variable] = str(chosen)
     settings = load(here=Path())
     require_keys(settings.config)
     _serve(settings, (pruner_listener(settings.config), proxy_listener(settings.config)))
@@ -44,7 +54,7 @@ def start(config_file: Path | None) -> None:
 @click.command()
 @click.option("--stdio", is_flag=True, help="Speak MCP on standard input and output instead of a port.")
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 takes a free one.  [default: 8006]")
+@click.option("--port", type=PORT, help="The port; 0 takes a free one.  [default: 8006]")
 def pruner(stdio: bool, host: str | None, port: int | None) -> None:
     """Run the pruner alone, on a port or on stdin and stdout.
 
@@ -62,7 +72,7 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
     else:
         from kimi_proxy.api.apps import pruner_listener
 
-        _serve(replace(settings, config=config), (pruner_listener(config),))
+        _serve(replace(settings, config=config), (pruner_listener(config, "--port"),))
 
 
 def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
