@@ -1,14 +1,18 @@
 """What is in force and where it comes from; a file to begin with; the models that are known."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
+from tests.processes import within
 
 from kimi_proxy.cli.console import load
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.services.background import running
 
 from .conftest import Cli
+from .test_serving import serving
 
 
 def settings_of(cli: Cli, **env: str) -> dict[str, tuple[object, str]]:
@@ -141,3 +145,43 @@ def test_commands_that_ask_no_provider_need_no_key(cli: Cli):
     }
     told = cli("doctor").stdout.decode()
     assert "providers.anthropic.api_key: the environment variable ANTHROPIC_API_KEY is not set" in told
+
+
+def test_commands_read_the_file_of_the_server_that_runs(cli: Cli, tmp_path: Path):
+    """With [team] in ./config.toml, start obeyed, and every team command from elsewhere said that it is off."""
+    (cli.here / "config.toml").write_text("[team]\nenabled = true\n")
+    elsewhere = Cli(tmp_path / "elsewhere", cli.env)
+    elsewhere.here.mkdir()
+    off = b"[team] enabled is false"
+    before = elsewhere("team", "list").stderr
+    with serving(cli, "start"):
+        assert within(60, lambda: running(Path(cli.env["KIMI_PROXY_HOME"])) is not None)
+        told = [elsewhere(*command).stdout.decode() for command in (("config",), ("doctor",))]
+        team = elsewhere("team", "list")
+
+    assert off in before
+    assert off not in team.stderr
+    assert all(str(cli.here / "config.toml") in each for each in told)
+    assert off not in cli("team", "list").stderr
+
+
+def test_a_server_that_listens_elsewhere_by_an_option_is_found(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with serving(cli, "start", "--port", str(port)):
+        assert within(60, lambda: running(Path(cli.env["KIMI_PROXY_HOME"])) is not None)
+        shown = cli("mcp", "status")
+        client = cli("init", "claude", "--proxy", "--yes", env={"KIMI_PROXY_PORT": "8000"})
+
+    assert shown.returncode == 0, shown.stderr
+    assert f"http://127.0.0.1:{port}".encode() in client.stdout
+
+
+def test_a_lone_env_file_is_not_ignored_without_a_word(cli: Cli):
+    (cli.here / ".env").write_text("OPENAI_API_KEY=sk-1\n")
+    told = [cli(command).stdout.decode() for command in ("config", "doctor")]
+    (cli.here / "config.toml").write_text("")
+
+    assert all(f"{cli.here / '.env'}" in each for each in told)
+    assert "not read" in told[0]
+    assert "not read" not in cli("config").stdout.decode()

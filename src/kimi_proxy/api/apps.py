@@ -31,7 +31,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
-from kimi_proxy.services.background import announced, settings_digest
+from kimi_proxy.services.background import announced
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team import Team
@@ -129,7 +129,7 @@ def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], along
     warming = asyncio.create_task(_warm(runtime))
     alongside.push_async_callback(asyncio.wait_for, warming, None)
     if "proxy" in addresses:
-        alongside.enter_context(announced(runtime.config.home, addresses, settings_digest(runtime.config.file)))
+        alongside.enter_context(announced(runtime.config.home, addresses, runtime.config.file))
         runtime.supervisor.start()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.console import home, load, remark, write_json
+from kimi_proxy.cli.console import home, load, load_of_server, proxy_address, remark, write_json
 from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
 if TYPE_CHECKING:
@@ -62,20 +62,18 @@ def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[s
     """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
     from kimi_proxy.features.clients.agents import recognise
     from kimi_proxy.features.clients.proxied import chosen_codex_provider, proxied_run, proxy_target
-    from kimi_proxy.proxy.local_server import local_url, port_owner
 
-    config = load().config
-    where = config.proxy
-    owner = port_owner(where.host, where.port)
+    config = load_of_server(here=None).config
+    address = proxy_address(config)
     place, found = (0, agent) if agent else recognise(command)
-    target = proxy_target(local_url(where.host, where.port), config, os.environ)
+    target = proxy_target(address or "", config, os.environ)
     settings = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "config.toml"
     try:
         provider = chosen_codex_provider(settings.read_text("utf-8"))
     except (OSError, UnicodeDecodeError):
         provider = ""
     env, arguments = proxied_run(found, target, provider)
-    if owner is None or owner.server != "kimi-proxy" or not (env or arguments):
+    if address is None or not (env or arguments):
         why = (
             "no proxy runs (kimi-proxy start)" if env or arguments else "only Claude Code, Codex and Copilot CLI can be"
         )

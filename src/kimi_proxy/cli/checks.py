@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kimi_proxy.api.server import is_loopback
-from kimi_proxy.cli.console import load
+from kimi_proxy.cli.console import load_of_server
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.read import as_object
@@ -54,13 +54,14 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     yield scorer(installed())
     yield Check("sqlite", "ok", sqlite_version)
     try:
-        settings = load(env, Path())
+        settings = load_of_server(env)
     except ConfigError as e:
         yield Check("configuration", "error", str(e), "correct the setting, then run this again")
         return
     file = settings.file or f"no file, defaults and environment; one would be {settings.place}"
     added = f"; from {settings.env_file}: {', '.join(settings.from_env_file)}" if settings.env_file else ""
-    yield Check("configuration", "ok", f"{file}{added}")
+    unread = f"; {settings.unread_env_file} is not read: it is not beside it" if settings.unread_env_file else ""
+    yield Check("configuration", "ok", f"{file}{added}{unread}")
     yield from misspelt(env)
     for problem in settings.config.key_problems:
         yield Check("providers", "warning", problem, "set it where kimi-proxy start runs: it needs it, this does not")

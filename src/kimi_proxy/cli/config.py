@@ -16,6 +16,7 @@ from kimi_proxy.cli.console import (
     config_option,
     json_option,
     load,
+    load_of_server,
     remark,
     use_config_file,
     write,
@@ -42,7 +43,7 @@ def config(context: click.Context, config_file: Path | None, as_json: bool) -> N
     use_config_file(config_file, must_exist=context.invoked_subcommand is None)
     if context.invoked_subcommand is not None:
         return
-    settings = load(here=Path())
+    settings = load_of_server()
     rows = list(settings_in_force(settings, os.environ))
     if as_json:
         listed = [{"setting": name, "value": value, "origin": origin} for name, value, origin in rows]
@@ -59,6 +60,8 @@ def sources(settings: LoadedSettings) -> Iterator[str]:
     yield f"configuration: {place}" if settings.file else f"configuration: no file is read; one would be {place}"
     if settings.env_file:
         yield f"from {settings.env_file}: {', '.join(settings.from_env_file)}"
+    if settings.unread_env_file:
+        yield f"not read: {settings.unread_env_file}, because only a .env beside the configuration file is"
     config = settings.config
     on = [name for name, provider in config.providers.items() if provider.enabled]
     keyed = [name for name in config.on_demand if name in config.provider_keys]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NAME = "kimi-proxy"
 FILE = "config.toml"
 ENV_FILE = ".env"
+HERE: Final = Path()
 STDIN: Final = Path("-")
 EXIT_NOT_RUNNING = 3  # as service managers say it
 
@@ -139,20 +140,24 @@ class LoadedSettings:
     toml: str
     env_file: Path | None = None
     from_env_file: tuple[str, ...] = ()  # the variables that the environment lacked
+    unread_env_file: Path | None = None  # in the folder of a server whose configuration file is elsewhere
 
 
-def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> LoadedSettings:
+def load(
+    env: Mapping[str, str] = os.environ, here: Path | None = None, running_file: Path | None = None
+) -> LoadedSettings:
     """Return the settings in force. Raise ConfigError, which names the file.
 
     `here` is the folder of a server, whose config.toml is read. What agents and people run inside of projects reads no
-    ./config.toml: it is the project's, not the user's, and could send what is read somewhere else.
+    ./config.toml: it is the project's, not the user's, and could send what is read somewhere else. `running_file` is
+    the one that a server has read.
     """
     from platformdirs import user_config_path
 
     from kimi_proxy.core.config import parse
 
     platform = user_config_path(NAME, appauthor=False)
-    file = find(env, here, platform)
+    file = running_file or find(env, here, platform)
     own = _own_folder(env) if here is not None else None
     place = file or (own or platform) / FILE
     env_file = place.parent / ENV_FILE
@@ -166,12 +171,35 @@ def load(env: Mapping[str, str] = os.environ, here: Path | None = None) -> Loade
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
     config = config.model_copy(update={"file": place})
-    return LoadedSettings(config, file, place, toml, env_file if added else None, tuple(sorted(added)))
+    beside = (here / ENV_FILE).absolute() if here is not None and own is None else env_file
+    unread = beside if beside != env_file.absolute() and beside.is_file() else None
+    return LoadedSettings(config, file, place, toml, env_file if added else None, tuple(sorted(added)), unread)
+
+
+def load_of_server(env: Mapping[str, str] = os.environ, here: Path | None = HERE) -> LoadedSettings:
+    """Return the settings of the server that runs; if none does, those that one started in `here` would have."""
+    from kimi_proxy.services import background
+
+    running = None if env.get("KIMI_PROXY_CONFIG") else background.running(home(env))
+    file = running.config_file if running is not None else None
+    return load(env, here, file if file is not None and file.is_file() else None)
+
+
+def proxy_address(config: Config) -> str | None:
+    """Return where the proxy of this home listens, which start's options may have chosen; None if it does not run."""
+    from kimi_proxy.proxy.local_server import local_url, port_owner
+    from kimi_proxy.services import background
+
+    if (running := background.running(config.home)) is not None:
+        return running.addresses["proxy"]
+    where = config.proxy
+    owner = port_owner(where.host, where.port) if where.port else None
+    return local_url(where.host, where.port) if owner is not None and owner.server == NAME else None
 
 
 def server_config() -> Config:
-    """Return the settings of a server that is started in this folder."""
-    return load(here=Path()).config
+    """Return the settings of the server that runs, or would run in this folder."""
+    return load_of_server().config
 
 
 def use_config_file(file: Path | None, must_exist: bool = True) -> None:

@@ -16,6 +16,7 @@ from kimi_proxy.cli.console import (
     config_option,
     json_option,
     load,
+    load_of_server,
     log_errors_only,
     remark,
     use_config_file,
@@ -78,7 +79,7 @@ def status(as_json: bool) -> None:
     """
     from kimi_proxy.proxy.local_server import local_url, port_owner
 
-    settings = load(here=Path())
+    settings = load_of_server()
     where = settings.config.mcp_pruner
     found = port_owner(where.host, where.port)
     usage = with_store(lambda store, who: store.usage())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.console import home, load, remark, write
+from kimi_proxy.cli.console import home, load_of_server, proxy_address, remark, write
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _connected(client: ClientApp, scope: Scope, tools: bool, http: bool, guidanc
     server = Connection(own_command(scope), str(Path.cwd()), tools, url, token, for_markers=hooks)
     if not hooks:
         return Wanted(server, guidance)
-    with_reads = load().config.sanitizer.policy == "deep"
+    with_reads = load_of_server(here=None).config.sanitizer.policy == "deep"
     return Wanted(server, hooks=HookTarget(_proxy_url(), with_reads, TOKEN_VARIABLE if token else ""))
 
 
@@ -151,7 +151,7 @@ def _proxy_target(client: ClientApp) -> ProxyTarget:
     """Return the proxy's address, with what its providers speak. A provider that is missing is remarked upon."""
     from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
 
-    config = load().config
+    config = load_of_server(here=None).config
     target = proxy_target(_proxy_url(), config, os.environ)
     if isinstance(client.proxied, BaseUrl) and not set(client.proxied.apis) & set(target.apis):
         api = client.proxied.apis[0]
@@ -164,10 +164,11 @@ def _proxy_target(client: ClientApp) -> ProxyTarget:
 def _proxy_url() -> str:
     from kimi_proxy.proxy.local_server import local_url
 
-    where = load().config.proxy
+    config = load_of_server(here=None).config
+    where = config.proxy
     if where.port == 0:
         raise ConfigError("setting proxy.port: with 0 the address changes at every start; choose a port")
-    return local_url(where.host, where.port)
+    return proxy_address(config) or local_url(where.host, where.port)
 
 
 def _base_dirs() -> BaseDirs:
@@ -183,7 +184,7 @@ def _address() -> tuple[str, bool]:
     """Return the URL of the server of the settings, and whether it needs a token."""
     from kimi_proxy.proxy.local_server import local_url
 
-    config = load().config
+    config = load_of_server(here=None).config
     where = config.mcp_pruner
     if where.port == 0:
         raise ConfigError("setting mcp_pruner.port: with 0 the address changes at every start; choose a port")

@@ -18,6 +18,7 @@ from kimi_proxy.cli.console import (
     CommandGroup,
     colour,
     json_option,
+    proxy_address,
     remark,
     server_config,
     write,
@@ -56,7 +57,6 @@ class RunningProxy:
 
 def running_proxy(config: Config) -> RunningProxy | None:
     """Return the kimi-proxy of this home, else the one on its port."""
-    from kimi_proxy.proxy.local_server import local_url, port_owner
     from kimi_proxy.services import background
 
     running = background.running(config.home)
@@ -64,10 +64,8 @@ def running_proxy(config: Config) -> RunningProxy | None:
         ours = running.pid if background.is_background(config.home, running.pid) else None
         is_older = running.settings != background.settings_digest(config.file)
         return RunningProxy(_control(config, running.addresses["proxy"]), ours, is_older)
-    owner = port_owner(config.proxy.host, config.proxy.port) if config.proxy.port else None
-    if owner is not None and owner.server == "kimi-proxy":
-        return RunningProxy(_control(config, local_url(config.proxy.host, config.proxy.port)), None)
-    return None
+    address = proxy_address(config)
+    return None if address is None else RunningProxy(_control(config, address), None)
 
 
 def _control(config: Config, url: str) -> ControlClient:
@@ -178,6 +176,8 @@ def _started(config: Config) -> RunningProxy:
     from kimi_proxy.services import background
 
     command = [sys.executable, "-m", "kimi_proxy", "start"]
+    if config.file is not None and config.file.is_file():
+        command += ["--config", str(config.file)]
     running = background.start(config.home, command, os.environ, config.mcp.ready_timeout_s)
     remark(f"kimi-proxy runs in the background on {running.addresses['proxy']} and {running.addresses['pruner']}")
     return RunningProxy(_control(config, running.addresses["proxy"]), running.pid)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kimi_proxy.cli.console import CommandGroup, json_option, load, log_errors_only, remark, write, write_json
+from kimi_proxy.cli.console import CommandGroup, json_option, log_errors_only, remark, server_config, write, write_json
 from kimi_proxy.cli.report import moment_of
 from kimi_proxy.core.caller import LOCAL
 
@@ -36,7 +36,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     from kimi_proxy.services.team import Team
 
     log_errors_only()
-    config = load().config
+    config = server_config()
     if not config.team.enabled:
         remark("[team] enabled is false in these settings: tokens of people are not asked for until it is true")
 

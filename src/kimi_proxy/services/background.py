@@ -30,15 +30,16 @@ class Running:
 
     pid: Pid
     addresses: Mapping[str, str]
-    settings: str = ""  # of the configuration file that it read
+    config_file: Path | None = None  # where it read its settings, or would have
+    settings: str = ""  # what distinguishes them from others in that file
 
 
 @contextmanager
-def announced(home: Path, addresses: Mapping[str, str], settings: str = "") -> Iterator[None]:
+def announced(home: Path, addresses: Mapping[str, str], config_file: Path | None = None) -> Iterator[None]:
     """Let other processes find us while the block runs. A home that cannot be written stops no request."""
     me, file = ourselves(), home / FOLDER / FILE
     with suppress(OSError):
-        write(file, me, addresses, settings)
+        write(file, me, addresses, config_file)
     try:
         yield
     finally:
@@ -56,10 +57,13 @@ def settings_digest(file: Path | None) -> str:
         return ""
 
 
-def write(file: Path, pid: Pid, addresses: Mapping[str, str], settings: str = "") -> None:
+def write(file: Path, pid: Pid, addresses: Mapping[str, str], config_file: Path | None = None) -> None:
     fresh = file.with_suffix(f".{os.getpid()}")
     private_file(fresh)
-    fresh.write_bytes(json.encode({"pid": pid.number, "born": pid.born, "addresses": addresses, "settings": settings}))
+    process = {"pid": pid.number, "born": pid.born, "addresses": addresses}
+    read_from = str(config_file.absolute()) if config_file else ""
+    settings = {"config_file": read_from, "settings": settings_digest(config_file)}
+    fresh.write_bytes(json.encode({**process, **settings}))
     fresh.replace(file)
 
 
@@ -73,7 +77,8 @@ def read(file: Path) -> Running | None:
         case {"pid": int(number), "born": str(born), "addresses": dict(addresses), **more}:
             pid = Pid(number, born)
             named = {str(name): str(url) for name, url in addresses.items()}
-            return Running(pid, named, str(more.get("settings", ""))) if pid.runs else None
+            config_file = Path(str(more["config_file"])) if more.get("config_file") else None
+            return Running(pid, named, config_file, str(more.get("settings", ""))) if pid.runs else None
     return None
 
 
