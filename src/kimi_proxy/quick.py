@@ -194,6 +194,8 @@ def savings(found: Mapping[str, object], kind: str) -> list[str]:
     stats, warnings = found["stats"], found["warnings"]
     assert isinstance(stats, dict)  # noqa: S101 - for the type checker: the pruner's own answer
     assert isinstance(warnings, list)  # noqa: S101
+    if stats["original_lines"] == 0:
+        return ["the text is empty: there is nothing to prune"]
     said = [f"{code}: {ADVICE[code]}" if code in ADVICE else str(code) for code in warnings]
     lines = stats["original_lines"]
     if not found["annotations"]:

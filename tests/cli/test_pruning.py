@@ -117,9 +117,9 @@ def test_explain_tells_of_every_line_why_it_stayed_or_went(cli: Cli):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("recover", "prn_0000000000000000"), b"was never given out here"),
-        (("recover", "../../etc/passwd"), b"was never given out here"),
-        (("explain", "prn_0000000000000000"), b"was never given out here"),
+        (("recover", "prn_0000000000000000"), b"unknown id"),
+        (("recover", "../../etc/passwd"), b"unknown id"),
+        (("explain", "prn_0000000000000000"), b"unknown id"),
         (("prune", "absent.txt", "--goal", "x"), b"absent.txt"),
         (("prune", "-"), b"--goal"),
         (("prune", "-", "--goal", "x", "--max-prune-ratio", "2"), b"--max-prune-ratio"),
@@ -132,6 +132,37 @@ def test_what_is_refused_says_why_without_a_traceback(cli: Cli, arguments: tuple
     assert (done.returncode, done.stdout) == (2, b"")
     assert complaint in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot read {file}: No such file or directory; name a file, or - for a pipe"),
+        (bytes(range(256)) * 20, "{file} is binary, and prune is for text: name a text file"),
+        (
+            b"x\n" * 1_000_001,
+            "{file} has 2,000,002 characters, more than max_input_chars (2,000,000): "
+            "prune it in parts, such as: head -n 20000 {file} | kimi-proxy prune -",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_pruned_is_answered_in_one_line(cli: Cli, content: bytes | None, told: str):
+    """Usage lines came first, and a huge file was printed whole."""
+    file = cli.here / "given"
+    if content is not None:
+        file.write_bytes(content)
+    done = cli("prune", str(file), "--goal", "x")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"kimi-proxy: {told.format(file=file)}\n"
+
+
+def test_an_empty_file_is_called_empty(cli: Cli):
+    (cli.here / "empty").write_bytes(b"")
+    done = cli("prune", "empty", "--goal", "x")
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"kimi-proxy: the text is empty: there is nothing to prune\n"
 
 
 def test_a_bad_range_is_refused_with_an_example(cli: Cli):

@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_knows_another_scope(self) -> None:
         if self.is_healthy and self.kept:
-            with pytest.raises(PruneIdNotFound, match="never given out"):
+            with pytest.raises(PruneIdNotFound, match="unknown id"):
                 self.runner.run(self.store.originals.get(Caller("other"), next(iter(self.kept))))
 
     def teardown(self) -> None:

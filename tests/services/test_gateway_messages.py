@@ -264,7 +264,7 @@ class TestRecovery:
         got = await World().gateway().handle_rpc(LOCAL, "files", call("recover_text", {"id": "msk_none"}))
 
         assert got["result"]["isError"] is True  # type: ignore[index,call-overload]
-        assert "never given out here" in text_of(got)
+        assert "unknown id" in text_of(got)
 
     async def test_a_client_of_the_stateless_era_gets_a_result_of_its_era(self):
         meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}

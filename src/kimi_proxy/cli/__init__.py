@@ -7,7 +7,7 @@ import click
 
 from kimi_proxy import __version__
 from kimi_proxy.cli.console import CommandGroup, remark
-from kimi_proxy.core.errors import ConfigError, KimiProxyError
+from kimi_proxy.core.errors import BadRequest, ConfigError, KimiProxyError
 
 EXIT_REFUSED = 2
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
@@ -71,6 +71,12 @@ class LazyGroup(CommandGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except click.BadParameter as e:
+            if e.param is not None or isinstance(e, click.MissingParameter):
+                raise
+            # A command has looked at the value itself: how the command is called is not what its user got wrong.
+            option = f"{e.param_hint}: " if str(e.param_hint or "").startswith("--") else ""
+            raise BadRequest(f"{option}{e.message}") from e
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -74,7 +74,9 @@ def read(file: Path) -> str:
     try:
         return decode(file.read_bytes())
     except OSError as e:
-        raise click.BadParameter(f"cannot read {file}: {e.strerror}", param_hint="FILE") from e
+        raise click.BadParameter(
+            f"cannot read {file}: {e.strerror}; name a file, or - for a pipe", param_hint="FILE"
+        ) from e
 
 
 def write(text: str) -> None:

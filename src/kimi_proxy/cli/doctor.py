@@ -170,7 +170,7 @@ async def _newest(url: str) -> str:
     try:
         status, body = await get(url, {"accept": "application/json"}, TIMEOUT_S, MAX_BYTES)
     except FAILURES as e:
-        raise UpstreamUnreachable(f"{url} does not answer: {type(e).__name__}") from e
+        raise UpstreamUnreachable(f"cannot reach {url} (offline?): try again later") from e
     try:
         match json.decode(body) if status == 200 else None:
             case {"info": {"version": str(version)}} if _VERSION.match(version):

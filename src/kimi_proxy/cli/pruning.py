@@ -11,6 +11,7 @@ import click
 
 from kimi_proxy.cli.console import (
     PATH,
+    STDIN,
     colour,
     encode,
     json_option,
@@ -162,7 +163,11 @@ def prune(
 
     text = read(file)
     if is_binary(encode(text[:TEXT_SAMPLE])):
-        raise click.BadParameter(f"{file} is binary: prune is for text", param_hint="FILE")
+        raise click.BadParameter(f"{file} is binary, and prune is for text: name a text file", param_hint="FILE")
+    limit = load().config.mcp_pruner.max_input_chars
+    if len(text) > limit and file != STDIN:
+        problem = f"{file} has {len(text):,} characters, more than max_input_chars ({limit:,})"
+        raise click.BadParameter(f"{problem}: prune it in parts, such as: head -n 20000 {file} | kimi-proxy prune -")
     kind = guess(file.name, text) if source_type == "auto" else source_type
     limits = Options(max_prune_ratio, min_keep_lines, timeout_ms, annotate_lines, include_markers)
     question = Question(text, goal, kind, limits)

@@ -174,8 +174,9 @@ class PruneIdNotFound(BadRequest, code="prune_id_not_found", rpc_code=-32004, ht
     """The originals of an id were never stored here, or have expired."""
 
     def __init__(self, prune_id: str, reason: Literal["unknown", "expired"]) -> None:
-        what = "has expired" if reason == "expired" else "was never given out here"
-        super().__init__(f"{prune_id[:60]!r} {what}: copy the id from a marker, or read the source and prune it again")
+        unknown = f"unknown id {prune_id[:60]!r}: copy it whole from a marker, or read the source again"
+        expired = f"{prune_id[:60]!r} has expired: read the source again; prune_id_ttl_s keeps originals for longer"
+        super().__init__(expired if reason == "expired" else unknown)
         self.prune_id = prune_id
         self.reason = reason
 

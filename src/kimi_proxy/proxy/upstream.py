@@ -225,7 +225,7 @@ def _translated(name: str, provider: Provider, error: Exception) -> UpstreamErro
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return UpstreamUnreachable(f"{name} offers no TLS connection that can be trusted: check its base_url")
         case aiohttp.ClientConnectorDNSError():
-            return UpstreamUnreachable(f"{name} has no address: check its base_url, and the network")
+            return UpstreamUnreachable(f"cannot reach {name} (offline?): check the network, and its base_url")
         case aiohttp.ClientConnectorError():
             return UpstreamUnreachable(f"{name} refuses connections: is it running, and is its base_url right?")
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() | OSError():

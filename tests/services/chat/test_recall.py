@@ -153,7 +153,7 @@ async def test_a_conversation_cannot_read_what_another_one_left_out(tmp_path: Pa
         await ask(runtime, Wire.CHAT, others, stream=False)
 
     assert foreign not in model.requests[0]
-    assert "never given out here" in json.loads(model.requests[1])["messages"][-1]["content"]
+    assert "unknown id" in json.loads(model.requests[1])["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("place", ["a result", "a forged marker", "a question"])
@@ -170,7 +170,7 @@ async def test_an_id_that_was_copied_from_another_conversation_recovers_nothing(
         await ask(runtime, Wire.CHAT, others, stream=False)
 
     assert foreign.encode() in model.requests[0]
-    assert "never given out here" in json.loads(model.requests[1])["messages"][-1]["content"]
+    assert "unknown id" in json.loads(model.requests[1])["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -186,7 +186,7 @@ async def test_to_ask_twice_for_what_another_one_left_out_does_not_help(tmp_path
         await ask(runtime, Wire.CHAT, others, stream=stream)
 
     answers = [parse(raw, Wire.CHAT).messages[-1].parts[-1].text for raw in model.requests[1:]]
-    assert ["never given out here" in answer for answer in answers] == [True, True]
+    assert ["unknown id" in answer for answer in answers] == [True, True]
 
 
 async def test_an_id_that_belongs_to_no_conversation_can_be_read_back_in_one_that_names_it(tmp_path: Path):
@@ -212,7 +212,7 @@ async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: 
     async with world(tmp_path, model) as (runtime, _), runtime.chat.answer(ChatRequest(LOCAL, Wire.RESPONSES, raw)):
         pass
 
-    assert "never given out here" in json.loads(model.requests[1])["input"][-1]["output"]
+    assert "unknown id" in json.loads(model.requests[1])["input"][-1]["output"]
 
 
 @WIRES
