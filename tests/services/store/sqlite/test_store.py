@@ -15,7 +15,7 @@ from tests.services.store.making import TTL_S, a_metric, a_session, all_metrics,
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.protocols import CompressionRecord
+from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord
 from kimi_proxy.services.store.sqlite.database import connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
@@ -79,6 +79,8 @@ async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         original = an_original(b"what a tool said")
         await store.originals.keep(original)
+        decision = DecisionRecord(b"p" * 32, "old", b"cut", (original.id, "prn_2"), "what a tool")
+        await store.decisions.add(LOCAL, [decision])
         made = CompressionRecord(
             *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
             *("read this", "summary", "prn_1", "provider", "compression", False),
@@ -90,10 +92,10 @@ async def test_the_tables_of_the_contract_exist(tmp_path: Path) -> None:
         ratios = connection.execute("SELECT compression_ratio FROM compression_log ORDER BY id").fetchall()
         columns = {row[1] for row in connection.execute("PRAGMA table_info(sessions)")}
         logged = {row[1] for row in connection.execute("PRAGMA table_info(compression_log)")}
-        masked = connection.execute("SELECT handle FROM masked_content").fetchall()
+        masked = connection.execute("SELECT handle, preview, file_path FROM masked_content").fetchall()
     assert "memory_context" in columns
     assert {"session_id", "timestamp", "original_tokens", "compressed_tokens", "compression_ratio"} <= logged
-    assert masked == [(original.id,)]
+    assert masked == [(original.id, "what a tool", str(store_path(tmp_path)))]
     assert ratios == [(0.9,), (0.0,)]
 
 

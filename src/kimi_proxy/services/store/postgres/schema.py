@@ -292,9 +292,22 @@ ALTER TABLE metrics ADD COLUMN cache_miss TEXT, ADD COLUMN cache_missed_tokens B
     ADD COLUMN cache_life_s DOUBLE PRECISION;
 """
 
+_12_PREVIEWS = """
+DROP VIEW masked_content;
+CREATE VIEW masked_content AS
+    SELECT record.seq AS id, encode(record.id, 'escape') AS handle, encode(text.hash, 'hex') AS content_hash,
+           text.frame AS original_content,
+           (SELECT encode(pin.preview, 'escape') FROM pin
+            WHERE pin.scope = record.scope AND pin.ids >= record.id AND pin.ids < record.id || '!'::bytea
+            LIMIT 1) AS preview,  -- of tool results in chats; NULL for other texts
+           NULL::text AS file_path,  -- the original is in no file
+           record.created AS created_at
+    FROM record JOIN text ON text.seq = record.text;
+"""
+
 MIGRATIONS = (
     *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
-    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES),
+    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES, _12_PREVIEWS),
 )
 
 

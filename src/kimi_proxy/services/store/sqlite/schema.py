@@ -322,6 +322,23 @@ def _14_cache_misses(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 14")
 
 
+def _15_previews(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP VIEW masked_content")
+    # In `ids` a space follows an id that is not the last, and no other character is below "!".
+    connection.execute(
+        """CREATE VIEW masked_content AS
+           SELECT record.seq AS id, CAST(record.id AS TEXT) AS handle, lower(hex(text.hash)) AS content_hash,
+                  text.frame AS original_content,  -- zstd-compressed
+                  (SELECT CAST(pin.preview AS TEXT) FROM pin
+                   WHERE pin.scope = record.scope AND pin.ids >= record.id AND pin.ids < CAST(record.id || '!' AS BLOB)
+                   LIMIT 1) AS preview,  -- of tool results in chats; NULL for other texts
+                  (SELECT file FROM pragma_database_list WHERE name = 'main') AS file_path,  -- that holds the original
+                  record.created AS created_at
+           FROM record JOIN text ON text.seq = record.text"""
+    )
+    connection.execute("PRAGMA user_version = 15")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -337,6 +354,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _12_owners,
     _13_provider_objects,
     _14_cache_misses,
+    _15_previews,
 )
 VERSION = len(MIGRATIONS)
 
