@@ -30,6 +30,7 @@ MAX_CONCURRENT = 64
 CHECK_S = 0.2
 INTRODUCTIONS = frozenset({"initialize", "ping", "server/discover"})  # need no tool
 DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
+COMMAND_DRAIN_S = 0.2  # of a tool that does more than read, from its start: nobody is there to stop it any more
 
 # Gives the tools, and whom they work for.
 LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Catalog, Caller]]]
@@ -244,6 +245,7 @@ class StdioConversation:
         self._writer = writer
         self._answering: set[asyncio.Task[None]] = set()
         self._by_id: dict[tuple[type, str | int], asyncio.Task[None]] = {}
+        self._commands: dict[asyncio.Task[None], float] = {}  # that do more than read, with when they began
 
     def receive(self, line: bytes | None, done: Callable[[], None]) -> None:
         """Start to answer a line; None stands for one that was too long to read."""
@@ -254,9 +256,12 @@ class StdioConversation:
 
     async def end(self) -> None:
         """Finish the open requests; cancel what takes too long or has no reader any more."""
-        deadline = time.monotonic() + DRAIN_S
-        while self._answering and time.monotonic() < deadline and self._writer.has_reader():
+        ended = time.monotonic()
+        while self._answering and time.monotonic() < ended + DRAIN_S and self._writer.has_reader():
             await asyncio.wait(self._answering, timeout=CHECK_S)
+            for task, began in tuple(self._commands.items()):
+                if time.monotonic() > max(ended, began) + COMMAND_DRAIN_S:
+                    task.cancel()
         for task in tuple(self._answering):
             task.cancel()
 
@@ -288,9 +293,13 @@ class StdioConversation:
         try:
             is_known = method in INTRODUCTIONS
             catalog, who = (self._introduction, ANONYMOUS) if is_known else await self._late.get()
+            if task is not None and _does_more_than_read(message, catalog):
+                self._commands[task] = time.monotonic()
             reply = await mcp.reply_to(who, message, MCP, catalog)
         finally:
             self._by_id.pop(key, None)
+            if task is not None:
+                self._commands.pop(task, None)
         jsonrpc.report(listeners, await self._send(reply.value))
 
     def _cancel(self, request: str | int) -> None:
@@ -312,3 +321,10 @@ async def serve_stdio(catalog: Catalog, load: LoadTools | None = None) -> None:
     """Serve on standard output, where nothing else is written meanwhile, until standard input ends."""
     with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
         await converse(catalog, source, target, load)
+
+
+def _does_more_than_read(message: JsonValue, catalog: Catalog) -> bool:
+    match message:
+        case {"method": "tools/call", "params": {"name": str(name)}} if name in catalog.tools:
+            return not catalog.tools[name].read_only
+    return False
