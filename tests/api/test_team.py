@@ -298,7 +298,11 @@ async def test_a_hard_budget_refuses_in_the_apis_shape_until_its_day_is_over(tmp
             answers = [await ask(ada) for _ in range(3)]
             (alert, *_) = await watcher.until("budget_alert", 2)
         assert [one.status_code for one in answers] == [200, 200, 429]
-        assert [one.headers.get("x-kimi-proxy-budget") for one in answers] == [None, "each; used=50%", None]
+        assert [one.headers.get("x-kimi-proxy-budget") for one in answers] == [
+            "each; used=50%",
+            "each; used=100%",
+            None,
+        ]
         assert 0 < int(answers[2].headers["retry-after"]) <= 86_400
         assert answers[2].json()["error"]["code"] == "budget_exceeded"
         assert (alert["budget"], alert["level"]) == ("each", "near")
@@ -310,6 +314,16 @@ async def test_a_hard_budget_refuses_in_the_apis_shape_until_its_day_is_over(tmp
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert "budget" in refused.json()["error"]["message"]
         assert 0 < int(refused.headers["retry-after"]) <= 86_400
+
+
+async def test_a_budget_of_few_requests_warns_with_the_last_and_its_refusal_names_what_was_used(tmp_path: Path):
+    """A budget of 3 requests never warned, and its refusal spoke of money that nobody had spent."""
+    budget = '[team.budgets.each]\nperson = "*"\nrequests = 3\nusd = 100\n'
+    async with team(tmp_path, budget) as t, t.person("ada") as ada:
+        answers = [await ask(ada) for _ in range(4)]
+
+    assert [one.headers.get("x-kimi-proxy-budget") for one in answers] == [None, None, "each; used=100%", None]
+    assert "the 3 requests of this day are used" in answers[3].json()["error"]["message"]
 
 
 async def test_a_soft_budget_of_money_warns_and_lets_through(tmp_path: Path):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -45,6 +46,7 @@ def kept(cli: Cli) -> Cli:
             [
                 metric("req_1", account=SAVED),
                 metric("req_2"),
+                replace(metric("req_5"), status=429, outcome="refused", input_tokens=None, cost_usd=None),
                 metric("req_3", "ses_other", model="other", account=LOST),
                 metric("req_4", "ses_old", days_ago=30, account=SAVED),
             ],

@@ -172,8 +172,15 @@ def usage_of(metrics: Sequence[Metric]) -> list[tuple[UsageKey, UsageSum]]:
     for metric in metrics:
         account = metric.account
         key = usage_key(metric.at, metric.person, metric.team, metric.model)
+        sent = 1 if metric.status == 200 else 0  # the provider refused the others
         found[key] = found.get(key, UsageSum()) + UsageSum(
-            *(1, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0, metric.tokens_saved),
+            *(
+                sent,
+                metric.input_tokens or 0,
+                metric.cached_tokens or 0,
+                metric.output_tokens or 0,
+                metric.tokens_saved,
+            ),
             *(account.net_saved_tokens if account else 0, metric.cost_usd or 0.0),
             (account.net_saved_usd or 0.0) if account else 0.0,
         )

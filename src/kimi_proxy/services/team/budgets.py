@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from kimi_proxy.core.cache import LruCache
@@ -39,10 +39,11 @@ class Budget:
     def is_over(self, spent: Spent) -> bool:
         return self.settings.hard and self.share(spent) >= 1
 
-    @property
-    def what(self) -> str:
-        limits = [f"{self.settings.requests} requests"] if self.settings.requests else []
-        limits += [f"{self.settings.usd:g} USD"] if self.settings.usd else []
+    def refusal(self, spent: Spent) -> str:
+        """Return which limit is reached; one that is not would send its reader after the wrong thing."""
+        requests, usd = self.settings.requests, self.settings.usd
+        limits = [f"{requests} requests"] if requests and spent.requests >= requests else []
+        limits += [f"{usd:g} USD"] if usd and spent.usd >= usd else []
         return f"the {' and '.join(limits)} of this {self.settings.per} are used"
 
 
@@ -113,15 +114,15 @@ class Budgets:
         for budget, one in zip(budgets, spent, strict=True):
             self._alert(who, budget, one)
             if budget.is_over(one):
-                raise BudgetExceeded(budget.name, budget.what, (budget.resets_at - now).total_seconds())
+                raise BudgetExceeded(budget.name, budget.refusal(one), (budget.resets_at - now).total_seconds())
         near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
         return tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
 
     def _alert(self, who: Caller, budget: Budget, spent: Spent) -> None:
         """Publish once in a period, by each server, that a budget is nearly used, and once that it is."""
-        for reached, name in ((1.0, "used"), (budget.settings.warn_at, "near")):
+        for is_reached, name in ((budget.share(spent) >= 1, "used"), (_is_near(budget, spent), "near")):
             place = f"{budget.name} {name}", budget.counts
-            if budget.share(spent) >= reached and place not in self._alerted:
+            if is_reached and place not in self._alerted:
                 self._alerted.put(place, True)
                 self._publish(
                     who,
@@ -140,8 +141,11 @@ class Budgets:
 
 
 def _is_near(budget: Budget, spent: Spent) -> bool:
-    return budget.share(spent) >= budget.settings.warn_at
+    """Return whether a budget is nearly used with the request that is being admitted, which is not in `spent` yet."""
+    return budget.share(replace(spent, requests=spent.requests + 1)) >= budget.settings.warn_at
 
 
 def _percent(budget: Budget, spent: Spent) -> int:
-    return math.floor(budget.share(spent) * 100)
+    """Return the share that is used with the request that is being admitted; a refused one uses nothing."""
+    counted = spent if budget.is_over(spent) else replace(spent, requests=spent.requests + 1)
+    return math.floor(budget.share(counted) * 100)

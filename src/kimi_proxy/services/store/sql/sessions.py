@@ -42,6 +42,9 @@ _METRIC = (
     *_OWNER,
 )
 
+# A request that was refused has left nothing to pay for, unless a summary was made for it.
+_SENT = "(metrics.status = 200 OR metrics.net_saved_tokens IS NOT NULL)"
+
 
 class SqlSessions(SqlTables[D]):
     """The part of SessionStore that is the same in every database."""
@@ -146,7 +149,7 @@ class SqlSessions(SqlTables[D]):
                  sum(metrics.cost_usd), sum(metrics.net_saved_usd)
                FROM metrics LEFT JOIN sessions
                  ON sessions.id = metrics.session_id AND sessions.scope = metrics.scope AND {readable}
-               WHERE at >= ? AND {theirs}
+               WHERE at >= ? AND {theirs} AND {_SENT}
                GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
             (*readers, since, *own),
         )
@@ -158,7 +161,7 @@ class SqlSessions(SqlTables[D]):
         theirs, own = chosen(who.counts, session)
         rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
-               WHERE at >= ? AND {theirs} AND reasons <> '' GROUP BY session_id, model, reasons""",
+               WHERE at >= ? AND {theirs} AND {_SENT} AND reasons <> '' GROUP BY session_id, model, reasons""",
             (since, *own),
         )
         counted: dict[Row, Counter[str]] = {}
