@@ -479,3 +479,25 @@ def test_an_agent_gets_a_plugin_that_is_ours_alone(
     refused = cli("init", client, "--hooks", "--yes", env=env)
     assert refused.returncode == 2
     assert b"it was not written by kimi-proxy" in refused.stderr
+
+
+def test_uninstall_takes_back_every_change_in_every_project_and_says_what_is_left(cli: Cli, tmp_path: Path):
+    other = Cli(tmp_path / "other", cli.env)
+    other.here.mkdir()
+    mine = Path(cli.env["HOME"]) / ".codex" / "config.toml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# mine\n")
+    assert other("init", "claude", "--yes").returncode == 0
+    assert cli("init", "codex", "--user", "--yes").returncode == 0
+    changed = other.here / ".mcp.json"
+    assert changed.exists() and mine.read_text() != "# mine\n"
+
+    shown = cli("uninstall", "--dry-run")
+    assert changed.exists() and b"kimi-proxy" in shown.stdout
+    done = cli("uninstall", "--yes")
+
+    assert done.returncode == 0, done.stderr
+    assert not changed.exists()
+    assert mine.read_text() == "# mine\n"
+    assert f"originals and state in {cli.env['KIMI_PROXY_HOME']}".encode() in done.stderr
+    assert b"there is nothing to take back" in cli("uninstall", "--yes").stderr

@@ -106,14 +106,16 @@ async def test_the_index_is_asked_only_after_the_user_allowed_it(cli: Cli):
         file.write_text(f"[upgrade]\n{url}\n", "utf-8")
         refused = await asyncio.to_thread(cli, "upgrade-check", env=env)
         asked_before = len(index.heard)
+        agreed = await asyncio.to_thread(cli, "upgrade-check", "--yes", env=env)
         file.write_text(f"[upgrade]\ncheck = true\n{url}\n", "utf-8")
         newer = await asyncio.to_thread(cli, "upgrade-check", env=env)
 
     assert (refused.returncode, refused.stdout, asked_before) == (78, b"", 0)
-    assert b"check = true" in refused.stderr
+    assert b"--yes" in refused.stderr and b"check = true" in refused.stderr
+    assert agreed.returncode == 10
     assert newer.returncode == 10
     assert newer.stdout.decode() == f"kimi-proxy 9.1.2 is out; this is {__version__}\n"
-    (heard,) = index.heard
+    heard, _ = index.heard
     assert heard.target == "/v1/pypi/kimi-proxy/json"
     assert {name.lower() for name, _ in heard.headers} == {"host", "accept"}
 

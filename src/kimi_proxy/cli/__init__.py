@@ -22,6 +22,7 @@ COMMANDS = {
     "tools": "agents:tools",
     "run": "agents:run",
     "init": "init:init",
+    "uninstall": "init:uninstall",
     "prune": "pruning:prune",
     "recover": "pruning:recover",
     "explain": "pruning:explain",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,19 +140,24 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 @click.command()
-def upgrade_check() -> None:
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before the index is asked.")
+def upgrade_check(yes: bool) -> None:
     """Ask the package index whether a newer version is out.
 
-    Off by default: nothing leaves this machine unless the settings say so with [upgrade] check = true, and then only
-    when this command is run. The request names the package and nothing else. Exit code 10 if there is a newer version.
+    Nothing leaves this machine before you agree: to the question, with --yes, or with [upgrade] check = true in the
+    settings. The request names the package and nothing else. Exit code 10 if there is a newer version.
 
     Example: kimi-proxy upgrade-check
     """
     import asyncio
 
     settings = load().config.upgrade
-    if not settings.check:
-        raise ConfigError(f"this would ask {settings.url}: allow it with check = true in [upgrade], and run it again")
+    if not (yes or settings.check):
+        question = f"This asks {settings.url} for the newest version, and sends nothing else. Go on?"
+        if not sys.stdin.isatty():
+            raise ConfigError(f"this would ask {settings.url}: agree with --yes, or with check = true in [upgrade]")
+        if not click.confirm(question, err=True):
+            raise click.exceptions.Exit(1)
     newest = asyncio.run(_newest(settings.url))
     if _numbers(newest) <= _numbers(__version__):
         write(f"kimi-proxy {__version__} is the newest version\n")

@@ -88,6 +88,47 @@ def init(
         _confirm(known, undo, changes)
 
 
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show the changes and make none.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def uninstall(dry_run: bool, yes: bool) -> None:
+    """Take back what every `init` changed, in all projects, and say what is left.
+
+    The changes are shown first. Originals, settings and the program itself stay: how to remove them is said at the end.
+    """
+    from kimi_proxy.services.clients.init import EditLog, apply
+
+    log = EditLog(home())
+    changes = _undoing_everything(log)
+    is_needed = _shown(changes, undo=True)
+    if not dry_run:
+        if is_needed:
+            _ask(yes)
+        for change in reversed(changes):
+            apply(change, log)
+        for path in log.paths():
+            remark(f"what is left: our entry in {path}: take it out by hand")
+    settings = load_of_server(here=None)
+    remark(f"what is left: originals and state in {settings.config.home}: delete it to lose them")
+    if settings.file is not None:
+        remark(f"what is left: your settings in {settings.file}")
+    remark("what is left: the program: remove it as you installed it, such as with pip uninstall kimi-proxy")
+
+
+def _undoing_everything(log: EditLog) -> list[FileChange]:
+    """Return what takes back each change that the log knows, whichever client and project it was for."""
+    from kimi_proxy.features.clients import CLIENTS
+
+    # A client's files of a project are at most in a folder of a folder of it.
+    folders = dict.fromkeys([Path.cwd(), *(parent for path in log.paths() for parent in path.parents[:3])])
+    found: dict[Path, FileChange] = {}
+    for folder in folders:
+        for client in CLIENTS.values():
+            for change in _undoing(client, ("project", "user"), log, proxy=False, hooks=False, folder=folder):
+                found.setdefault(change.path, change)
+    return list(found.values())
+
+
 def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bool) -> tuple[Scope, ...]:
     """Return where to look: undone is what was done in either scope, unless one is named."""
     if project is not None:
@@ -130,12 +171,14 @@ def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> lis
     ]
 
 
-def _undoing(client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool, hooks: bool) -> list[FileChange]:
+def _undoing(
+    client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool, hooks: bool, folder: Path | None = None
+) -> list[FileChange]:
     """Return what takes back all that we changed, or with --proxy and --hooks that alone."""
     from kimi_proxy.services.clients.init import combined, plan_undo
     from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits
 
-    dirs = _base_dirs()
+    dirs = _base_dirs(folder)
     every = combined(edit for scope in scopes for edit in every_edit(client, scope, dirs))
     known = {edit.path.resolve(): edit for edit in every}
     if proxy or hooks:
@@ -171,13 +214,13 @@ def _proxy_url() -> str:
     return proxy_address(config) or local_url(where.host, where.port)
 
 
-def _base_dirs() -> BaseDirs:
+def _base_dirs(folder: Path | None = None) -> BaseDirs:
     from platformdirs import user_config_path
 
     from kimi_proxy.services.clients.places import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
-    return BaseDirs(Path.cwd(), Path.home(), code, os.environ)
+    return BaseDirs(folder or Path.cwd(), Path.home(), code, os.environ)
 
 
 def _address() -> tuple[str, bool]:

@@ -53,6 +53,18 @@ class EditLog:
                 return EditRecord(Path(file), before, after, tuple(Path(str(each)) for each in made))
         return None
 
+    def paths(self) -> list[Path]:
+        """Return every file that is changed."""
+        found: list[Path] = []
+        for record in sorted(self._folder.glob(f"*/{RECORD}")):
+            try:
+                stored = json.decode(record.read_bytes())
+            except (OSError, ParseError):
+                continue
+            if isinstance(stored, dict) and isinstance(stored.get("path"), str):
+                found.append(Path(str(stored["path"])))
+        return found
+
     def keep(self, record: EditRecord) -> None:
         """Commit a record to disk, before the file itself is changed. Raise FileRefused if that fails."""
         folder = self.folder_of(record.path)
