@@ -60,6 +60,18 @@ async def test_a_program_that_is_stopped_while_it_is_being_cleared_is_not_starte
         (b"INFO server listening on port 3000\n", "; its log names no error"),
         (b"INFO starting\nError: EADDRINUSE\n    at listen\nINFO bye\n", " after saying: Error: EADDRINUSE"),
         (b"cannot open x\nmy configuration is nowhere\n", " after saying: cannot open x"),
+        (
+            b"npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/nope - Not found\n"
+            b"npm error 404\nnpm error A complete log of this run can be found in: /x/_logs/debug-0.log\n",
+            " after saying: npm error 404 Not Found - GET https://registry.npmjs.org/nope - Not found"
+            " (there is no such npm package: check its name in args)",
+        ),
+        (
+            b"npm ERR! code EAI_AGAIN\nnpm ERR! request to https://registry.npmjs.org/x failed\n\n"
+            b"npm ERR! A complete log of this run can be found in:\nnpm ERR!     /x/_logs/debug-0.log\n",
+            " after saying: npm error request to https://registry.npmjs.org/x failed"
+            " (npm cannot reach its registry (offline?): it downloads the server at its first start)",
+        ),
         (b"my configuration is nowhere\n", " after saying: my configuration is nowhere"),
     ],
 )

@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -23,6 +23,15 @@ _TROUBLE = re.compile(
 _INFO = re.compile(
     r"\b(?:INFO|DEBUG|NOTICE|TRACE)\b|\[info\]|\blisten(?:s|ing)\b|\bready\b|\bstart(?:ed|ing)\b|\brunning on\b"
 )
+_NPM = re.compile(r"npm (?:error|ERR!) ?(.*)")
+_NPM_ADVICE = {
+    "E404": "there is no such npm package: check its name in args",
+    "ENOTFOUND": "npm cannot reach its registry (offline?): it downloads the server at its first start",
+    "EAI_AGAIN": "npm cannot reach its registry (offline?): it downloads the server at its first start",
+    "ETARGET": "npm has no such version of the package: check it in args",
+    "EACCES": "npm may not write to its folder: check who owns ~/.npm",
+    "ENOSPC": "npm found no room on the disk",
+}
 OUTPUT_BYTES = 64 * 1024  # what we remember of a program's output
 
 
@@ -71,12 +80,22 @@ class ServerProcess(Process):
         # What it said last may be that it listens, and no cause of its end.
         telling = [line for line in lines if not _INFO.search(line)]
         said = next((line for line in telling if _TROUBLE.search(line)), telling[0] if telling else "")
+        said = _npm_cause(lines) or said
         why = f" after saying: {said[:300]}" if said else "; its log names no error" if lines else ""
         return UpstreamUnreachable(f"{self._server} ended with status {self._started.get_returncode()}{why}")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._output += data
         del self._output[:-OUTPUT_BYTES]
+
+
+def _npm_cause(newest_first: Sequence[str]) -> str:
+    """Return why npx could not start a server, "" if it could: npm says it first, and last where its log is."""
+    said = [found[1] for line in reversed(newest_first) if (found := _NPM.match(line))]
+    code = next((each.removeprefix("code ").strip() for each in said if each.startswith("code ")), "")
+    cause = next((each for each in said if each.strip() and not each.startswith(("code ", "A complete log"))), code)
+    advice = f" ({_NPM_ADVICE[code]})" if code in _NPM_ADVICE else ""
+    return f"npm error {cause}{advice}" if cause else ""
 
 
 P = TypeVar("P", bound=ServerProcess)
