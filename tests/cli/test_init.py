@@ -414,11 +414,22 @@ def test_a_client_that_cannot_be_pointed_to_the_proxy_is_left_alone_with_what_to
     assert files(world) == {}
 
 
-def test_a_provider_that_is_missing_is_remarked_upon(cli: Cli):
-    done = cli("init", "claude", "--proxy", "--yes", env=PROXY)
+def test_on_a_clean_machine_the_clients_own_key_is_enough(cli: Cli, world: Path):
+    """It asked for a provider in the settings, although none is needed."""
+    done = [cli("init", client, "--proxy", "--yes", env=PROXY) for client in ("claude", "opencode")]
+
+    assert [each.returncode for each in done] == [0, 0]
+    assert all(b"provider" not in each.stderr for each in done)
+    assert read(world / "home/.claude/settings.json") == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
+    assert b"http://127.0.0.1:8010/v1" in (world / "home/.config/opencode/opencode.json").read_bytes()
+
+
+def test_a_provider_that_is_switched_off_is_remarked_upon(cli: Cli, world: Path):
+    (world / "config.toml").write_text("[providers.anthropic]\nenabled = false\n")
+    done = cli("init", "claude", "--proxy", "--yes", env={**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")})
 
     assert done.returncode == 0
-    assert b"no provider of type anthropic is configured yet: add [providers.anthropic]" in done.stderr
+    assert b"the provider anthropic is switched off: set enabled = true in [providers.anthropic]" in done.stderr
 
 
 def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli, world: Path):

@@ -196,9 +196,9 @@ def _proxy_target(client: ClientApp) -> ProxyTarget:
 
     config = load_of_server(here=None).config
     target = proxy_target(_proxy_url(), config, os.environ)
-    if isinstance(client.proxied, BaseUrl) and not set(client.proxied.apis) & set(target.apis):
-        api = client.proxied.apis[0]
-        remark(f"no provider of type {api} is configured yet: add [providers.{api}] to config.toml (docs/llm-proxy.md)")
+    api = client.proxied.apis[0] if isinstance(client.proxied, BaseUrl) else ""
+    if api in config.off_lines and api not in target.apis:
+        remark(f"the provider {api} is switched off: set enabled = true in [providers.{api}] of {config.file}")
     if config.token is not None:
         remark("the proxy wants its token: give it to the client as its API key (docs/llm-proxy.md)")
     return target

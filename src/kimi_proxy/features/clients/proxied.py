@@ -38,6 +38,8 @@ class ProxyTarget:
 def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarget:
     """Return the target for a proxy with these settings; Anthropic answers if no other speaks its API there."""
     on = [provider for provider in config.providers.values() if provider.enabled]
+    # Where the file switches none on, known providers answer clients that bring their own key or login.
+    on = on or [config.providers[name] for name in config.on_demand]
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
     anthropic = {urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"}
     models = Models.of(config)
