@@ -24,6 +24,9 @@ def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
     assert done.stdout.startswith(b"http://127.0.0.1:")
     assert b"Write a line for the release notes" in done.stderr
     assert b"vat is compressed: " in done.stderr
+    outcomes = [line for line in done.stderr.decode().split("\n") if " tokens saved" in line or " tokens more" in line]
+    assert len(outcomes) == 4
+    assert all(" tokens saved" in line or "more than without it: our recall tool in every" in line for line in outcomes)
     assert b"Traceback" not in done.stderr
     assert list(where.iterdir()) == []
 

@@ -59,7 +59,9 @@ async def _run(home: Path, pace: Pace, browser: bool) -> None:
 
     from kimi_proxy.api.apps import listen, proxy_listener, pruner_listener
     from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.core.caller import LOCAL
     from kimi_proxy.core.logs import write_to_stderr
+    from kimi_proxy.features.accounting import outcome, summed
     from kimi_proxy.lab.demo import configure, play_days
     from kimi_proxy.lab.demo_day import Script
     from kimi_proxy.lab.scripted_provider import ScriptedModel
@@ -76,9 +78,15 @@ async def _run(home: Path, pace: Pace, browser: bool) -> None:
         async with running(config) as runtime:
             days: list[asyncio.Task[None]] = []
 
+            async def outcomes() -> list[str]:
+                await runtime.sessions.caught_up()
+                lines = await runtime.store.sessions.accounts(LOCAL, 0.0)
+                titles = dict.fromkeys(line.title for line in lines)
+                return [f"{title}: {outcome(summed(x for x in lines if x.title == title))}" for title in titles]
+
             def ready(addresses: Mapping[str, str]) -> None:
                 _welcome(addresses["proxy"], browser)
-                days.append(asyncio.create_task(play_days(addresses, model, stop, pace, remark)))
+                days.append(asyncio.create_task(play_days(addresses, model, stop, pace, remark, outcomes)))
 
             await listen(runtime, (pruner_listener(config), proxy_listener(config)), stop, remark, ready)
             await asyncio.gather(*days)

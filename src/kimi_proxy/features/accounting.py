@@ -344,6 +344,20 @@ def summed(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
     return SavingsLine(reasons, "", "", model, *counts, *money)
 
 
+def outcome(line: SavingsLine) -> str:
+    """Return what a session saved, in words; of one that cost more than it saved, what that was spent on."""
+    if line.net_saved_tokens >= 0:
+        return f"{line.net_saved_tokens:,} tokens saved{_usd(line.net_saved_usd)}"
+    overheads = (
+        ("our recall tool in every request, and nothing long to cut", line.tokens_after - line.tokens_before),
+        ("cache reads lost by a change of the model or of the history", line.cache_lost_tokens),
+        ("reading back", line.recovery_tokens),
+        ("summaries", line.summary_tokens),
+    )
+    why = ", ".join(f"{name} ({tokens:,})" for name, tokens in overheads if tokens > 0)
+    return f"{-line.net_saved_tokens:,} tokens more than without it: {why or 'overhead of the cuts'}"
+
+
 def by_model(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
     models = dict.fromkeys(line.model for line in lines)
     return [summed((line for line in lines if line.model == model), model) for model in models]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
@@ -256,9 +256,14 @@ class Pace:
 
 
 async def play_days(
-    addresses: Mapping[str, str], model: ScriptedModel, stop: asyncio.Event, pace: Pace, progress: Progress
+    addresses: Mapping[str, str],
+    model: ScriptedModel,
+    stop: asyncio.Event,
+    pace: Pace,
+    progress: Progress,
+    outcomes: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
-    """Play day after day until `stop` is set or the last day is over."""
+    """Play day after day until `stop` is set or the last day is over; say at its end what each session came to."""
     proxy, pruner = JsonClient(addresses["proxy"]), JsonClient(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):
         agent = Agent(proxy, pruner, pace.speed, progress)
@@ -267,6 +272,8 @@ async def play_days(
                 today = demo_day.day(pace.seed, number)
                 model.script = Script(today.conversations.values())
                 await _unless(stop, agent.work(today))
+                for line in await outcomes():
+                    progress(line)
                 if stop.is_set() or (pace.once and number >= pace.days):
                     return
                 progress(f"day {number} is over")

@@ -134,7 +134,8 @@ CLIENTS: Mapping[Name, ClientApp] = {
         user_rules=".continue/rules/kimi-proxy.md",
         scope="user",
         instead=(".continue/config.yaml", YamlList("mcpServers", SERVER_NAME)),
-        by_hand="its command line `cn` reads ~/.continue/config.yaml alone: use --user where that file exists",
+        by_hand="its command line `cn` reads ~/.continue/config.yaml alone: use --user where that file exists. "
+        "docs/clients.md#continue has the memory server with ~/.kimi-proxy/mcp-memory.json",
         proxied="write `apiBase: {url}/v1` below each model in ~/.continue/config.yaml",
     ),
     "cursor": ClientApp(
