@@ -6,10 +6,14 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 from tests.forks import Fork
+from tests.processes import within
+
+from kimi_proxy.services.background import running
 
 from .conftest import Cli, stop
 
@@ -178,13 +182,13 @@ def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: 
 def test_the_ports_of_start_are_options(cli: Cli):
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         ports = [str(each.getsockname()[1]) for each in (first, second)]
-    with (
-        serving(cli, "start", "--port", ports[0], "--pruner-port", ports[1]) as (_, address),
-        urlopen(f"http://127.0.0.1:{ports[0]}/health", timeout=60) as answer,
-    ):
-        assert b"kimi-proxy" in answer.read()
-    assert address.endswith(f":{ports[1]}")
+    home = Path(cli.env["KIMI_PROXY_HOME"])
+    with serving(cli, "start", "--port", ports[0], "--pruner-port", ports[1]):
+        assert within(60, lambda: running(home) is not None)
+        found = running(home)
 
+    proxy, pruner = (f"http://127.0.0.1:{port}" for port in ports)
+    assert found is not None and found.addresses == {"proxy": proxy, "pruner": pruner}
     told = cli("start", "--help").stdout.decode()
     assert "8000" in told and "8006" in told
 

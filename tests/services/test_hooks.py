@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests import fakes
+from tests.texts import lines_of
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
@@ -92,7 +93,7 @@ async def test_an_output_is_cut_in_its_own_shape_and_read_back_exactly(tmp_path:
         assert found
         lines = LOG.split("\n")[int(found[2]) - 1 : int(found[3])]
 
-        assert await w.pruner.recover(LOCAL, found[1], [(int(found[2]), int(found[3]))], False) == "\n".join(lines)
+        assert await w.pruner.recover(LOCAL, lines_of(found[1], [(int(found[2]), int(found[3]))])) == "\n".join(lines)
 
 
 async def test_a_cut_is_listed_as_made_by_a_hook(tmp_path: Path):

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tests.fakes import Clock, MemoryOriginals
 from tests.proxy.test_reranker import stall
 from tests.services.test_workers import scripted as scripted_worker
-from tests.texts import a_log, a_question
+from tests.texts import a_log, a_question, lines_of
 from tests.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.caller import LOCAL
@@ -200,7 +200,7 @@ async def test_the_promises_hold_with_the_reranker_too() -> None:
             assert answer.pruned.pruned_lines <= 300 * ratio
             assert kept >= min(floor, 300)
             assert answer.prune_id
-            assert await pruner.recover(LOCAL, answer.prune_id, [(1, 300)], False) == LOG
+            assert await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 300)])) == LOG
 
 
 async def test_a_large_text_goes_through_the_reranker_in_a_child() -> None:

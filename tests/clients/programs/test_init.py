@@ -14,6 +14,7 @@ from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import LOG, MARKER
 from tests.deep import deep
 from tests.evil import evil
+from tests.texts import lines_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
@@ -36,7 +37,7 @@ async def test_a_plugin_cuts_what_a_command_printed(tmp_path: Path, case: AgentC
         found = MARKER.search(model.requests[1])
         assert found, (outcome, model.requests[1][-3000:])
         lines = int(found[2]), int(found[3])
-        hidden = await p.runtime.pruner.recover(LOCAL, found[1].decode(), [lines], False)
+        hidden = await p.runtime.pruner.recover(LOCAL, lines_of(found[1].decode(), [lines]))
 
     assert outcome.is_success, outcome
     assert hidden and hidden in LOG.text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes import MemoryOriginals
+from tests.texts import lines_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
@@ -28,7 +29,7 @@ class Toolbox:
         return await self.tools[name].call(LOCAL, arguments)
 
     async def recovered(self, prune_id: str, start: int = 1, end: int = 10**9) -> str:
-        return await self.pruner.recover(LOCAL, prune_id, [(start, end)], False)
+        return await self.pruner.recover(LOCAL, lines_of(prune_id, [(start, end)]))
 
 
 @asynccontextmanager
