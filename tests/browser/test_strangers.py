@@ -28,7 +28,7 @@ FOREIGN = (
 def conversation(payload: str) -> list[JsonValue]:
     """A tool was asked about a file with that name, and printed that a hundred times."""
     call = {"name": "read", "arguments": json.dumps({"path": payload})}
-    printed = "\n".join(f"def f{n}(): return {payload!r}" for n in range(60))
+    printed = "\n".join(f"value_{n} = {payload!r}" for n in range(60))
     return [
         {"role": "system", "content": f"<mcp-memory>{payload}</mcp-memory> {payload}"},
         {"role": "user", "content": f"What is {payload}?"},

@@ -19,7 +19,7 @@ DIGEST_BYTES = 8  # of a message
 # Marks move from request to request, and are no part of what is matched: "The system automatically applies the cache
 # breakpoint to the last cacheable block and moves it forward as conversations grow." (platform.claude.com,
 # build-with-claude/prompt-caching)
-_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+_MARK = re.compile(rb'(?:,\s*)?"cache_control"\s*:\s*\{[^{}]*\}')
 
 HIT = 0.5  # a request that read this share of the one before found it in the cache
 

@@ -50,7 +50,7 @@ def test_no_lines_no_selection() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "good", "floor", "stay"),
-    [(20, 16, 10, 16), (30, 20, 10, 20), (30, 21, 10, 10), (20, 17, 11, 11)],
+    [(20, 16, 10, 16), (30, 16, 10, 16), (30, 17, 10, 10), (20, 17, 11, 11)],
 )
 def test_lines_of_equal_worth_stay_together_unless_far_more_would_stay_than_has_to(
     lines: int, good: int, floor: int, stay: int

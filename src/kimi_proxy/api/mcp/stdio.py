@@ -30,7 +30,7 @@ MAX_CONCURRENT = 64
 CHECK_S = 0.2
 INTRODUCTIONS = frozenset({"initialize", "ping", "server/discover"})  # need no tool
 DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
-COMMAND_DRAIN_S = 0.2  # of a tool that does more than read, from its start: nobody is there to stop it any more
+COMMAND_DRAIN_S = 0.2  # of a tool that does more than read, from its start: no client is left to stop it
 
 # Gives the tools, and whom they work for.
 LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Catalog, Caller]]]

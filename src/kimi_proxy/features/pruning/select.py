@@ -13,7 +13,7 @@ from kimi_proxy.features.pruning.structure.blocks import nearness
 
 PRICES = 2**16  # on the scale
 MOST_TRIALS = 16  # after so many, which is rare, the rest of the scale is halved
-MOST_OVER = 2.0  # times the floor
+MOST_OVER, MOST_BLOCKS_OVER = 1.6, 2.0  # times the floor; where whole blocks stay, more
 LEAST_USED = 0.4  # of the lines that may go
 NEVER = float("-inf")
 CHEAPEST = 1e-7  # of the dearest price
@@ -52,7 +52,8 @@ def select(
     enough, few = neighbours(worth, costs, Search(worth, costs, forced, framed), floor, check)
     kept = list(forced) if few is None else few.keep
     stays = [True] * len(worth) if enough is None else enough.keep
-    if not _is_flood(sum(stays), floor, len(worth)):
+    most = MOST_OVER if framed is None else MOST_BLOCKS_OVER
+    if not _is_flood(sum(stays), floor, len(worth), most):
         return stays
     grown = _grown(kept, stays, floor)
     return grown if framed is None else framed.closed(grown)
@@ -133,9 +134,9 @@ class PriceScale:
         return low, low_price
 
 
-def _is_flood(kept: int, floor: int, line_count: int) -> bool:
+def _is_flood(kept: int, floor: int, line_count: int, most: float) -> bool:
     """Return whether far more stays than has to: whole blocks are worth some lines more, a flood is not."""
-    return kept > MOST_OVER * floor or line_count - kept < LEAST_USED * (line_count - floor)
+    return kept > most * floor or line_count - kept < LEAST_USED * (line_count - floor)
 
 
 def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
