@@ -14,6 +14,15 @@ BANNED = re.compile(
     re.I,
 )
 MODULES = sorted(SOURCE.rglob("*.py"))
+# A function is named by what it does. A name that is a participle alone says what came out of it.
+PARTICIPLE = re.compile(
+    r"_*(?:\w+(?:ed|wn|ept|ught)|un?done|gone|given|taken|chosen|begun|came|leaves|told|held|found|sent|spent|made|said|paid)"
+)
+VERBS = {
+    "down": "the command `kimi-proxy mcp down`, beside `up`",
+    "_spawn": "a verb that only looks like one",
+}
+VERB_ENDINGS = re.compile(r"_*(?:feed|need|seed|embed|speed|shed)")
 
 
 @cache
@@ -31,6 +40,15 @@ def prose(path: Path) -> str:
 
 def test_docstrings_and_comments_use_no_word_of_a_private_dialect():
     assert {str(path): found for path in MODULES if (found := BANNED.findall(prose(path)))} == {}
+
+
+def test_functions_are_named_by_verbs_and_not_by_participles():
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    names = {node.name for path in MODULES for node in ast.walk(tree(path)) if isinstance(node, functions)}
+    alone = {name for name in names if "_" not in name.strip("_")} - VERBS.keys()
+
+    assert {name for name in alone if PARTICIPLE.fullmatch(name) and not VERB_ENDINGS.fullmatch(name)} == set()
+    assert VERBS.keys() <= names
 
 
 def test_the_dashboard_uses_no_word_of_a_private_dialect():

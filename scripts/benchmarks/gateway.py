@@ -299,7 +299,7 @@ def masked(what: str, result: JsonValue) -> tuple[str, str, str]:
 
     def mask(_: int) -> None:
         plan = masking.plan(read, MaskingSettings())
-        masking.apply(plan, {cut.text: cut.shown("msk_0123456789abcdef") for cut in plan.cuts})
+        masking.apply(plan, {cut.text: cut.render("msk_0123456789abcdef") for cut in plan.cuts})
 
     best = [min(timed(work, 0) for _ in range(5)) for work in (lambda _: deepjson.decode_deep(raw), mask)]
     rates = [f"{len(raw) / took / 1000:,.0f} MB/s" for took in best]

@@ -33,7 +33,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import KimiProxyError
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -195,7 +195,7 @@ async def _comes_back(runtime: Runtime, text: Structured, shown: str) -> bool:
     ids = markers.quoted_ids(shown)
     for id in ids:
         try:
-            kept = decoded((await runtime.store.originals.get(LOCAL, id)).text)
+            kept = decode_text((await runtime.store.originals.get(LOCAL, id)).text)
         except KimiProxyError:
             return False
         if kept != text.text and json.dumps(kept)[1:-1] not in text.text:

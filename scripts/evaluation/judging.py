@@ -15,10 +15,10 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.prune import Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning.engine import MARKER_TOKENS, outline
 from kimi_proxy.features.pruning.goal import Matches, find, read_goal
-from kimi_proxy.features.pruning.select import Costs, filled, gaps
+from kimi_proxy.features.pruning.select import Costs, fill_small_gaps, gaps
 from kimi_proxy.features.pruning.signals import SCORED_BLOCKS
 from kimi_proxy.features.pruning.structure import languages
-from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scaled, spread
+from kimi_proxy.features.pruning.structure.blocks import Floats, Rows, scale_to_one, spread
 from kimi_proxy.features.pruning.structure.syntax import parser
 
 BUDGETS = (0.50, 0.30, 0.15)  # shares of the tokens, markers included
@@ -103,8 +103,8 @@ def bm25_block(case: Case, lines: Sequence[str]) -> Floats:
     """Rank by blocks first, by lines inside them second."""
     found = _matches(case, lines)
     starts, ends = _blocks(lines, case.source_type)
-    blocks = np.repeat(scaled(found.over(starts, ends).bm25()), ends - starts)
-    scores: Floats = blocks + LINE_SHARE * scaled(spread(found.around(0).bm25(), CONTEXT_LINES))
+    blocks = np.repeat(scale_to_one(found.over(starts, ends).bm25()), ends - starts)
+    scores: Floats = blocks + LINE_SHARE * scale_to_one(spread(found.around(0).bm25(), CONTEXT_LINES))
     return scores
 
 
@@ -193,7 +193,7 @@ def _best(ranked: Sequence[int], count: int, costs: Costs) -> list[bool]:
     keep = [False] * len(ranked)
     for row in ranked[:count]:
         keep[row] = True
-    return filled(keep, costs)
+    return fill_small_gaps(keep, costs)
 
 
 # A pruner is given the share of the lines that may go. What it reaches at a share of the tokens lies between these.

@@ -15,13 +15,13 @@ from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.prune import CallContext, Origin
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.model import installed
+from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
 from kimi_proxy.features.sanitizer.plan import goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
-from kimi_proxy.features.sanitizer.rows import unnumbered
+from kimi_proxy.features.sanitizer.rows import strip_row_numbers
 from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of
 from kimi_proxy.lab.transcripts import places
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript
@@ -85,7 +85,7 @@ def engine_likelihoods(output: UsedOutput) -> Floats:
     """Return for each row how likely the engine thinks it is used; nothing but 0 where it has not learned that."""
     case = output.case
     lines = split(case.text)
-    scorers = installed()
+    scorers = load_scorers()
     if score.USED not in scorers.learned:
         return np.zeros(len(lines))
     goal, found = wider_goal(case.goal, output.context), outline(lines, case.source_type)
@@ -170,5 +170,7 @@ def _case(name: str, text: str, context: CallContext, words: list[str], used: se
     bare = list(map(bare_line, lines))
     countable = tuple(row for row, line in enumerate(bare) if len(line) >= MIN_LINE_CHARS)
     gold = tuple(row for row in countable if bare[row] in used)
-    case = Case(name, "used", SOURCE_TYPES[kind], context.tool, goal_of(words), join(unnumbered(lines)), gold, context)
+    case = Case(
+        name, "used", SOURCE_TYPES[kind], context.tool, goal_of(words), join(strip_row_numbers(lines)), gold, context
+    )
     return UsedOutput(case, context, countable)

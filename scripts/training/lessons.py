@@ -11,7 +11,7 @@ from evaluation.cases import Case
 from evaluation.mining import Repository
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.model import stepped
+from kimi_proxy.features.pruning.model import to_steps
 from kimi_proxy.features.pruning.signals import measure
 
 WRONG_LINES = 200  # of a case; more of them teach the same again
@@ -64,7 +64,7 @@ def lesson(case: Case, rng: np.random.Generator, weight: float = 1.0) -> Lesson:
     answers[list(case.gold)] = True
     spoken = np.array([bool(line.strip()) for line in lines])
     rows = sampled(answers & spoken, spoken, rng)
-    table = np.stack([stepped(signals[name][rows]) for name in names], axis=1).astype(np.uint16)
+    table = np.stack([to_steps(signals[name][rows]) for name in names], axis=1).astype(np.uint16)
     # Every case counts the same, however many lines answer it: recall is measured so.
     return Lesson(case.source_type, names, table, answers[rows], weight / max(1, int(answers[rows].sum())))
 

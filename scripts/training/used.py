@@ -11,7 +11,7 @@ from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.model import stepped
+from kimi_proxy.features.pruning.model import to_steps
 from kimi_proxy.features.pruning.score import USED, USED_OUTPUT
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.lab.transcripts import places
@@ -46,12 +46,12 @@ def _of_output(output: UsedOutput, rng: np.random.Generator) -> Iterator[Lesson]
     spoken = np.array([bool(line.strip()) for line in lines])
     rows = sampled(answers, spoken, rng) if case.gold else sampled(answers, spoken, rng, UNUSED_ROWS)
     nothing = np.zeros(len(lines))
-    table = np.stack([stepped(signals.get(name, nothing)[rows]) for name in SIGNALS], axis=1).astype(np.uint16)
+    table = np.stack([to_steps(signals.get(name, nothing)[rows]) for name in SIGNALS], axis=1).astype(np.uint16)
     weight = 1 / np.sqrt(len(case.gold)) if case.gold else UNUSED_WEIGHT
     yield Lesson(USED, SIGNALS, table, answers[rows], float(weight))
     whole = output_signals(lines, output.context)
     names = sorted(whole)
-    row = np.array([stepped(np.array([whole[name] for name in names]))], dtype=np.uint16)
+    row = np.array([to_steps(np.array([whole[name] for name in names]))], dtype=np.uint16)
     yield Lesson(USED_OUTPUT, names, row, np.array([bool(case.gold)]))
 
 

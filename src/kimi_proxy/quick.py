@@ -100,7 +100,10 @@ def _status(as_json: bool) -> int | None:
         addresses = None
     if addresses is None:
         return _not_running(as_json)
-    health, store = _asked(addresses["pruner"], "GET", "/health"), _asked(addresses["proxy"], "GET", "/api/store")
+    health, store = (
+        _ask_server(addresses["pruner"], "GET", "/health"),
+        _ask_server(addresses["proxy"], "GET", "/api/store"),
+    )
     if health is None or store is None or health["server"] != "mcp-pruner":
         return None
     url = addresses["pruner"]
@@ -167,7 +170,7 @@ def _prune(arguments: list[str]) -> int | None:
     asked = {"text": text, "goal_hint": options["goal"], "source_type": kind}
     params = {"name": "prune_text", "arguments": asked | {"options": {name: options[name] for name in names}}}
     call: JsonDict = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    given = _asked(addresses["pruner"], "POST", "/rpc", call, float(str(options["timeout_ms"])) / 1000 + MARGIN_S)
+    given = _ask_server(addresses["pruner"], "POST", "/rpc", call, float(str(options["timeout_ms"])) / 1000 + MARGIN_S)
     result = given.get("result") if given is not None else None
     found = result.get("structuredContent") if isinstance(result, dict) else None
     if not isinstance(found, dict):
@@ -258,7 +261,7 @@ def _born(number: int) -> str:
         return f"{fields[19]} {boot.read().strip()}"
 
 
-def _asked(
+def _ask_server(
     url: str, method: str, path: str, body: JsonDict | None = None, timeout_s: float = TIMEOUT_S
 ) -> JsonDict | None:
     """Return the JSON of a server on this machine; None if it answers anything else."""

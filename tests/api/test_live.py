@@ -161,7 +161,7 @@ async def test_what_a_viewer_says_is_passed_over_unless_it_is_too_much(tmp_path:
 async def test_a_crowd_is_turned_away(tmp_path: Path):
     async with world(tmp_path) as w, AsyncExitStack() as crowd:
         for _ in range(MAX_VIEWERS):
-            crowd.enter_context(w.proxy.runtime.hub.joined(LOCAL))
+            crowd.enter_context(w.proxy.runtime.hub.join(LOCAL))
         with pytest.raises(InvalidStatus) as refused:
             async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None):
                 pass

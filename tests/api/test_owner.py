@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
-from kimi_proxy.api.apps import guarded
+from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
 from kimi_proxy.api.server import serve
@@ -54,7 +54,7 @@ async def a_server(token: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
         SocketRoute("/ws", live, Access.PEOPLE),
     ]
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = guarded(routes, Rules())
+    app = behind_guard(routes, Rules())
     on_ready = lambda host, port: ready.set_result(port)  # noqa: E731
     serving = asyncio.create_task(serve(app, "127.0.0.1", 0, stop=stop, token=token, on_ready=on_ready))
     try:

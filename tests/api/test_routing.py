@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Scope
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
-from kimi_proxy.api.apps import guarded, proxy_app, pruner_app
+from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard, Rules
 from kimi_proxy.api.routing import Access, PageRoute, RouteTable, SocketRoute
 from kimi_proxy.core.config import parse
@@ -41,7 +41,7 @@ async def statuses(app: ASGIApp, asked: Sequence[tuple[str, str]], headers: dict
 )
 def test_a_route_that_does_not_say_who_may_call_it_does_not_start(bare: BaseRoute):
     with pytest.raises(Exception, match=r"the route /bare.* does not say who may call it"):
-        guarded([route("GET", "/ok", Access.PEOPLE), bare], Rules())
+        behind_guard([route("GET", "/ok", Access.PEOPLE), bare], Rules())
 
 
 def test_a_spec_without_access_cannot_be_made():
@@ -50,7 +50,7 @@ def test_a_spec_without_access_cannot_be_made():
 
 
 async def test_without_a_token_only_routes_for_everyone_answer_and_an_unknown_path_is_like_any_other():
-    app = guarded(
+    app = behind_guard(
         [
             *(route("GET", "/open", Access.EVERYONE), PageRoute("/", hello, Access.VISITORS)),
             *(route("GET", "/ours", Access.PEOPLE), route("GET", "/ours/{x}", Access.ADMINS)),

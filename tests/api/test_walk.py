@@ -39,7 +39,7 @@ from tests.services.store import postgres_server
 from websockets.asyncio.client import connect
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
-from kimi_proxy.api.apps import guarded, proxy_app, pruner_app
+from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.guard import Guard, Rules
 from kimi_proxy.api.openapi.bodies import OpenObject, RpcMessage
@@ -342,7 +342,7 @@ async def is_told_by_time(person: Walker, call: Call, ids: Mapping[str, str]) ->
 
 
 def a_guard(*routes: BaseRoute) -> Guard:
-    guard = guarded(routes, Rules())
+    guard = behind_guard(routes, Rules())
     assert isinstance(guard, Guard)
     return guard
 

@@ -19,7 +19,7 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore
 from .conftest import Cli
 
 DAY_S = 86_400
-MINE = LOCAL_IDS.named("day-1").id
+MINE = LOCAL_IDS.session_named("day-1").id
 
 
 def metric(

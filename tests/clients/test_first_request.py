@@ -46,7 +46,7 @@ async def through_us(folder: Path, is_anthropic: bool) -> Recorded:
             target = ProxyTarget(f"http://127.0.0.1:{p.port}", is_anthropic)
             settings = folder / "home" / ".claude" / "settings.json"
             settings.parent.mkdir(parents=True, exist_ok=True)
-            settings.write_text(proxied.CLAUDE.keys(target).done(""))  # as `kimi-proxy init claude --proxy` does
+            settings.write_text(proxied.CLAUDE.keys(target).apply(""))  # as `kimi-proxy init claude --proxy` does
             await run(folder)
     return recorded
 

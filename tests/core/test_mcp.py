@@ -4,7 +4,7 @@ import json
 
 from kimi_proxy.core import mcp
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.mcp import bare, enveloped, is_stateless, meta_of, stamped
+from kimi_proxy.core.mcp import add_envelope, bare, is_stateless, meta_of, stamp_result
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "a", "_meta": {"goal": "g"}}}
 ENVELOPE = {
@@ -15,22 +15,22 @@ ENVELOPE = {
 
 def test_a_message_gets_an_envelope_and_loses_it_again():
     assert not is_stateless(CALL)
-    assert is_stateless(enveloped(CALL))
-    assert meta_of(enveloped(CALL))["goal"] == "g"
-    assert bare(enveloped(CALL)) == CALL
+    assert is_stateless(add_envelope(CALL))
+    assert meta_of(add_envelope(CALL))["goal"] == "g"
+    assert bare(add_envelope(CALL)) == CALL
 
 
 def test_without_params_the_envelope_is_all_there_is():
     listing: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
-    assert is_stateless(enveloped(listing))
-    assert bare(enveloped(listing)) == {**listing, "params": {}}
+    assert is_stateless(add_envelope(listing))
+    assert bare(add_envelope(listing)) == {**listing, "params": {}}
 
 
 def test_a_clients_own_envelope_is_kept():
     message: JsonObject = {"id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
 
-    assert enveloped(message) is message
+    assert add_envelope(message) is message
 
 
 def test_params_that_are_no_object_hold_no_envelope():
@@ -39,7 +39,7 @@ def test_params_that_are_no_object_hold_no_envelope():
 
 
 def test_a_result_of_the_old_era_says_what_the_new_one_asks():
-    assert stamped("tools/list", {"tools": [], "x": 1}, {"name": "s"}) == {
+    assert stamp_result("tools/list", {"tools": [], "x": 1}, {"name": "s"}) == {
         "ttlMs": 0,
         "cacheScope": "private",
         "tools": [],
@@ -47,7 +47,7 @@ def test_a_result_of_the_old_era_says_what_the_new_one_asks():
         "resultType": "complete",
         "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s"}},
     }
-    assert stamped("tools/call", {"content": [], "_meta": {"a": 1}}, None) == {
+    assert stamp_result("tools/call", {"content": [], "_meta": {"a": 1}}, None) == {
         "content": [],
         "resultType": "complete",
         "_meta": {"a": 1},
@@ -57,7 +57,7 @@ def test_a_result_of_the_old_era_says_what_the_new_one_asks():
 def test_a_result_of_the_new_era_is_left_alone():
     result: JsonObject = {"resultType": "input_required"}
 
-    assert stamped("tools/list", result, None) is result
+    assert stamp_result("tools/list", result, None) is result
 
 
 def test_only_the_token_of_a_request_is_replaced():

@@ -12,7 +12,7 @@ import pytest
 from tests.processes import children_of
 from tests.services.test_workers import a_log, a_question, open_workers
 
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 
 TEXT = "\n".join(f"ligne {i} : déjà vu — naïve façade №{i}" for i in range(300)) + "\n"
 
@@ -32,9 +32,9 @@ def test_texts_come_through_where_the_language_is_c(tmp_path: Path):
     done = run(tmp_path, "prune", "log.txt", "--goal", "№7", LC_ALL="C", LANG="C", PYTHONUTF8="0")
 
     assert done.returncode == 0, done.stderr
-    kept = [line for line in decoded(done.stdout).split("\n") if "⟦PRUNÉ" not in line]
+    kept = [line for line in decode_text(done.stdout).split("\n") if "⟦PRUNÉ" not in line]
     assert set(kept) <= {*TEXT.split("\n"), ""}
-    assert "PRUNÉ" in decoded(done.stdout)
+    assert "PRUNÉ" in decode_text(done.stdout)
 
 
 def test_there_need_be_no_folder_for_temporary_files(tmp_path: Path):
@@ -42,7 +42,7 @@ def test_there_need_be_no_folder_for_temporary_files(tmp_path: Path):
     done = run(tmp_path, "prune", "log.txt", "--goal", "7", TMPDIR="/nowhere/at/all")
 
     assert done.returncode == 0, done.stderr
-    assert "PRUNÉ" in decoded(done.stdout)
+    assert "PRUNÉ" in decode_text(done.stdout)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")

@@ -5,7 +5,7 @@ from kimi_proxy.features.gateway import CLOSED, CircuitBreaker
 
 def after(*failures: float, circuit: CircuitBreaker = CLOSED) -> CircuitBreaker:
     for at in failures:
-        circuit = circuit.tried(at).failed(at)
+        circuit = circuit.on_try(at).on_failure(at)
     return circuit
 
 
@@ -31,7 +31,7 @@ def test_failures_that_lie_far_apart_never_open_it():
 
 
 def test_after_the_pause_one_call_tries_and_the_others_wait_for_it():
-    circuit = after(0, 0, 0, 0, 0).tried(6)
+    circuit = after(0, 0, 0, 0, 0).on_try(6)
 
     assert circuit.blocked_for(6) > 0
 
@@ -41,7 +41,7 @@ def test_a_trial_that_fails_makes_the_pause_longer_up_to_a_minute():
     now, pauses = 0.0, []
     for _ in range(6):
         now += circuit.blocked_for(now)
-        circuit = circuit.tried(now).failed(now)
+        circuit = circuit.on_try(now).on_failure(now)
         pauses.append(circuit.blocked_for(now))
 
     assert pauses == [10, 20, 40, 60, 60, 60]

@@ -29,7 +29,7 @@ ID = "msk_0123456789abcdef"
 
 def mask(value: JsonValue, limits: MaskingSettings = LIMITS) -> JsonValue:
     found = plan(value, limits)
-    return apply(found, {cut.text: cut.shown(ID) for cut in found.cuts})
+    return apply(found, {cut.text: cut.render(ID) for cut in found.cuts})
 
 
 def marker(original: int, head: int = 2000, tail: int = 2000) -> str:
@@ -160,7 +160,7 @@ def test_what_could_not_be_kept_stays_whole():
     kept = found.cuts[0]
 
     assert apply(found, {}) is value
-    assert apply(found, {kept.text: kept.shown(ID)}) == {"a": mask("x" * 10_000), "b": "y" * 10_000}
+    assert apply(found, {kept.text: kept.render(ID)}) == {"a": mask("x" * 10_000), "b": "y" * 10_000}
 
 
 def test_the_same_text_twice_is_kept_once():
@@ -282,7 +282,7 @@ class TestJsonInText:
         tighter = MaskingSettings(max_chars=2000, head_chars=1000, tail_chars=1000)
 
         assert apply(found, {}) is text
-        assert apply(found, {kept.text: kept.shown(ID)}) == json.dumps(["a" * 9000, mask("b" * 9000, tighter)])
+        assert apply(found, {kept.text: kept.render(ID)}) == json.dumps(["a" * 9000, mask("b" * 9000, tighter)])
 
     def test_blank_lines_around_it_change_nothing(self):
         text = json.dumps({"rows": list(range(3000))})

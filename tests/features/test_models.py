@@ -106,7 +106,11 @@ def test_with_nobody_switched_on_the_advice_is_to_configure_somebody(wire: Wire)
 
 
 def test_models_of_providers_that_are_off_are_not_offered():
-    assert [key for key, _ in Models(PROVIDERS, MODELS).offered()] == ["nvidia/kimi-k2.5", "kimi/kimi-k2.5", "fast"]
+    assert [key for key, _ in Models(PROVIDERS, MODELS).offered_models()] == [
+        "nvidia/kimi-k2.5",
+        "kimi/kimi-k2.5",
+        "fast",
+    ]
 
 
 def on_demand(toml: str = "", **env: str) -> Models:

@@ -5,13 +5,13 @@ import pytest
 from kimi_proxy.core.errors import InvalidParams, InvalidRange
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 
 TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"
 
 
 def recover(**arguments: object) -> str:
-    return recovery.part(TEXT, checked(recovery.Recover, {"id": "msk_1", **arguments}))  # type: ignore[dict-item]
+    return recovery.part(TEXT, validate(recovery.Recover, {"id": "msk_1", **arguments}))  # type: ignore[dict-item]
 
 
 def test_without_a_range_everything_comes_back_byte_for_byte():
@@ -70,11 +70,11 @@ def test_ranges_that_mean_nothing_are_refused(arguments: JsonObject):
 
 @pytest.mark.parametrize("name", ["prune_id", "mask_id"])
 def test_the_id_may_go_by_the_name_that_the_marker_gives_it(name: str):
-    assert checked(recovery.Recover, {name: "msk_1"}).id == "msk_1"
+    assert validate(recovery.Recover, {name: "msk_1"}).id == "msk_1"
 
 
 def test_arguments_that_are_wrong_are_named():
     with pytest.raises(InvalidParams, match="extra"):
         recover(extra=1)
     with pytest.raises(InvalidParams, match="id"):
-        checked(recovery.Recover, {})
+        validate(recovery.Recover, {})

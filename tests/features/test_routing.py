@@ -5,7 +5,7 @@ import pytest
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.models.routing import ModelWindow, Route, chosen, routed
+from kimi_proxy.features.models.routing import ModelWindow, Route, apply_route, choose_model
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 
@@ -31,13 +31,13 @@ OTHERS = [room(1000), room(100), room(200), room(50), room(400)]
     ],
 )
 def test_the_smallest_model_with_room_to_spare_is_chosen(tokens: int, window: int | None):
-    found = chosen(tokens, SMALL, OTHERS, 0.9)
+    found = choose_model(tokens, SMALL, OTHERS, 0.9)
 
     assert (found and found.size) == window
 
 
 def test_there_may_be_none():
-    assert chosen(90, SMALL, [room(50), SMALL], 0.9) is None
+    assert choose_model(90, SMALL, [room(50), SMALL], 0.9) is None
 
 
 def a_draft() -> Draft:
@@ -45,7 +45,7 @@ def a_draft() -> Draft:
 
 
 def test_whoever_asked_is_told_where_the_request_went():
-    done = routed(a_draft(), Route(SMALL, room(200), 95, is_new=True))
+    done = apply_route(a_draft(), Route(SMALL, room(200), 95, is_new=True))
 
     assert done.target.model == "m200"
     assert done.answer_headers == ((b"x-kimi-proxy-model", b"p/m200"),)
@@ -64,15 +64,15 @@ def test_whoever_asked_is_told_where_the_request_went():
 
 
 def test_a_request_without_a_better_place_goes_on_with_a_warning():
-    done = routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True, is_newly_tight=True))
+    done = apply_route(a_draft(), Route(SMALL, SMALL, 95, is_tight=True, is_newly_tight=True))
 
     assert (done.target, done.answer_headers, done.reasons) == (SMALL.target, (), ("no_larger_model",))
     assert [note.event for note in done.notes] == ["routing_unavailable"]
-    assert routed(a_draft(), Route(SMALL, SMALL, 95, is_tight=True)).notes == ()
+    assert apply_route(a_draft(), Route(SMALL, SMALL, 95, is_tight=True)).notes == ()
 
 
 def test_a_request_that_is_tight_in_the_largest_model_too_is_told_of_both():
-    done = routed(a_draft(), Route(SMALL, room(200), 190, is_new=True, is_tight=True, is_newly_tight=True))
+    done = apply_route(a_draft(), Route(SMALL, room(200), 190, is_new=True, is_tight=True, is_newly_tight=True))
 
     assert (done.target.model, done.reasons) == ("m200", ("no_larger_model",))
     assert [note.event for note in done.notes] == ["routing_unavailable", "model_routed"]
@@ -81,13 +81,13 @@ def test_a_request_that_is_tight_in_the_largest_model_too_is_told_of_both():
 def test_a_request_with_room_to_spare_is_the_same_object():
     draft = a_draft()
 
-    assert routed(draft, Route(SMALL, SMALL, 50)) is draft
+    assert apply_route(draft, Route(SMALL, SMALL, 50)) is draft
 
 
 def test_a_name_that_no_header_can_hold_is_told_as_far_as_it_can_be():
     odd = ModelWindow(Target("p", "m", "p/été\n"), 200)
 
-    ((_, value),) = routed(a_draft(), Route(SMALL, odd, 95)).answer_headers
+    ((_, value),) = apply_route(a_draft(), Route(SMALL, odd, 95)).answer_headers
 
     assert value.isascii()
     assert b"\n" not in value

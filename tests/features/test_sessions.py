@@ -50,7 +50,7 @@ def conversation(*words: str, system: str = "be brief") -> list[JsonValue]:
     ],
 )
 def test_a_name_that_the_client_gives_is_taken(fields: Mapping[str, JsonValue], headers: Mapping[bytes, bytes]):
-    assert session(Wire.CHAT, fields, headers).id == LOCAL_IDS.named("mine").id
+    assert session(Wire.CHAT, fields, headers).id == LOCAL_IDS.session_named("mine").id
 
 
 def test_an_endless_name_is_cut_short():
@@ -58,7 +58,7 @@ def test_an_endless_name_is_cut_short():
 
 
 def test_a_name_with_half_of_a_surrogate_pair_is_one_that_can_be_written_down():
-    assert LOCAL_IDS.named("caf\udce9") == LOCAL_IDS.named("caf?")
+    assert LOCAL_IDS.session_named("caf\udce9") == LOCAL_IDS.session_named("caf?")
 
 
 def test_the_id_of_a_session_names_it():
@@ -160,7 +160,7 @@ def claude(headers: Mapping[bytes, bytes] = CLAUDE, **fields: JsonValue) -> Sess
 
 
 def test_two_runs_of_claude_code_with_the_same_words_are_two_sessions():
-    assert claude() == LOCAL_IDS.named("3fe3571c-7ab6")
+    assert claude() == LOCAL_IDS.session_named("3fe3571c-7ab6")
     assert claude() != claude({b"x-claude-code-session-id": b"81e2-7ab6"})
     user = json.dumps({"device_id": "f954", "session_id": "3fe3571c-7ab6"})
     assert claude({}, metadata={"user_id": user}) == claude()
@@ -179,7 +179,7 @@ def test_what_an_agent_asks_without_its_tools_is_on_the_side():
     title = claude(tools=[])
 
     assert (title.name, title.parent) == ("3fe3571c-7ab6/side", claude().id)
-    assert claude({b"x-session-id": b"mine"}, tools=[]) == LOCAL_IDS.named("mine")
+    assert claude({b"x-session-id": b"mine"}, tools=[]) == LOCAL_IDS.session_named("mine")
 
 
 @pytest.mark.parametrize("key", ["session_2cbfaf85-5069-4cd2-8479-65b03c958e20", "ses_61acf2b3dffeQ2Xk8TnVbYhR"])
@@ -187,8 +187,8 @@ def test_a_key_of_the_prompt_cache_that_is_made_for_a_conversation_names_it(key:
     tools: JsonValue = [{"type": "function", "function": {"name": "read"}}]
     began = {"messages": conversation("hi"), "prompt_cache_key": key}
 
-    assert session(Wire.CHAT, {**began, "tools": tools}) == LOCAL_IDS.named(key)
-    assert session(Wire.CHAT, began).parent == LOCAL_IDS.named(key).id
+    assert session(Wire.CHAT, {**began, "tools": tools}) == LOCAL_IDS.session_named(key)
+    assert session(Wire.CHAT, began).parent == LOCAL_IDS.session_named(key).id
 
 
 @pytest.mark.parametrize("key", ["my-app-in-production-2", "01a1e21b-0e3b-7051-8630-7fffc8276c97"])
@@ -203,7 +203,7 @@ def test_a_thread_of_codex_names_the_session_that_it_is_part_of():
     own = session(Wire.RESPONSES, {}, {b"thread-id": b"t-1", b"session-id": b"t-1"})
     other = session(Wire.RESPONSES, {}, {b"thread-id": b"t-2", b"session-id": b"t-1"})
 
-    assert own == LOCAL_IDS.named("t-1")
+    assert own == LOCAL_IDS.session_named("t-1")
     assert (other.name, other.parent) == ("t-2", own.id)
 
 

@@ -115,7 +115,7 @@ def masked_values(data: bytes) -> None:
     except ParseError:
         value = data.decode("latin-1")
     plan = masking.plan(value, LIMITS)
-    shown = {cut.text: cut.shown(f"msk_{at:016d}") for at, cut in enumerate(plan.cuts)}
+    shown = {cut.text: cut.render(f"msk_{at:016d}") for at, cut in enumerate(plan.cuts)}
     hidden = masking.apply(plan, shown)
     assert masking.apply(plan, {}) is value
     assert sum(map(len, _strings(hidden))) <= sum(map(len, _strings(value)))
@@ -147,7 +147,7 @@ def paths(data: bytes) -> None:
     try:
         real = here.real(path)
         assert real.is_relative_to(base / "root")
-        with here.opened(path) as fd:
+        with here.open_file(path) as fd:
             assert os.read(fd, 100) == b"inside\n"
     except ToolFailed:
         pass

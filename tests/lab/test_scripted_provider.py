@@ -39,7 +39,9 @@ def test_a_stream_is_read_however_it_is_cut(wire: Wire, step: int):
     said = read_stream([stream[at : at + step] for at in range(0, len(stream), step)])
 
     assert said.text == "I read it."
-    assert [(call.id, call.tool, call.given) for call in said.calls] == [("call_c_0_0_0", "read", CALL.arguments)]
+    assert [(call.id, call.tool, call.read_arguments) for call in said.calls] == [
+        ("call_c_0_0_0", "read", CALL.arguments)
+    ]
 
 
 def test_the_newest_message_that_is_known_decides():

@@ -41,7 +41,7 @@ def name(number: int) -> str:
 def mask(value: JsonValue, limits: MaskingSettings) -> tuple[JsonValue, dict[str, str]]:
     found = plan(value, limits)
     originals = {name(i): cut.text for i, cut in enumerate(found.cuts)}
-    return apply(found, {cut.text: cut.shown(name(i)) for i, cut in enumerate(found.cuts)}), originals
+    return apply(found, {cut.text: cut.render(name(i)) for i, cut in enumerate(found.cuts)}), originals
 
 
 def shape(value: JsonValue) -> JsonValue:

@@ -177,8 +177,8 @@ def test_chat_and_gateway_leave_valid_texts_that_come_back_whole(records: list[R
     assert {hidden.text for hidden in done.hidden} <= {text}
     if isinstance(cut, masking.MaskCut):
         assert cut.text == text
-        assert is_valid(form, cut.shown(MASK_ID))
-        assert len(cut.shown(MASK_ID)) <= 1500 + 200
-        marker = markers.read_mask(cut.shown(MASK_ID))
+        assert is_valid(form, cut.render(MASK_ID))
+        assert len(cut.render(MASK_ID)) <= 1500 + 200
+        marker = markers.read_mask(cut.render(MASK_ID))
         assert marker is not None
-        assert cut.shown(MASK_ID)[: marker.head_chars] == text[: marker.head_chars]
+        assert cut.render(MASK_ID)[: marker.head_chars] == text[: marker.head_chars]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.patterns import extended
+from kimi_proxy.proxy.patterns import to_extended
 from kimi_proxy.proxy.search import Place, Query, ripgrep, search
 
 LINES = [
@@ -44,7 +44,7 @@ def test_a_pattern_finds_the_same_lines_with_and_without_ripgrep(folder: Path, p
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_what_grep_cannot_say_is_refused_by_name(pattern: str) -> None:
     with pytest.raises(ToolFailed, match="needs ripgrep"):
-        extended(pattern)
+        to_extended(pattern)
 
 
 @pytest.mark.parametrize("rg", [None, ripgrep()])

@@ -41,12 +41,12 @@ def space(root: Path) -> Workspace:
 
 
 def content(space: Workspace, path: str) -> bytes:
-    with space.opened(path) as fd:
+    with space.open_file(path) as fd:
         return os.read(fd, 100)
 
 
 def refusal(space: Workspace, path: str) -> str:
-    with pytest.raises(ToolFailed) as refused, space.opened(path):
+    with pytest.raises(ToolFailed) as refused, space.open_file(path):
         pass
     assert SECRET.decode().strip() not in str(refused.value)
     return refused.value.reason
@@ -153,7 +153,7 @@ def test_a_name_that_is_too_long_is_refused(space: Workspace):
 
 
 def test_an_error_that_has_no_number_is_an_error_of_the_disk(space: Workspace):
-    assert space.refused("file.txt", OSError("gone")).reason == "io_error"
+    assert space.refusal_of("file.txt", OSError("gone")).reason == "io_error"
 
 
 def test_missing_files_and_files_used_as_directories_are_not_found(space: Workspace):

@@ -331,7 +331,7 @@ async def test_a_viewer_sees_of_other_replicas_only_what_is_theirs(server: str, 
     ada, bea = (Caller(scope, is_admin=False) for scope in ("person:ada", "person:bea"))
     async with replicated(server, tmp_path) as here, asyncio.timeout(60):
         one, other = (replica.runtime.hub for replica in here.replicas)
-        with other.joined(bea) as viewer:
+        with other.join(bea) as viewer:
             seen = asyncio.create_task(viewer.next())
             while not seen.done():  # again, because the other one may not listen yet
                 for who in (ada, bea):

@@ -95,7 +95,7 @@ OLD_COMPRESSION = """INSERT INTO compression_log (handle, session_id, timestamp,
 async def test_a_server_of_the_version_before_writes_on_while_sessions_have_secret_ids(
     server: str, tmp_path: Path
 ) -> None:
-    url, public = url_of(server, tmp_path), SessionIds(ADA.scope).named("plan").id
+    url, public = url_of(server, tmp_path), SessionIds(ADA.scope).session_named("plan").id
     async with await AsyncConnection.connect(url, autocommit=True) as old, AsyncExitStack() as alive:
         await bring_up(old, MIGRATIONS[:8])
         await old.execute(OLD_SESSION.encode(), (public, "plan", ADA.scope))
@@ -105,7 +105,7 @@ async def test_a_server_of_the_version_before_writes_on_while_sessions_have_secr
         secrets = await asyncio.gather(*(store.sessions.secret() for store in stores))
         made = CompressionRecord("cmp_1", public, 1.0, 9, 1, 0, (), b"", "words", "words", "", "m", "k", False)
         assert await stores[0].decisions.add_compression(ADA, made)
-        await old.execute(OLD_SESSION.encode(), (SessionIds(ADA.scope).named("late").id, "late", ADA.scope))
+        await old.execute(OLD_SESSION.encode(), (SessionIds(ADA.scope).session_named("late").id, "late", ADA.scope))
         await old.execute(OLD_COMPRESSION.encode(), ("cmp_2",))
 
         found = [await names.id_of(ADA, "plan") for names in (first, second)]
@@ -113,7 +113,7 @@ async def test_a_server_of_the_version_before_writes_on_while_sessions_have_secr
         assert (secrets[0], found) == (secrets[1], [public, public])
         assert (listed, await stores[1].decisions.compressions(BEN, public)) == (["cmp_2", "cmp_1"], [])
         assert await first.id_of(ADA, "new") == await second.id_of(ADA, "new")
-        assert await first.id_of(BEN, "plan") not in (public, SessionIds(BEN.scope).named("plan").id)
+        assert await first.id_of(BEN, "plan") not in (public, SessionIds(BEN.scope).session_named("plan").id)
 
 
 @pytest.mark.parametrize("step", MIGRATIONS[1:], ids=range(2, len(MIGRATIONS) + 1))

@@ -32,7 +32,7 @@ def test_it_is_started_found_and_stopped(tmp_path: Path):
 
     assert background.running(tmp_path) == running
     assert background.is_background(tmp_path, running.pid)
-    assert background.said(tmp_path) == "hello from the background\n"
+    assert background.read_log(tmp_path) == "hello from the background\n"
 
     background.stop(tmp_path, running.pid)
     assert (running.pid.runs, background.running(tmp_path)) == (False, None)

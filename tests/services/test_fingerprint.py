@@ -3,24 +3,24 @@ from hypothesis import strategies as st
 from tests.texts import a_question
 
 from kimi_proxy.core.config import PrunerSettings
-from kimi_proxy.core.lines import SLICE_CHARS, decoded, encoded
+from kimi_proxy.core.lines import SLICE_CHARS, decode_text, encode_text
 from kimi_proxy.services.originals import fingerprint
 
 texts = st.text(st.characters(exclude_categories=()))
 
 
 def key(text: str = "text", goal: str = "goal", **settings: object) -> bytes:
-    return fingerprint(a_question(text, goal), encoded(text), PrunerSettings.model_validate(settings))
+    return fingerprint(a_question(text, goal), encode_text(text), PrunerSettings.model_validate(settings))
 
 
 @given(texts)
 def test_a_stored_text_reads_back_whatever_it_holds(text: str) -> None:
-    assert decoded(encoded(text)) == text
+    assert decode_text(encode_text(text)) == text
 
 
 def test_a_text_that_is_encoded_in_slices_is_encoded_as_a_whole() -> None:
     text = "é😀\ud800a" * SLICE_CHARS
-    assert encoded(text) == text.encode("utf-8", "surrogatepass")
+    assert encode_text(text) == text.encode("utf-8", "surrogatepass")
 
 
 def test_a_fingerprint_is_32_bytes_and_the_same_every_time() -> None:

@@ -451,8 +451,8 @@ def test_recent_answers_count_more_and_old_ones_are_not_forgotten_at_once():
 
 def test_masked_texts_add_up():
     stats = CallStats()
-    stats.masked(["abc", "de"])
-    stats.masked([])
+    stats.count_masked(["abc", "de"])
+    stats.count_masked([])
 
     assert (stats.masked_texts, stats.masked_chars) == (2, 5)
 

@@ -11,7 +11,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
 from kimi_proxy.services.gateway import Gateway, McpClients
 from kimi_proxy.services.metrics import Metrics
@@ -78,10 +78,10 @@ class World(McpClients):
 
     @property
     def kept(self) -> dict[str, str]:
-        return {original.id: decoded(original.text) for original in self.store.kept.values()}
+        return {original.id: decode_text(original.text) for original in self.store.kept.values()}
 
     async def keep(self, mask_id: str, text: str) -> None:
-        await self.store.keep(Original(mask_id, "local", b"key", encoded(text), b"{}"))
+        await self.store.keep(Original(mask_id, "local", b"key", encode_text(text), b"{}"))
 
 
 def says(result: JsonValue) -> Callable[[JsonObject], JsonObject]:

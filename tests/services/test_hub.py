@@ -28,7 +28,7 @@ def a_hub() -> Hub:
 
 async def test_every_viewer_hears_every_event_in_its_order():
     hub = a_hub()
-    with hub.joined(LOCAL) as one, hub.joined(LOCAL) as other:
+    with hub.join(LOCAL) as one, hub.join(LOCAL) as other:
         tell(hub, 1, 2, 3)
 
         assert await heard(one, 3) == await heard(other, 3)
@@ -38,7 +38,7 @@ async def test_every_viewer_hears_every_event_in_its_order():
 
 async def test_who_waits_is_woken():
     hub = a_hub()
-    with hub.joined(LOCAL) as viewer:
+    with hub.join(LOCAL) as viewer:
         waiting = asyncio.create_task(viewer.next())
         await asyncio.sleep(0)
         tell(hub, 1)
@@ -48,7 +48,7 @@ async def test_who_waits_is_woken():
 
 async def test_who_falls_behind_loses_the_oldest_and_is_told():
     hub = a_hub()
-    with hub.joined(LOCAL) as viewer:
+    with hub.join(LOCAL) as viewer:
         tell(hub, *range(QUEUE + 10))
         gap, first = await heard(viewer, 2)
 
@@ -59,13 +59,13 @@ async def test_who_falls_behind_loses_the_oldest_and_is_told():
 
 async def test_who_comes_back_gets_what_it_missed():
     hub = a_hub()
-    with hub.joined(LOCAL) as viewer:
+    with hub.join(LOCAL) as viewer:
         tell(hub, 1, 2)
         last = (await heard(viewer, 1))[0]["seq"]
     tell(hub, 3)
 
     assert isinstance(last, int)
-    with hub.joined(LOCAL, last) as again:
+    with hub.join(LOCAL, last) as again:
         assert again.is_up_to_date
         tell(hub, 4)
         assert await numbers(again, 3) == [2, 3, 4]
@@ -74,7 +74,7 @@ async def test_who_comes_back_gets_what_it_missed():
 async def test_who_missed_nothing_hears_only_news():
     hub = a_hub()
     tell(hub, 1)
-    with hub.joined(LOCAL, 5001) as viewer:
+    with hub.join(LOCAL, 5001) as viewer:
         assert viewer.is_up_to_date
         tell(hub, 2)
         assert await numbers(viewer, 1) == [2]
@@ -85,7 +85,7 @@ async def test_who_was_away_too_long_has_to_begin_again():
     tell(hub, *range(HISTORY + 5))
 
     for since in (5000, 5000 + HISTORY - QUEUE):
-        with hub.joined(LOCAL, since) as viewer:
+        with hub.join(LOCAL, since) as viewer:
             assert not viewer.is_up_to_date
 
 
@@ -96,13 +96,13 @@ async def test_a_number_of_another_life_is_not_taken_for_one_of_this():
 
     assert before is not after
     for since in (5003, 0, 10**14):
-        with after.joined(LOCAL, since) as viewer:
+        with after.join(LOCAL, since) as viewer:
             assert not viewer.is_up_to_date
 
 
 async def test_who_left_is_told_nothing_more():
     hub = a_hub()
-    with hub.joined(LOCAL) as viewer:
+    with hub.join(LOCAL) as viewer:
         pass
     tell(hub, 1)
     try:
@@ -115,7 +115,7 @@ async def test_who_left_is_told_nothing_more():
 
 async def test_a_crowd_is_noticed():
     hub = a_hub()
-    watching = [hub.joined(LOCAL) for _ in range(MAX_VIEWERS)]
+    watching = [hub.join(LOCAL) for _ in range(MAX_VIEWERS)]
     for viewer in watching:
         assert not hub.is_crowded
         viewer.__enter__()

@@ -1,6 +1,6 @@
 import pytest
 
-from kimi_proxy.core.prune import Annotation, Cut, Pruned, untouched
+from kimi_proxy.core.prune import Annotation, Cut, Pruned, no_op_result
 from kimi_proxy.services.pruner import PruneAnswer, Reranking
 
 ID = "prn_0123456789abcdef"
@@ -62,7 +62,7 @@ def test_a_status_that_is_not_known_is_not_told() -> None:
 
 
 def test_an_answer_from_the_cache_says_so() -> None:
-    answer = PruneAnswer(ID, pruned().warned("deepinfra_docs_truncated"), Reranking(420, 64, 230, 200))
+    answer = PruneAnswer(ID, pruned().with_warnings("deepinfra_docs_truncated"), Reranking(420, 64, 230, 200))
     again = answer.from_cache()
     assert again.prune_id == ID
     assert again.pruned.warnings == ("deepinfra_docs_truncated", "cache_hit")
@@ -80,10 +80,10 @@ def test_the_ratio_has_four_decimals(of: int, cuts: list[Cut], ratio: float) -> 
 
 
 def test_an_empty_text_has_a_ratio_of_nothing() -> None:
-    assert PruneAnswer(ID, untouched("", 0, 0)).stats()["pruned_ratio"] == 0.0
+    assert PruneAnswer(ID, no_op_result("", 0, 0)).stats()["pruned_ratio"] == 0.0
 
 
 def test_an_outcome_has_one_word() -> None:
     assert PruneAnswer(ID, pruned()).outcome == "pruned"
-    assert PruneAnswer(ID, untouched("a", 1, 1)).outcome == "untouched"
-    assert PruneAnswer(None, untouched("a", 1, 1, "timeout")).outcome == "fallback"
+    assert PruneAnswer(ID, no_op_result("a", 1, 1)).outcome == "untouched"
+    assert PruneAnswer(None, no_op_result("a", 1, 1, "timeout")).outcome == "fallback"

@@ -107,7 +107,7 @@ async def test_the_same_question_gets_the_same_answer_from_the_cache(pruner: Pru
     first = await pruner.prune(LOCAL, a_question(LOG))
     again = await pruner.prune(LOCAL, a_question(LOG))
     assert again.prune_id == first.prune_id
-    assert again.pruned == first.pruned.warned("cache_hit")
+    assert again.pruned == first.pruned.with_warnings("cache_hit")
     assert again.pruned.warnings == ("cache_hit",)
     third = await pruner.prune(LOCAL, a_question(LOG))
     assert third.pruned.warnings == ("cache_hit",)

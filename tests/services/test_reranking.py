@@ -146,7 +146,7 @@ def is_heuristic(answer: PruneAnswer, question: Question, warning: str, status: 
     """What the local engine would have said, marked as a fallback."""
     assert answer.prune_id
     local = engine.prune(question, answer.prune_id)
-    assert answer.pruned == local.warned("deepinfra_error", warning, fallback=True)
+    assert answer.pruned == local.with_warnings("deepinfra_error", warning, fallback=True)
     assert local.pruned_lines > 0
     assert answer.stats()["backend"] == "deepinfra"
     assert answer.stats()["deepinfra_docs_scored"] == 0

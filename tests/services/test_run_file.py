@@ -8,14 +8,14 @@ import pytest
 
 from kimi_proxy.proxy.process import Pid, born, ourselves
 from kimi_proxy.services import background
-from kimi_proxy.services.background import FILE, FOLDER, Running, announced
+from kimi_proxy.services.background import FILE, FOLDER, Running, announce
 
 ADDRESSES = {"proxy": "http://127.0.0.1:8000", "pruner": "http://127.0.0.1:8006"}
 
 
 def test_while_it_runs_it_is_found_and_only_its_owner_can_look(tmp_path: Path):
     file = tmp_path / FOLDER / FILE
-    with announced(tmp_path, ADDRESSES):
+    with announce(tmp_path, ADDRESSES):
         found = background.read(file)
         mode = stat.S_IMODE(file.stat().st_mode)
 
@@ -39,7 +39,7 @@ def test_the_file_of_a_later_one_is_left_alone(tmp_path: Path):
     file = tmp_path / FOLDER / FILE
     other = subprocess.Popen(["sleep", "600"])
     try:
-        with announced(tmp_path, ADDRESSES):
+        with announce(tmp_path, ADDRESSES):
             background.write(file, Pid(other.pid, born(other.pid)), {})
         assert background.read(file) == Running(Pid(other.pid, born(other.pid)), {})
     finally:
@@ -57,5 +57,5 @@ def test_nonsense_is_nobody(written: bytes, tmp_path: Path):
 def test_a_home_that_cannot_be_written_keeps_nobody_from_being_served(tmp_path: Path):
     (tmp_path / FOLDER).write_text("not a folder")
 
-    with announced(tmp_path, ADDRESSES):
+    with announce(tmp_path, ADDRESSES):
         pass

@@ -155,7 +155,7 @@ async def test_up_gives_a_slow_one_its_time_and_then_says_that_it_starts(tmp_pat
 async def test_down_ends_it_and_calls_say_how_to_start_it(tmp_path: Path):
     async with supervised(stdio(), tmp_path) as (supervisor, gateway):
         first = await in_state(supervisor, "s", "ready")
-        (down,) = await supervisor.down(["s"])
+        (down,) = await supervisor.stop(["s"])
         refused = await gateway.handle_rpc(LOCAL, "s", call("pid"))
         await asyncio.sleep(0.2)
         still = await status_of(supervisor, "s")
@@ -173,7 +173,7 @@ async def test_down_ends_it_and_calls_say_how_to_start_it(tmp_path: Path):
 
 async def test_calls_work_at_once_after_up_however_many_failed_before(tmp_path: Path):
     async with supervised(stdio(), tmp_path) as (supervisor, gateway):
-        await supervisor.down()
+        await supervisor.stop()
         for _ in range(12):
             await gateway.handle_rpc(LOCAL, "s", call("pid"))
         blocked = await status_of(supervisor, "s")
@@ -211,7 +211,7 @@ async def test_servers_that_others_run_are_asked_but_not_touched(tmp_path: Path)
         async with supervised(toml, tmp_path) as (supervisor, _):
             statuses = {str(status["name"]): status for status in await supervisor.status()}
             with pytest.raises(BadRequest, match="not run here, but elsewhere, at"):
-                await supervisor.down(["there"])
+                await supervisor.stop(["there"])
             with pytest.raises(BadRequest, match="off is switched off: set enabled = true"):
                 await supervisor.up(["off"])
             with pytest.raises(BadRequest, match=r"set run = true under \[mcp.servers.json-query\]"):

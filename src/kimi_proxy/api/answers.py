@@ -18,7 +18,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 
 GZIP_MIN_BYTES = 4096
 GZIP_LEVEL = 1  # a client waits while it is compressed
@@ -123,12 +123,12 @@ def caller_in(scope: Scope) -> Caller:
 
 def query(request: Request, model: type[M]) -> M:
     """Return the query parameters as `model`. Raise InvalidParams."""
-    return checked(model, dict(request.query_params))
+    return validate(model, dict(request.query_params))
 
 
 async def body(request: Request, model: type[M], advice: str) -> M:
     """Return the JSON body as `model`. Raise InvalidParams."""
-    return checked(model, await object_in(request, advice))
+    return validate(model, await object_in(request, advice))
 
 
 async def object_in(request: Request, advice: str) -> JsonObject:

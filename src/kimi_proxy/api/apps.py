@@ -23,7 +23,7 @@ from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
-from kimi_proxy.api.openapi.document import described
+from kimi_proxy.api.openapi.document import with_description
 from kimi_proxy.api.routing import Access, RouteTable
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
@@ -31,7 +31,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
-from kimi_proxy.services.background import announced
+from kimi_proxy.services.background import announce
 from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team import Team
@@ -129,7 +129,7 @@ def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], along
     warming = asyncio.create_task(_warm(runtime))
     alongside.push_async_callback(asyncio.wait_for, warming, None)
     if "proxy" in addresses:
-        alongside.enter_context(announced(runtime.config.home, addresses, runtime.config.file))
+        alongside.enter_context(announce(runtime.config.home, addresses, runtime.config.file))
         runtime.supervisor.start()
 
 
@@ -207,7 +207,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         gateway.original_route(runtime.gateway),
         json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody, access=Access.EVERYONE)),
     ]
-    return guarded(described(routes), rules)
+    return behind_guard(with_description(routes), rules)
 
 
 def mcp_app(
@@ -221,10 +221,10 @@ def mcp_app(
         DescribedRoute("POST", "/rpc", endpoint(RPC, catalog), rpc_spec("Call a tool by JSON-RPC")),
         DescribedRoute("POST", "/mcp", endpoint(MCP, catalog), rpc_spec("Speak MCP over Streamable HTTP")),
     ]
-    return guarded(described([*doors, *routes]), rules, on_refusal)
+    return behind_guard(with_description([*doors, *routes]), rules, on_refusal)
 
 
-def guarded(
+def behind_guard(
     routes: Sequence[BaseRoute], rules: Rules, on_refusal: Callable[[Refusal], None] = lambda refusal: None
 ) -> ASGIApp:
     """Return an application of these routes behind the guard, with our error answers.

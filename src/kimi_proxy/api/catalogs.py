@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kimi_proxy import __version__
-from kimi_proxy.api.mcp import Catalog, Observe, unobserved
+from kimi_proxy.api.mcp import Catalog, Observe, observe_nothing
 from kimi_proxy.features.tool import AnyTool
 
 PRUNER_INSTRUCTIONS = (
@@ -33,7 +33,7 @@ class Offered(Protocol):
     def agent_tools(self) -> Mapping[str, AnyTool]: ...
 
 
-def pruner_catalog(runtime: Offered, observe: Observe = unobserved) -> Catalog:
+def pruner_catalog(runtime: Offered, observe: Observe = observe_nothing) -> Catalog:
     """Return the pruner's tools."""
     return replace(PRUNER, tools=runtime.tools, observe=observe)
 

@@ -171,7 +171,7 @@ class ModelEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, key = Request(scope, receive), scope["path_params"]["model"]
         wire = wire_of_client(request.headers)
-        provider = next((model.provider for name, model in self._chat.models.offered() if name == key), None)
+        provider = next((model.provider for name, model in self._chat.models.offered_models() if name == key), None)
         if provider is None:
             await RelayEndpoint(self._chat, wire)(scope, receive, send)
         else:

@@ -181,12 +181,14 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
     async def message(request: Request) -> JsonObject:
         return await latest.message(caller_of(request), await session_id(request), request.path_params["index"])
 
-    async def summarized(request: Request) -> JsonObject:
-        return await latest.summarized(caller_of(request), await session_id(request), request.path_params["index"])
+    async def read_summarized(request: Request) -> JsonObject:
+        return await latest.summarized_messages(
+            caller_of(request), await session_id(request), request.path_params["index"]
+        )
 
     path = "/api/sessions/{session_id}/context"
     return [
         json_route("GET", path, context, CONTEXT, compressed=True),
         json_route("GET", path + "/{index:int}", message, MESSAGE),
-        json_route("GET", path + "/gave_way/{index:int}", summarized, SUMMARIZED),
+        json_route("GET", path + "/gave_way/{index:int}", read_summarized, SUMMARIZED),
     ]

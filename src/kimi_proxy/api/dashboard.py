@@ -62,7 +62,7 @@ class Asset:
     body: bytes
 
     @cached_property
-    def gzipped(self) -> bytes:
+    def as_gzip(self) -> bytes:
         return gzip.compress(self.body, GZIP_LEVEL, mtime=0)
 
     @cached_property
@@ -93,7 +93,7 @@ def _answer(request: Request, path: str) -> Response:
     if asset.etag in header_values(request, "if-none-match"):
         return Response(status_code=304, headers=headers)
     if accepts_gzip(request):
-        return Response(asset.gzipped, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
+        return Response(asset.as_gzip, headers={**headers, "content-encoding": "gzip"}, media_type=asset.media_type)
     return Response(asset.body, headers=headers, media_type=asset.media_type)
 
 

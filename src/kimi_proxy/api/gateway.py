@@ -37,7 +37,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
 
@@ -164,7 +164,7 @@ def server_routes(supervisor: Supervisor) -> list[Route]:
         json_route("GET", "/api/mcp/servers", status, STATUS),
         json_route("GET", "/api/memory/servers", status, STATUS),
         work_route("up", supervisor.up),
-        work_route("down", supervisor.down),
+        work_route("down", supervisor.stop),
         work_route("restart", supervisor.restart),
         json_route("GET", "/api/mcp/servers/{server_name}/logs", logs, log_spec),
     ]
@@ -198,7 +198,7 @@ def original_route(gateway: Gateway) -> Route:
             **_span(asked.chars, "chars", "char"),
         }
         text = await gateway.original(caller_of(request), mask_id)
-        part = recovery.part(text, checked(Recover, arguments))
+        part = recovery.part(text, validate(Recover, arguments))
         return {"id": mask_id, "original_chars": len(text), "text": part}
 
     return json_route("GET", "/api/mask/{mask_id}", read_original, ORIGINAL)

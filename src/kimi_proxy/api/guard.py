@@ -132,7 +132,7 @@ class Guard:
         held = HeldBytes(self)
         try:
             is_request = scope["type"] != "lifespan"
-            admitted = await self._admitted(scope, receive, held) if is_request else Admission(receive)
+            admitted = await self._admit(scope, receive, held) if is_request else Admission(receive)
             if isinstance(admitted, Refusal):
                 self.on_refusal(admitted)
                 await self._slow_down(admitted)
@@ -161,14 +161,14 @@ class Guard:
             async with self._guessing:
                 await asyncio.sleep(GUESS_S)
 
-    async def _admitted(self, scope: Scope, receive: Receive, held: "HeldBytes") -> "Admission | Refusal":
+    async def _admit(self, scope: Scope, receive: Receive, held: "HeldBytes") -> "Admission | Refusal":
         """Return who calls and where the application reads the body from, or why the request is refused."""
         access = self.access(scope)
         who = self._refusal(scope, access) or await self._caller(scope, access)
         if isinstance(who, Refusal) or not _has_body(scope["headers"]):
             return who if isinstance(who, Refusal) else Admission(receive, who)
         body = await self._body(scope["headers"], receive, held)
-        return body if isinstance(body, Refusal) else Admission(_replayed(body, receive), who)
+        return body if isinstance(body, Refusal) else Admission(_replay_body(body, receive), who)
 
     async def _caller(self, scope: Scope, access: Access) -> Caller | Refusal:
         """Return who calls; in a team that is ANONYMOUS where no token is needed."""
@@ -210,13 +210,13 @@ class Guard:
             return _too_large(limit)
         try:
             async with asyncio.timeout(self.rules.body_timeout_s):
-                body = await _received(receive, limit, held.take)
+                body = await _receive_body(receive, limit, held.take)
         except TimeoutError:
             return BODY_TIMEOUT
         coding = next(iter(_values(headers, b"content-encoding")), CODINGS[0])
         if isinstance(body, Refusal) or coding == CODINGS[0]:
             return body
-        body = await asyncio.to_thread(_decompressed, body, coding, limit)
+        body = await asyncio.to_thread(_decompress, body, coding, limit)
         return body if isinstance(body, Refusal) or held.take(len(body)) else BUSY
 
 
@@ -314,7 +314,7 @@ def tokens_in(headers: Headers) -> Iterator[bytes]:
         for protocol in offered.split(b","):
             prefix, _, coded = protocol.strip().partition(b".")
             if prefix == b"bearer":
-                yield _decoded(coded)
+                yield _decode_base64(coded)
 
 
 def cookie_in(headers: Headers, name: str) -> str:
@@ -324,7 +324,7 @@ def cookie_in(headers: Headers, name: str) -> str:
     return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
-def _decoded(coded: bytes) -> bytes:
+def _decode_base64(coded: bytes) -> bytes:
     """Return the bytes of unpadded URL-safe base64; none if it is something else."""
     try:
         return base64.b64decode(coded + b"=" * (-len(coded) % 4), b"-_", validate=True)
@@ -342,13 +342,13 @@ def _values(headers: Headers, name: bytes) -> list[bytes]:
 
 async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     headers = dict(refused.headers)
-    if _has_body(scope["headers"]) and not await _drained(scope["headers"], receive):
+    if _has_body(scope["headers"]) and not await _drain(scope["headers"], receive):
         headers["connection"] = "close"
     answer = refusal(refused.status, refused.code, refused.message, headers, scope["path"])
     await answer(scope, receive, send)
 
 
-async def _received(receive: Receive, limit: int, take: Callable[[int], bool]) -> bytes | Refusal:
+async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool]) -> bytes | Refusal:
     """Return the whole body, or the refusal as soon as it is longer than `limit`, or there is no room for it."""
     body = bytearray()
     while True:
@@ -365,7 +365,7 @@ async def _received(receive: Receive, limit: int, take: Callable[[int], bool]) -
             return bytes(body)
 
 
-def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
+def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
     """Return at most `limit` bytes; what becomes longer is refused when it does."""
     try:
         if coding == b"zstd":
@@ -381,7 +381,7 @@ def _decompressed(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
     return plain if is_whole else BODY_UNREADABLE
 
 
-async def _drained(headers: Headers, receive: Receive) -> bool:
+async def _drain(headers: Headers, receive: Receive) -> bool:
     """Discard the rest of a body, because many clients read no answer while they write. Return whether it ended."""
     if _values(headers, b"expect"):  # reading would ask the client to send it
         return False
@@ -397,7 +397,7 @@ def _too_large(limit: int) -> Refusal:
     return Refusal(413, "body_too_large", f"a body has at most {limit} bytes here")
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a receive that gives the body as one message, then the messages of the connection."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

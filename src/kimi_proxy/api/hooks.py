@@ -30,7 +30,7 @@ def guardrail_routes(messages: Messages) -> list[Route]:
     async def compress(request: Request) -> JsonObject:
         who, given = caller_of(request), await object_in(request, "send an object with messages")
         if (body := _webhook_body(given)) is not None:
-            return await _transformed(who, messages, body)
+            return await _transform(who, messages, body)
         done = await messages.shorten(who, given.get("messages"), _text(given, "model"), _text(given, "session_id"))
         more: JsonObject = {"warnings": [*done.warnings]} if done.warnings else {}
         return {"messages": done.messages, **figures(done), "ccr_hashes": [*done.hashes], **more}
@@ -45,7 +45,7 @@ def guardrail_routes(messages: Messages) -> list[Route]:
     ]
 
 
-async def _transformed(who: Caller, messages: Messages, body: JsonObject) -> JsonObject:
+async def _transform(who: Caller, messages: Messages, body: JsonObject) -> JsonObject:
     """Return a webhook's verdict, which never refuses, with the request as it should go on."""
     done = await messages.shorten(who, body["messages"], _text(body, "model"))
     changed: JsonObject = {**body, "messages": done.messages}

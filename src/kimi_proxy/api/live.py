@@ -41,7 +41,7 @@ class Live:
             await socket.send_denial_response(refusal(503, "crowded", "too many viewers: close one of them"))
             return
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
-        with self._hub.joined(caller_of(socket), _since(socket)) as viewer:
+        with self._hub.join(caller_of(socket), _since(socket)) as viewer:
             tasks = [asyncio.create_task(self._send_events(socket, viewer)), asyncio.create_task(_listen(socket))]
             if self._identify is not None:
                 tasks.append(asyncio.create_task(_until_unknown(socket, self._identify)))

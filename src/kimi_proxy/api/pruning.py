@@ -11,7 +11,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.tools import pruning
@@ -96,6 +96,6 @@ def swe_prune_route(pruner: Pruner) -> Route:
         value = json.decode(await request.body())
         if not isinstance(value, dict):
             raise InvalidParams("body", "must be an object with code and query")
-        return await pruning.prune(caller_of(request), checked(SwePrune, value), pruner)
+        return await pruning.prune(caller_of(request), validate(SwePrune, value), pruner)
 
     return json_route("POST", "/prune", prune, SWE_PRUNE)

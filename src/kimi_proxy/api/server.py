@@ -169,7 +169,7 @@ async def serve(
     except (OSError, UnicodeError) as e:
         raise ConfigError(await _bind_problem(host, port, e, occupant, port_setting)) from e
     checked = app if token else _for_owner(app)
-    settings = _settings(_probed(_stoppable(checked, stop), stop), shutdown.drain_s)
+    settings = _settings(_with_probes(_stoppable(checked, stop), stop), shutdown.drain_s)
     server = _Server(settings, lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop, shutdown.notice_s))
     try:
@@ -346,7 +346,7 @@ def _is_owner(scope: Scope) -> bool:
     return is_owner
 
 
-def _probed(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
+def _with_probes(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
     """Answer the probes of an orchestrator, which call by an address of their own and send no token.
 
     Without its store a server is ready: requests pass whole then.

@@ -21,7 +21,7 @@ from kimi_proxy.core.errors import InvalidParams, SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.services import serialize
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import Cursor
@@ -115,7 +115,7 @@ class SessionRoutes:
         ]
 
     async def _list(self, request: Request) -> JsonObject:
-        asked = checked(SessionPage, {**request.query_params, **whole_number(request, "limit")})
+        asked = validate(SessionPage, {**request.query_params, **whole_number(request, "limit")})
         who, after = caller_of(request), None
         if asked.q:
             found = await self._sessions.matching(who, asked.q, asked.limit)
@@ -153,7 +153,7 @@ class SessionRoutes:
 
     async def _delete(self, request: Request) -> JsonObject:
         who = caller_of(request)
-        session = await self._sessions.own(who, _id(request))
+        session = await self._sessions.own_session(who, _id(request))
         return {"deleted": await self._sessions.delete(who, [session.id])}
 
     async def _metrics(self, request: Request) -> JsonObject:
@@ -172,7 +172,7 @@ def _id(request: Request) -> str:
 
 
 def _limit(request: Request) -> int:
-    return checked(MetricLimit, {**request.query_params, **whole_number(request, "limit")}).limit
+    return validate(MetricLimit, {**request.query_params, **whole_number(request, "limit")}).limit
 
 
 COLUMNS = tuple(serialize.metric(Metric("", "", 0.0, "", "", "", 0, 0, (), None)))

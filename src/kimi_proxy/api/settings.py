@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models.known import KnownModel, table
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.models import ModelWindows
 from kimi_proxy.services.settings import LiveSettings
@@ -63,7 +63,7 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
         wanted = await object_in(request, ADVICE)
         if not wanted:
             raise InvalidParams("body", ADVICE)
-        return await settings.change(caller_of(request), checked(ChangeSettings, wanted).root)
+        return await settings.change(caller_of(request), validate(ChangeSettings, wanted).root)
 
     return [json_route("GET", "/api/settings", show, SHOW), json_route("PATCH", "/api/settings", change, CHANGE)]
 
@@ -74,7 +74,7 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
 
     async def list_models(request: Request) -> JsonObject:
         configured = [_configured_model(name, config, chat.models) for name in config.models]
-        found: JsonObject = {"models": configured, "unknown": windows.unknown(caller_of(request))}
+        found: JsonObject = {"models": configured, "unknown": windows.unknown_windows(caller_of(request))}
         if query(request, ModelsWanted).all:
             found["known"] = [_known_model(row) for row in table()]
         return found
@@ -115,7 +115,7 @@ def _key(provider: Provider, has_key: bool) -> str:
 
 
 def _configured_model(name: str, config: Config, models: Models) -> JsonObject:
-    target = models.configured(name)
+    target = models.configured_target(name)
     model = models.model(target) or config.models[name]
     return {
         "id": name,

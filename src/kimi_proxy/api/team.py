@@ -148,7 +148,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         await sessions.caught_up()
         usage = await store.team.usage(since, None if who.is_admin else [who.person])
-        return {"by": by, "since": since, "rows": report.rows_to_json(report.grouped(usage, by), by)}
+        return {"by": by, "since": since, "rows": report.rows_to_json(report.group(usage, by), by)}
 
     async def people(request: Request) -> JsonObject:
         found = await team.people.list() if team else ()
@@ -190,30 +190,30 @@ def login_routes(logins: Logins | None) -> list[Route]:
     async def start(request: Request) -> Response:
         asked = query(request, LoginStart)
         if logins is None:
-            return _failed("off")
+            return _login_failure("off")
         try:
             begun = await logins.begin(asked.place)
         except LoginFailed as e:
-            return _failed(e.reason, e)
+            return _login_failure(e.reason, e)
         except StoreUnavailable as e:
-            return _failed("store_away", e)
-        answer = _sent(begun.url)
+            return _login_failure("store_away", e)
+        answer = _redirect_to(begun.url)
         _set_cookie(answer, logins, BEGUN, begun.id, BEGUN_S)
         return answer
 
     async def finish(request: Request) -> Response:
         brought = query(request, LoginCallback)
         if logins is None:
-            return _failed("off")
+            return _login_failure("off")
         returned = IssuerCallback(brought.code, brought.state, brought.error, brought.iss)
         try:
             made = await logins.make(cookie_in(request.scope["headers"], _cookie(logins, BEGUN)), returned)
         except LoginFailed as e:
-            answer = _failed(e.reason, e)
+            answer = _login_failure(e.reason, e)
         except StoreUnavailable as e:
-            answer = _failed("store_away", e)
+            answer = _login_failure("store_away", e)
         else:
-            answer = _sent(f"/#/{made.place}")
+            answer = _redirect_to(f"/#/{made.place}")
             _set_cookie(answer, logins, MADE, made.id, logins.lasts_s)
         _set_cookie(answer, logins, BEGUN, "", 0)
         return answer
@@ -259,13 +259,13 @@ def _set_cookie(answer: Response, logins: Logins, name: str, value: str, lasts_s
     )
 
 
-def _failed(reason: LoginReason, error: KimiProxyError | None = None) -> Response:
+def _login_failure(reason: LoginReason, error: KimiProxyError | None = None) -> Response:
     if error is not None:
         log.warning("a login failed", extra={"reason": reason, "problem": str(error)})
-    return _sent(f"/?login={reason}")
+    return _redirect_to(f"/?login={reason}")
 
 
-def _sent(url: str) -> Response:
+def _redirect_to(url: str) -> Response:
     return Response(status_code=303, headers={**UNSEEN, "location": url}, media_type="text/plain")
 
 

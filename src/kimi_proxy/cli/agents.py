@@ -53,12 +53,12 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
-        line, env = _proxied([*command], agent) if proxy else ([*command], dict(os.environ))
+        line, env = _through_proxy([*command], agent) if proxy else ([*command], dict(os.environ))
         code = asyncio.run(run_agent(line, agent, env, tools, _announce))
     raise click.exceptions.Exit(code)
 
 
-def _proxied(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
+def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
     """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
     from kimi_proxy.features.clients.agents import recognise
     from kimi_proxy.features.clients.proxied import chosen_codex_provider, proxied_run, proxy_target

@@ -24,7 +24,7 @@ from kimi_proxy.features.clients import agents
 from kimi_proxy.features.clients.proxied import FIRST_PARTY, has_anthropic_key
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models
-from kimi_proxy.features.pruning.model import Scorers, installed
+from kimi_proxy.features.pruning.model import Scorers, load_scorers
 from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.proxy.search import ripgrep
 from kimi_proxy.services.store import open_store, sqlite_version
@@ -51,7 +51,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     """Yield the results; a broken setting comes first, because it explains what fails after it."""
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield dependencies()
-    yield scorer(installed())
+    yield scorer(load_scorers())
     yield Check("sqlite", "ok", sqlite_version)
     try:
         settings = load_of_server(env)
@@ -135,7 +135,7 @@ def windows(config: Config) -> Iterator[Check]:
     """Yield each model of the settings whose window is neither set nor known."""
     models = Models.of(config)
     for name, model in config.models.items():
-        target = models.configured(name)
+        target = models.configured_target(name)
         if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
             mend = f'write max_context_size = … in [models."{name}"]'
             yield Check("models", "warning", f"the window of {name} is not known: 131,072 tokens are assumed", mend)

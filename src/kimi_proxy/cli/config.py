@@ -80,11 +80,11 @@ def settings_in_force(settings: LoadedSettings, env: Mapping[str, str]) -> Itera
 
     file, variables = over(tomllib.loads(settings.toml), env)
     chosen = {place: _table(file, place) for place in ("providers", "models", "mcp.servers")}
-    for name, value in _leaves(settings.config, FileSettings.model_fields, chosen):
+    for name, value in _flatten(settings.config, FileSettings.model_fields, chosen):
         yield name, value, _origin(name, file, variables, settings)
 
 
-def _leaves(
+def _flatten(
     section: BaseModel, names: Mapping[str, object], chosen: Mapping[str, Mapping[str, object]], path: str = ""
 ) -> Iterator[tuple[str, object]]:
     from pydantic import BaseModel
@@ -96,9 +96,9 @@ def _leaves(
         if place in chosen:
             for each in chosen[place]:
                 if each in value:
-                    yield from _leaves(value[each], type(value[each]).model_fields, {}, f"{place}.{each}.")
+                    yield from _flatten(value[each], type(value[each]).model_fields, {}, f"{place}.{each}.")
         elif isinstance(value, BaseModel):
-            yield from _leaves(value, type(value).model_fields, chosen, f"{place}.")
+            yield from _flatten(value, type(value).model_fields, chosen, f"{place}.")
         elif name not in ("env", "args"):  # of programs: they may hold secrets
             yield place, without_password(value) if place == "store.url" else value
 
@@ -149,7 +149,7 @@ def init(config_file: Path | None, yes: bool) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("x", encoding="utf-8") as opened:
-            opened.write(head + tables + _commented(_example()))
+            opened.write(head + tables + _comment_out(_example()))
     except FileExistsError as e:
         raise ConfigError(f"{target} exists: edit it, or name another one with --config") from e
     except OSError as e:
@@ -194,7 +194,7 @@ def _example() -> str:
     return ""
 
 
-def _commented(text: str) -> str:
+def _comment_out(text: str) -> str:
     return "".join(f"#{line}\n" if line and not line.startswith("#") else f"{line}\n" for line in text.split("\n")[:-1])
 
 

@@ -253,11 +253,11 @@ def _read_env(file: Path) -> dict[str, str]:
             continue
         if not equals or not name.strip().isidentifier():
             raise ConfigError(f"{file}, line {number}: write NAME=value, or begin the line with #")
-        found[name.strip()] = _unquoted(value.strip())
+        found[name.strip()] = _unquote(value.strip())
     return found
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     if value[:1] in ('"', "'"):
         return value[1:].partition(value[0])[0]
     return value.partition(" #")[0].rstrip()

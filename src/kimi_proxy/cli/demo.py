@@ -61,7 +61,7 @@ async def _run(home: Path, pace: Pace, browser: bool) -> None:
     from kimi_proxy.api.server import serve, stop_on_signals
     from kimi_proxy.core.caller import LOCAL
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.features.accounting import outcome, summed
+    from kimi_proxy.features.accounting import outcome, sum_lines
     from kimi_proxy.lab.demo import configure, play_days
     from kimi_proxy.lab.demo_day import Script
     from kimi_proxy.lab.scripted_provider import ScriptedModel
@@ -82,7 +82,7 @@ async def _run(home: Path, pace: Pace, browser: bool) -> None:
                 await runtime.sessions.caught_up()
                 lines = await runtime.store.sessions.accounts(LOCAL, 0.0)
                 titles = dict.fromkeys(line.title for line in lines)
-                return [f"{title}: {outcome(summed(x for x in lines if x.title == title))}" for title in titles]
+                return [f"{title}: {outcome(sum_lines(x for x in lines if x.title == title))}" for title in titles]
 
             def ready(addresses: Mapping[str, str]) -> None:
                 _welcome(addresses["proxy"], browser)

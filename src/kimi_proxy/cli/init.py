@@ -74,9 +74,13 @@ def init(
     if undo:
         changes = _undoing(known, scopes, log, proxy, hooks)
     else:
-        wanted = _proxied(known) if proxy else _connected(known, scopes[0], tools, http or hooks, with_guidance, hooks)
+        wanted = (
+            _proxy_edits(known)
+            if proxy
+            else _server_edits(known, scopes[0], tools, http or hooks, with_guidance, hooks)
+        )
         changes = _doing(known, scopes[0], log, wanted)
-    is_needed = _shown(changes, undo)
+    is_needed = _show_changes(changes, undo)
     if dry_run:
         return
     if is_needed:
@@ -100,7 +104,7 @@ def uninstall(dry_run: bool, yes: bool) -> None:
 
     log = EditLog(home())
     changes = _undoing_everything(log)
-    is_needed = _shown(changes, undo=True)
+    is_needed = _show_changes(changes, undo=True)
     if not dry_run:
         if is_needed:
             _ask(yes)
@@ -139,13 +143,13 @@ def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bo
     return ("user" if is_personal else client.scope,)
 
 
-def _proxied(client: ClientApp) -> Wanted:
+def _proxy_edits(client: ClientApp) -> Wanted:
     from kimi_proxy.services.clients.places import Wanted
 
     return Wanted(proxy=_proxy_target(client))
 
 
-def _connected(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
+def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
     """Return an MCP server, and with `hooks` the hooks whose cuts it reads back."""
     from kimi_proxy.features.clients import TOKEN_VARIABLE, Connection
     from kimi_proxy.services.clients.places import HookTarget, Wanted, own_command
@@ -161,13 +165,13 @@ def _connected(client: ClientApp, scope: Scope, tools: bool, http: bool, guidanc
 
 
 def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> list[FileChange]:
-    from kimi_proxy.services.clients.init import combined, plan_edit
+    from kimi_proxy.services.clients.init import combine, plan_edit
     from kimi_proxy.services.clients.places import edits, every_edit
 
     dirs = _base_dirs()
-    known = {edit.path.resolve(): edit for edit in combined(every_edit(client, scope, dirs))}
+    known = {edit.path.resolve(): edit for edit in combine(every_edit(client, scope, dirs))}
     return [
-        plan_edit(edit, log, known.get(edit.path.resolve())) for edit in combined(edits(client, scope, dirs, wanted))
+        plan_edit(edit, log, known.get(edit.path.resolve())) for edit in combine(edits(client, scope, dirs, wanted))
     ]
 
 
@@ -175,15 +179,15 @@ def _undoing(
     client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool, hooks: bool, folder: Path | None = None
 ) -> list[FileChange]:
     """Return what takes back all that we changed, or with --proxy and --hooks that alone."""
-    from kimi_proxy.services.clients.init import combined, plan_undo
+    from kimi_proxy.services.clients.init import combine, plan_undo
     from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits
 
     dirs = _base_dirs(folder)
-    every = combined(edit for scope in scopes for edit in every_edit(client, scope, dirs))
+    every = combine(edit for scope in scopes for edit in every_edit(client, scope, dirs))
     known = {edit.path.resolve(): edit for edit in every}
     if proxy or hooks:
         chosen = proxy_edits if proxy else hook_edits
-        undone = combined(edit for scope in scopes for edit in chosen(client, scope, dirs))
+        undone = combine(edit for scope in scopes for edit in chosen(client, scope, dirs))
     else:
         undone = every
     plans = (plan_undo(edit, log, known.get(edit.path.resolve())) for edit in undone)
@@ -234,7 +238,7 @@ def _address() -> tuple[str, bool]:
     return f"{local_url(where.host, where.port)}/mcp", config.token is not None
 
 
-def _shown(changes: list[FileChange], undo: bool) -> bool:
+def _show_changes(changes: list[FileChange], undo: bool) -> bool:
     """Show what will change. Return False if nothing will."""
     needed = [change for change in changes if change.is_needed]
     for change in needed:

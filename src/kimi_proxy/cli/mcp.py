@@ -85,7 +85,7 @@ def up(names: tuple[str, ...], as_json: bool) -> None:
     end of what they said is shown.
     """
     config = server_config()
-    _report(_post(_compared(running_proxy(config)) or _started(config), "up", names), as_json)
+    _report(_post(_warn_if_edited(running_proxy(config)) or _start_proxy(config), "up", names), as_json)
 
 
 @mcp.command()
@@ -125,7 +125,7 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
         background.stop(config.home, proxy.background)
         proxy = None
     action = "up" if proxy is None else "restart"
-    _report(_post(proxy or _started(config), action, names), as_json)
+    _report(_post(proxy or _start_proxy(config), action, names), as_json)
 
 
 @mcp.command()
@@ -135,7 +135,7 @@ def status(as_json: bool) -> None:
 
     Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
     """
-    proxy = _compared(running_proxy(server_config()))
+    proxy = _warn_if_edited(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
         raise click.exceptions.Exit(EXIT_NOT_RUNNING)
@@ -154,7 +154,7 @@ def status(as_json: bool) -> None:
 )
 def logs(name: str, lines: int) -> None:
     """Print the end of what a server said on standard error."""
-    proxy = _compared(running_proxy(server_config()))
+    proxy = _warn_if_edited(running_proxy(server_config()))
     if proxy is None:
         remark("kimi-proxy does not run: what its servers said is gone with it")
         raise click.exceptions.Exit(EXIT_NOT_RUNNING)
@@ -162,7 +162,7 @@ def logs(name: str, lines: int) -> None:
     write(str(answer.get("log", "")))
 
 
-def _compared(proxy: RunningProxy | None) -> RunningProxy | None:
+def _warn_if_edited(proxy: RunningProxy | None) -> RunningProxy | None:
     """Return `proxy`; remark on it if the configuration was edited after it was started."""
     if proxy is not None and proxy.has_older_settings:
         how = "kimi-proxy mcp restart" if proxy.background is not None else "stop it, and start it again"
@@ -170,7 +170,7 @@ def _compared(proxy: RunningProxy | None) -> RunningProxy | None:
     return proxy
 
 
-def _started(config: Config) -> RunningProxy:
+def _start_proxy(config: Config) -> RunningProxy:
     import os
 
     from kimi_proxy.services import background

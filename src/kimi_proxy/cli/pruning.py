@@ -85,11 +85,11 @@ def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
     log_errors_only()
     config = load().config
 
-    async def opened() -> T:
+    async def open_and_run() -> T:
         async with own_store(config) as (store, who):
             return await job(store, who)
 
-    return asyncio.run(opened())
+    return asyncio.run(open_and_run())
 
 
 def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
@@ -205,9 +205,9 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
 
 
 async def _original(store: Store, who: Caller, prune_id: str) -> str:
-    from kimi_proxy.core.lines import decoded
+    from kimi_proxy.core.lines import decode_text
 
-    return decoded((await store.originals.get(who, prune_id)).text)
+    return decode_text((await store.originals.get(who, prune_id)).text)
 
 
 @click.command()

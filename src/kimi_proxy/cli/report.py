@@ -67,7 +67,7 @@ def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -
 
     async def usage(store: Store, who: Caller) -> list[tuple[tuple[str, ...], UsageSum]]:
         people = None if who.is_admin else [who.person]
-        return report.grouped(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
+        return report.group(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
 
     rows = with_store(usage)
     if as_json:

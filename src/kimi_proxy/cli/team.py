@@ -40,7 +40,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     if not config.team.enabled:
         remark("[team] enabled is false in these settings: tokens of people are not asked for until it is true")
 
-    async def opened() -> T:
+    async def open_and_run() -> T:
         store = await open_store(config)
         try:
             made = Team(config, store)
@@ -51,7 +51,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
         finally:
             await store.close()
 
-    return asyncio.run(opened())
+    return asyncio.run(open_and_run())
 
 
 @team.command()

@@ -69,7 +69,7 @@ def decode(raw: bytes) -> str:
         return "\n".join(_line(line) for line in raw.split(b"\n"))
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Return `text` as UTF-8, lone surrogates passed through, so that `decoded` gives any text back."""
     if len(text) <= SLICE_CHARS:
         return text.encode("utf-8", "surrogatepass")
@@ -77,7 +77,7 @@ def encoded(text: str) -> bytes:
     return b"".join(part.encode("utf-8", "surrogatepass") for part in slices)
 
 
-def decoded(raw: bytes) -> str:
+def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 

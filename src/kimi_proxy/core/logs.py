@@ -101,7 +101,7 @@ class _JsonLine(logging.Formatter):
 
 class _TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={_format_value(value)}" for name, value in _fields(record).items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return f"{_time(record)} {record.levelname.lower():7} {_one_line(record.getMessage())}{fields}{trace}"
 
@@ -115,7 +115,7 @@ def _fields(record: logging.LogRecord) -> JsonObject:
     return {name: value if isinstance(value, str | int | float | None) else str(value) for name, value in extra.items()}
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = _one_line(str(value))
     return f'"{text}"' if " " in text or not text else text
 

@@ -40,7 +40,7 @@ def is_stateless(message: Mapping[str, JsonValue]) -> bool:
     return META_VERSION in meta_of(message)
 
 
-def enveloped(message: JsonObject) -> JsonObject:
+def add_envelope(message: JsonObject) -> JsonObject:
     """Return `message` in the envelope of the stateless protocol; a client that wrote its own keeps it."""
     if is_stateless(message):
         return message
@@ -74,7 +74,7 @@ def with_progress(notice: JsonObject, token: JsonValue) -> JsonObject:
     return {**notice, "params": {**(params if isinstance(params, Mapping) else {}), PROGRESS: token}}
 
 
-def stamped(method: str, result: JsonObject, server: JsonValue) -> JsonObject:
+def stamp_result(method: str, result: JsonObject, server: JsonValue) -> JsonObject:
     """Return a result of a server with a handshake in the form of the stateless protocol."""
     if "resultType" in result:
         return result

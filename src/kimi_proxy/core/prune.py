@@ -98,7 +98,7 @@ class Pruned:
     def pruned_lines(self) -> int:
         return sum(a.cut.count for a in self.annotations)
 
-    def warned(self, *codes: WarningCode, fallback: bool = False) -> "Pruned":
+    def with_warnings(self, *codes: WarningCode, fallback: bool = False) -> "Pruned":
         """Return the same result with more warnings."""
         return replace(
             self,
@@ -107,6 +107,6 @@ class Pruned:
         )
 
 
-def untouched(text: str, original_lines: int, tokens: int, *warnings: WarningCode) -> Pruned:
+def no_op_result(text: str, original_lines: int, tokens: int, *warnings: WarningCode) -> Pruned:
     """Return the result that changes nothing; with a warning it is a fallback."""
     return Pruned(text, (), original_lines, tokens, tokens, bool(warnings), warnings)

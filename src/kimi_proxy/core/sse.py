@@ -45,7 +45,7 @@ class SseParser:
             if line:
                 self._read_bytes += len(line)
                 self._field(line)
-            elif (event := self._finished()) is not None:
+            elif (event := self._take_event()) is not None:
                 yield event
 
     def _is_one_event(self, piece: bytes) -> bool:
@@ -90,7 +90,7 @@ class SseParser:
             case b"retry" if value.isdigit():
                 self._retry_ms = int(value[:9])
 
-    def _finished(self) -> SseEvent | None:
+    def _take_event(self) -> SseEvent | None:
         """Return the event that an empty line ends; a name or a comment alone is not one."""
         has_fields = self._data or self._id is not None or self._retry_ms is not None
         event = SseEvent(b"\n".join(self._data), self._name, self._id, self._retry_ms) if has_fields else None

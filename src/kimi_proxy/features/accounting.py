@@ -149,7 +149,7 @@ def account(sent: Sent, bill: Bill) -> Account:
     return replace(done, cost_before_usd=before, net_saved_usd=round(net, 9))
 
 
-def unanswered(sent: Sent, prices: Prices | None) -> Account:
+def account_unanswered(sent: Sent, prices: Prices | None) -> Account:
     """Return the account of a request without an answer: only the summaries that it carries were paid for."""
     paid = sent.summary.input_tokens + sent.summary.output_tokens
     done = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=paid, net_saved_tokens=-paid)
@@ -333,7 +333,7 @@ _MONEY = tuple(name for name in NAMES if name.endswith("_usd"))
 _COUNTS = tuple(name for name in NAMES if name not in (*_TEXTS, *_MONEY))
 
 
-def summed(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
+def sum_lines(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
     """Return the sum of all; a price that is not known adds nothing."""
     lines = list(lines)
     counts = [sum(getattr(line, name) for line in lines) for name in _COUNTS]
@@ -360,13 +360,13 @@ def outcome(line: SavingsLine) -> str:
 
 def by_model(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
     models = dict.fromkeys(line.model for line in lines)
-    return [summed((line for line in lines if line.model == model), model) for model in models]
+    return [sum_lines((line for line in lines if line.model == model), model) for model in models]
 
 
 def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
     sessions: list[JsonValue] = [_to_json(line, *_TEXTS) for line in lines]
     models: list[JsonValue] = [_to_json(line, "model") for line in by_model(lines)]
-    totals = {"sessions": len({line.session for line in lines}), **_to_json(summed(lines))}
+    totals = {"sessions": len({line.session for line in lines}), **_to_json(sum_lines(lines))}
     return {"since": since, "totals": totals, "models": models, "sessions": sessions}
 
 
@@ -385,7 +385,7 @@ def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
     after = f" since {since}" if since else ""
     if not lines:
         return f"no requests{after}\n"
-    all = summed(lines)
+    all = sum_lines(lines)
     sessions = len({line.session for line in lines})
     out = [f"{all.requests:,} requests in {sessions:,} sessions{after}", *_sum_of(all)]
     if all.reasons:

@@ -126,7 +126,7 @@ class History:
         digest = blake2b(digest_size=32)
         for message in self.messages[:cut]:
             digest.update(f"{message.role}\n".encode())
-            for piece in _said(message):
+            for piece in _message_bytes(message):
                 digest.update(len(piece).to_bytes(8, "big") + piece)
         return digest.digest()
 
@@ -160,7 +160,7 @@ def _is_preamble(message: Message) -> bool:
     return any(part.text.lstrip().startswith(_PREAMBLES) for part in message.parts if part.kind == "text")
 
 
-def _said(message: Message) -> Iterator[bytes]:
+def _message_bytes(message: Message) -> Iterator[bytes]:
     for part in message.parts:
         if part.kind == "text" and not part.text.lstrip().startswith(_VOLATILE):
             yield part.text.strip().encode("utf-8", "surrogatepass")
@@ -189,7 +189,7 @@ def plan(
     best: CompressionPlan | None = None
     is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
     for cut in _cuts(history, preset.keep_exchanges, is_full):
-        best = _planned(history, cut, weights, preset.summary_tokens) or best
+        best = _plan_cut(history, cut, weights, preset.summary_tokens) or best
         if best is not None and _left(best, total) <= TARGET * (window or total):
             break
     return None if best is None or now_tokens - _left(best, total) < LEAST_SAVED * now_tokens else best
@@ -211,7 +211,7 @@ def _cuts(history: History, keep_exchanges: int, is_full: bool) -> Iterator[int]
         yield from [step for step in history.steps if step > last][-keep_exchanges:]
 
 
-def _planned(history: History, cut: int, weights: Sequence[int], summary_tokens: int) -> CompressionPlan | None:
+def _plan_cut(history: History, cut: int, weights: Sequence[int], summary_tokens: int) -> CompressionPlan | None:
     kept = tuple(sorted({*history.preamble, *_current_ask(history, cut)} & set(range(cut))))
     removed = tuple(place for place in range(cut) if place not in kept)
     tokens = sum(weights[place] for place in removed)
@@ -257,7 +257,7 @@ class Proposal:
     after: int = 0
 
     @property
-    def unsummarized(self) -> list[Message]:
+    def messages_to_summarize(self) -> list[Message]:
         """Return the messages that no summary covers yet."""
         return [self.history.messages[place] for place in self.plan.removed if place >= self.after]
 
@@ -277,7 +277,7 @@ class Proposal:
         return summary_message(summary, memories, len(self.plan.removed), original_id)
 
 
-def proposed(
+def propose(
     draft: Draft, weighed: Composition, now_tokens: int, preset: Preset, window: int | None, after: int = 0
 ) -> Proposal | None:
     """Return what could be summarized; None if too little could. `now_tokens` are sent today."""
@@ -351,7 +351,7 @@ def transcript(messages: Sequence[Message], max_tokens: int, count: Callable[[st
         if count(text) <= max_tokens:
             return text
     half = max_tokens * len(text) // max(1, count(text)) // 2
-    return shortened(text, half, half - len(_BETWEEN))
+    return shorten_middle(text, half, half - len(_BETWEEN))
 
 
 def _passage(message: Message, head: int, tail: int) -> str:
@@ -362,18 +362,18 @@ def _passage(message: Message, head: int, tail: int) -> str:
 def _part(part: Part, head: int, tail: int) -> str:
     match part.kind:
         case "text":
-            return shortened(part.text, head, tail)
+            return shorten_middle(part.text, head, tail)
         case "tool_call":
-            return f"calls {part.name}: {shortened(part.text, head // 2, tail // 2)}"
+            return f"calls {part.name}: {shorten_middle(part.text, head // 2, tail // 2)}"
         case "tool_result":
-            return f"{'failed' if part.failed else 'result'}: {shortened(part.text, head, tail)}"
+            return f"{'failed' if part.failed else 'result'}: {shorten_middle(part.text, head, tail)}"
         case "image":
             return "[an image]"
         case _:
             return ""
 
 
-def shortened(text: str, head: int, tail: int) -> str:
+def shorten_middle(text: str, head: int, tail: int) -> str:
     left = len(text) - head - tail
     if left <= len(_BETWEEN):
         return text
@@ -396,7 +396,7 @@ def summary_in(wire: Wire, answer: bytes) -> str:
     return wire.format.answer_text(dict(value)).strip() if isinstance(value, Mapping) else ""
 
 
-def compressed(draft: Draft, compression: ActiveCompression, offers_tool: bool) -> Draft:
+def apply_compression(draft: Draft, compression: ActiveCompression, offers_tool: bool) -> Draft:
     """Return the draft with the summary in place of old messages, if the client still sends the same history."""
     came = History(draft.came or draft.request)
     if len(came.messages) <= compression.cut or came.fingerprint(compression.cut) != compression.fingerprint:

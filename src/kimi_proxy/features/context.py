@@ -111,14 +111,14 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     tools = request.format.tool_lists(request.json)
     definitions = sum(weigh(bytes(listed).decode("utf-8", "replace")).tokens for listed in tools)
     found: list[MemoryFound] = []
-    apart = _weighed(-1, "system", alone, definitions, weigh, found)
+    apart = _weigh_message(-1, "system", alone, definitions, weigh, found)
     messages: list[MessageWeight] = []
     before = definitions + apart.tokens
     for index, message in enumerate(request.messages):
         if index < request.read_from:  # what the provider has compacted is not in the window any more
             messages.append(MessageWeight(index, message.role, 0, 0, 0, before))
             continue
-        messages.append(_weighed(index, message.role, message.parts, before, weigh, found))
+        messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found))
         before += messages[-1].tokens
     return Composition(definitions, apart, tuple(messages), by_kind(found))
 
@@ -134,7 +134,7 @@ def scaled_to(made: Composition, total: int) -> Composition:
     return Composition(round(made.definitions * scale), scaled[0], tuple(scaled[1:]), made.found)
 
 
-def _weighed(
+def _weigh_message(
     index: int, role: Role, parts: Iterable[Part], before: int, weigh: Weigh, found: list[MemoryFound]
 ) -> MessageWeight:
     """Return the weight of one message, and add the memory in it to `found`."""

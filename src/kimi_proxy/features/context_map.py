@@ -88,7 +88,7 @@ def _words(part: Part) -> str:
     return f"{part.name}({part.text})" if part.kind == "tool_call" else part.text
 
 
-def summarized(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
+def summarized_messages(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
     """Return the messages that a summary stands for, by their index in the request as it came."""
     if cut is None:
         return {}

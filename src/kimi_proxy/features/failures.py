@@ -114,7 +114,7 @@ def _until(opens: str, ends: str, longest: int = LONGEST_REPORT) -> Recogniser:
         if not first.match(lines[row]):
             return None
         last = min(len(lines), row + longest)
-        return _trimmed(lines, row, next((at for at in range(row + 1, last) if stop.match(lines[at])), last))
+        return _trim_span(lines, row, next((at for at in range(row + 1, last) if stop.match(lines[at])), last))
 
     return report
 
@@ -128,7 +128,7 @@ def _while_matching(opens: str, body: str, longest: int = LONGEST_TRACE, kind: s
             return None
         last = min(len(lines), row + longest)
         end = next((at for at in range(row + 1, last) if not goes_on.match(lines[at])), last)
-        return _trimmed(lines, row, end, kind)
+        return _trim_span(lines, row, end, kind)
 
     return report
 
@@ -146,13 +146,13 @@ def _with_gaps(opens: str, body: str, longest: int, fewest: int = 1) -> Recognis
             end += 1
         if end == len(lines) - 1 and goes_on.match(lines[end]):
             end += 1
-        span = _trimmed(lines, row, end)
+        span = _trim_span(lines, row, end)
         return span if span.end - span.start >= fewest else None
 
     return report
 
 
-def _trimmed(lines: Sequence[str], start: int, end: int, kind: str = "failure") -> Span:
+def _trim_span(lines: Sequence[str], start: int, end: int, kind: str = "failure") -> Span:
     """Return the span without the blank lines at its end, named by its first line."""
     while end - 1 > start and not lines[end - 1].strip():
         end -= 1
@@ -173,7 +173,7 @@ def _go_test(lines: Sequence[str], row: int) -> Span | None:
     end = row + 1
     while end < len(lines) and (_indent(lines[end]) > indent or _GO_PLACE.match(lines[end])):
         end += 1
-    return _trimmed(lines, row, end)
+    return _trim_span(lines, row, end)
 
 
 def _indent(line: str) -> int:

@@ -21,7 +21,7 @@ def no_deadline() -> None:
     pass
 
 
-def ranked(text: str, goal: str, max_chars: int, check: Callable[[], None] = no_deadline) -> Ranking | None:
+def rank(text: str, goal: str, max_chars: int, check: Callable[[], None] = no_deadline) -> Ranking | None:
     """Return the records of a text, else its lines, in the order in which they stay; None if it has neither.
 
     None also for lines among which nothing answers the goal and nothing failed.

@@ -211,11 +211,11 @@ class CircuitBreaker:
         """Return the seconds until the next call may leave; 0 if one may now."""
         return max(0.0, self.closed_at - now)
 
-    def tried(self, now: float) -> "CircuitBreaker":
+    def on_try(self, now: float) -> "CircuitBreaker":
         """Return the state while a call is out. After a pause one call leaves alone; others wait for its outcome."""
         return self if self.pauses == 0 else replace(self, closed_at=now + FIRST_PAUSE_S)
 
-    def failed(self, now: float) -> "CircuitBreaker":
+    def on_failure(self, now: float) -> "CircuitBreaker":
         failures = 1 + self.failures * 0.5 ** (max(0.0, now - self.counted_at) / FAILURE_HALF_LIFE_S)
         # Five failures within a second or two have faded to a little less than five.
         if failures < FAILURES_TO_OPEN - 0.5 and self.pauses == 0:
@@ -246,10 +246,10 @@ class CallStats:
         before = newest if self.latency_ms is None else self.latency_ms
         self.latency_ms = before + SMOOTHING * (newest - before)
 
-    def failed(self, code: str, problem: str, at: float) -> None:
+    def on_failure(self, code: str, problem: str, at: float) -> None:
         self.last_error_code, self.last_error, self.last_error_at = code, problem, at
 
-    def masked(self, texts: Iterable[str]) -> None:
+    def count_masked(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.masked_texts += 1
             self.masked_chars += len(text)

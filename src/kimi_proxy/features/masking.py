@@ -16,7 +16,7 @@ from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.features.fitting import no_deadline, ranked, write_by_chars
+from kimi_proxy.features.fitting import no_deadline, rank, write_by_chars
 from kimi_proxy.features.records.table import write_table
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 
@@ -165,14 +165,14 @@ class MaskCut:
         styles = {None: HEAD_AND_TAIL, "array": ELEMENT, "object": MEMBER}
         return cls(text, (RecordGap(start, end, 1, styles[among]),))
 
-    def shown(self, mask_id: str) -> str:
+    def render(self, mask_id: str) -> str:
         if self.is_table and (table := write_table(self.text)):
             return table(mask_id)
         return write_by_chars(self.text, self.gaps, mask_id)
 
     @property
     def chars(self) -> int:
-        return len(self.shown(_ANY_ID))
+        return len(self.render(_ANY_ID))
 
     @property
     def saving(self) -> int:
@@ -292,7 +292,7 @@ def apply(plan: MaskPlan | ViewPlan, shown: Mapping[str, str]) -> JsonValue:
     for place, key, long in plan.spots:
         text = _render(long, shown)
         if text is not long.text:
-            _copied(plan.places, copies, place)[key] = text  # type: ignore[index]  # a key of its container
+            _copy_container(plan.places, copies, place)[key] = text  # type: ignore[index]  # a key of its container
     root = copies.get(0)
     return root[0] if isinstance(root, list) else plan.value
 
@@ -322,7 +322,7 @@ def plan_text(
         return None
     if deepjson.is_container(text):
         return _plan_json(text, limits, goal, check)
-    chosen = _chosen(text, limits, goal, check)
+    chosen = _choose(text, limits, goal, check)
     if chosen is not None:
         return chosen
     return _worth_it(MaskCut.middle(text, limits.head_chars, max(limits.head_chars, len(text) - limits.tail_chars)))
@@ -332,13 +332,13 @@ TIGHTER = (2, 4, 8, 16)  # limits are divided by these for the strings of a JSON
 CHOSEN_SHARE = 0.9  # of the budget: until then ordinary records stay
 
 
-def _chosen(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> MaskCut | None:
+def _choose(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> MaskCut | None:
     """Return the records, or lines, that stay within the limits; None if there is nothing to choose by, or no time."""
     budget = min(limits.max_chars, limits.head_chars + limits.tail_chars)
     if read_mask(text) is not None or len(text) > MAX_CHOSEN_CHARS:
         return None
     try:
-        ranking = ranked(text, goal, budget, check)
+        ranking = rank(text, goal, budget, check)
         gaps = ranking.pick(budget, int(CHOSEN_SHARE * budget)) if ranking else None
     except TimeoutError:
         return None
@@ -371,18 +371,18 @@ def _plan_json(text: str, limits: MaskingSettings, goal: str, check: Callable[[]
     if (document and document.chars <= most) or read_mask(text) is not None:
         return document
     for divisor in TIGHTER:
-        shorter = _document(text, _divided(limits, divisor))
+        shorter = _document(text, _divide(limits, divisor))
         if shorter is not None and shorter.chars <= most:
             return shorter
-    chosen = _chosen(text, limits, goal, check)
-    if chosen is not None and deepjson.is_json(chosen.shown(_ANY_ID)):
+    chosen = _choose(text, limits, goal, check)
+    if chosen is not None and deepjson.is_json(chosen.render(_ANY_ID)):
         return chosen
     middle = middle_members(text, limits.head_chars, limits.tail_chars)
     cut = None if middle is None else _worth_it(MaskCut.middle(text, *middle))
-    return cut if cut is not None and deepjson.is_json(cut.shown(_ANY_ID)) else document
+    return cut if cut is not None and deepjson.is_json(cut.render(_ANY_ID)) else document
 
 
-def _divided(limits: MaskingSettings, divisor: int) -> MaskingSettings:
+def _divide(limits: MaskingSettings, divisor: int) -> MaskingSettings:
     sizes = ("max_chars", "head_chars", "tail_chars")
     return limits.model_copy(update={name: getattr(limits, name) // divisor for name in sizes})
 
@@ -464,7 +464,7 @@ def _is_blob(block: JsonValue, key: str | int) -> bool:
     return False
 
 
-def _copied(
+def _copy_container(
     places: tuple[Place, ...], copies: dict[int, JsonObject | list[JsonValue]], index: int
 ) -> JsonObject | list[JsonValue]:
     """Return our own copy of a container, inside our own copies of all that is around it."""

@@ -45,10 +45,10 @@ def segments(text: str) -> tuple[Segment, ...]:
     lowered = text.lower()
     if not any(opening in lowered for opening in _OPENINGS):
         return ()
-    return tuple(_apart(sorted((*_tagged(text), *_called(text)), key=lambda found: (found.start, -found.end))))
+    return tuple(_apart(sorted((*_find_tagged(text), *_find_calls(text)), key=lambda found: (found.start, -found.end))))
 
 
-def _tagged(text: str) -> Iterator[Segment]:
+def _find_tagged(text: str) -> Iterator[Segment]:
     """Each closing belongs to the nearest opening of its kind that has none yet."""
     waiting: dict[str, list[int]] = {}
     for found in _TAG.finditer(text):
@@ -62,7 +62,7 @@ def _tagged(text: str) -> Iterator[Segment]:
             yield Segment(waiting[kind].pop(), found.end(), kind)
 
 
-def _called(text: str) -> Iterator[Segment]:
+def _find_calls(text: str) -> Iterator[Segment]:
     """`@recall(f(x))` ends where its own bracket closes; brackets outside of a call do not count."""
     waiting: dict[str, list[tuple[int, str]]] = {"(": [], "[": []}
     calls = at = 0

@@ -80,7 +80,7 @@ class Ending:
     events: int = 0  # of a stream, about one for each token
 
     @property
-    def counted(self) -> Usage | None:
+    def counted_usage(self) -> Usage | None:
         """Return the provider's count of all turns, if it is one."""
         usage = self.recalled.all or self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
@@ -98,7 +98,7 @@ def _as_long(usage: Usage | None) -> Usage | None:
 
 def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     """Return `metric` with all that is known once the answer is over."""
-    counted, prices = ending.counted, prices_of(model)
+    counted, prices = ending.counted_usage, prices_of(model)
     return replace(
         metric,
         status=ending.status,
@@ -113,7 +113,7 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     )
 
 
-def uncounted(sent: Sent, ending: Ending, caches: bool) -> Usage:
+def estimate_usage(sent: Sent, ending: Ending, caches: bool) -> Usage:
     """Return about what a provider charges for an answer without a count: one that was broken off, for most."""
     cached = sent.old_after if caches and not sent.is_rewritten else 0
     return Usage(sent.after, ending.events, min(cached, sent.after))

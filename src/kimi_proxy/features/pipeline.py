@@ -119,13 +119,13 @@ def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
         first = draft.request.system[0].text if draft.request.system else ""
         if not first.startswith(ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":
             return draft
-        request = edit.with_system_part(draft.request, 0, _pinned(first, draft.session.id))
+        request = edit.with_system_part(draft.request, 0, _pin_attribution(first, draft.session.id))
         return draft if request is draft.request else replace(draft, request=request)
 
     return pin_attribution
 
 
-def _pinned(attribution: str, session: str) -> str:
+def _pin_attribution(attribution: str, session: str) -> str:
     fields = [field.strip() for field in attribution.removeprefix(ATTRIBUTION).split(";")]
     steady = [field for field in fields if _STEADY.match(field)]
     if found := next((match for field in fields if (match := _HASH.fullmatch(field))), None):

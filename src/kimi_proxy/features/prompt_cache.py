@@ -65,7 +65,7 @@ class PrefixDigests:
 
 def digests(request: Request) -> PrefixDigests:
     system = (part for part in request.system if not part.text.startswith(ATTRIBUTION))
-    messages = b"".join(_digest(*_matched(message)) for message in request.messages)
+    messages = b"".join(_digest(*_matched_bytes(message)) for message in request.messages)
     return PrefixDigests(request.model, _digest(*_tools(request)), _digest(*map(_bytes, system)), messages)
 
 
@@ -77,7 +77,7 @@ def _tools(request: Request) -> Iterator[bytes]:
             yield _without_marks(raw)
 
 
-def _matched(message: Message) -> Iterator[bytes | memoryview]:
+def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:
     yield message.role.encode()
     for part in message.parts:
         if part.kind == "thinking" or (part.kind == "other" and b'"redacted_thinking"' in bytes(_raw(part)[:200])):

@@ -122,7 +122,7 @@ def read(lines: Iterable[bytes]) -> Recording:
         if "recording" in value:
             head = head or _head(value, number)
         else:
-            requests.append(_taken(value, requests[-1].body if requests else "", number))
+            requests.append(_read_request(value, requests[-1].body if requests else "", number))
     if head is None or not requests:
         raise ParseError("this is no recording: it holds no line that begins one, or no request")
     return Recording(head, tuple(requests))
@@ -154,7 +154,7 @@ def _price(value: JsonValue) -> float:
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
 
 
-def _taken(value: Mapping[str, JsonValue], before: str, number: int) -> RecordedRequest:
+def _read_request(value: Mapping[str, JsonValue], before: str, number: int) -> RecordedRequest:
     match value:
         case {
             "at": int() | float() as at,

@@ -118,7 +118,7 @@ class Recover(BaseModel):
     end: Integer | None = None
 
 
-def described(name: str) -> JsonObject:
+def describe_tool(name: str) -> JsonObject:
     """Return the recovery tool as `tools/list` shows it, under `name`."""
     return {
         "name": name,

@@ -60,16 +60,16 @@ class SessionIds:
     def make(self, *pieces: bytes) -> str:
         own = () if self.scope == LOCAL_SCOPE else (self.scope.encode(),)
         if self.secret:
-            framed = b"".join(_framed(piece) for piece in (*own, self.person.encode(), *pieces))
+            framed = b"".join(_frame(piece) for piece in (*own, self.person.encode(), *pieces))
             digest = hmac.digest(self.secret, framed, "sha256")
         else:
             hashed = blake2b()
             for piece in (*own, *pieces):
-                hashed.update(_framed(piece))
+                hashed.update(_frame(piece))
             digest = hashed.digest()
         return new_id("ses", lambda size: digest[:size])
 
-    def named(self, name: str) -> Session:
+    def session_named(self, name: str) -> Session:
         """Return the session that a client calls `name`; without a secret, one of our own ids is that session."""
         name = name.encode("utf-8", "replace").decode()  # half of a surrogate pair can neither be hashed nor stored
         if not is_session_id(name):
@@ -80,7 +80,7 @@ class SessionIds:
 LOCAL_IDS = SessionIds()
 
 
-def _framed(piece: bytes) -> bytes:
+def _frame(piece: bytes) -> bytes:
     return len(piece).to_bytes(8, "big") + piece
 
 
@@ -88,14 +88,14 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str, 
     """Return the session of a request; two clients share one only if both name it or begin in the same words."""
     if name := _name(request, headers):
         parent = _header(headers, _THREADS) if _header(headers, _THREAD) == name else ""
-        return _helping(ids, ids.named(name), parent)
+        return _helping(ids, ids.session_named(name), parent)
     if name := _agent_name(request, headers):
         return _agent_session(request, headers, name, ids)
     if request.is_continued:
         return Session(ids.make(b"continued", provider.encode(), _kept_by_provider(request)))
     key = read.string(request.members.get("prompt_cache_key"))
     if _CONVERSATION.fullmatch(key):
-        return _with_side(ids.named(key[:MAX_NAME_CHARS]), request, ids)
+        return _with_side(ids.session_named(key[:MAX_NAME_CHARS]), request, ids)
     began = ids.make(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else []))
     return Session(began, beginning=began)
 
@@ -111,7 +111,7 @@ def answers_in(request: Request) -> tuple[bytes, ...]:
 
     What it thought is left out: clients do not send all of it back.
     """
-    hashes = [_said(message.parts) for message in request.messages if message.role == "assistant"]
+    hashes = [_hash_answer(message.parts) for message in request.messages if message.role == "assistant"]
     said = [each for each in hashes if each]
     return tuple(dict.fromkeys((*said[:1], *said[: -NEWEST_ANSWERS - 1 : -1])))
 
@@ -145,18 +145,18 @@ def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str, 
     """Return the session of Claude Code itself, or that of the sub-agent which sends the request."""
     agent, parent = _header(headers, _AGENT), _header(headers, _PARENT_AGENT)
     if agent:
-        return _helping(ids, ids.named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
-    return _with_side(ids.named(name), request, ids)
+        return _helping(ids, ids.session_named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
+    return _with_side(ids.session_named(name), request, ids)
 
 
 def _with_side(session: Session, request: Request, ids: SessionIds) -> Session:
     """Return a session beside that of an agent for what it asks without its tools: a title, a commit message."""
     is_side = not request.tool_names and not request.is_continued
-    return _helping(ids, ids.named(f"{session.name}/{SIDE}"), session.name) if is_side else session
+    return _helping(ids, ids.session_named(f"{session.name}/{SIDE}"), session.name) if is_side else session
 
 
 def _helping(ids: SessionIds, session: Session, parent: str) -> Session:
-    return replace(session, parent=ids.named(parent).id) if parent and parent != session.name else session
+    return replace(session, parent=ids.session_named(parent).id) if parent and parent != session.name else session
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
@@ -190,7 +190,7 @@ def _words(parts: Iterable[Part]) -> Iterable[bytes]:
     return (_head(text) for text in texts if not text.startswith(_VOLATILE))
 
 
-def _said(parts: Iterable[Part]) -> bytes:
+def _hash_answer(parts: Iterable[Part]) -> bytes:
     """Return a hash of an answer's words and calls; empty if it has none."""
     said = [(part.call_id, part.name, part.text) for part in parts if part.kind in ("text", "tool_call")]
     if not any(call_id or text for call_id, _, text in said):
@@ -269,11 +269,11 @@ def _first_texts(request: Request) -> Iterator[str]:
 
 def _plain_words(text: str) -> str:
     """Return a text without what agents wrap around it, on one line; "" if nothing else is there."""
-    said = _SPACE.sub(" ", _unwrapped(text)).strip()
+    said = _SPACE.sub(" ", _strip_elements(text)).strip()
     return "" if _HEADING.match(said) else "".join(each for each in said[:2000] if each.isprintable())
 
 
-def _unwrapped(text: str) -> str:
+def _strip_elements(text: str) -> str:
     """Return a text without its elements such as <system-reminder>…</system-reminder>, in linear time."""
     pieces: list[str] = []
     unclosed: set[str] = set()

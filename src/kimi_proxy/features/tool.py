@@ -50,7 +50,7 @@ class Tool(Generic[Arguments]):
 
     async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Check `arguments` and run the tool; InvalidParams names the field that is wrong."""
-        return await self.function(who, checked(self.arguments, arguments))
+        return await self.function(who, validate(self.arguments, arguments))
 
 
 class AnyTool(Protocol):
@@ -70,7 +70,7 @@ class AnyTool(Protocol):
     async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer: ...
 
 
-def checked(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
+def validate(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
     """Return `arguments` as the model; raise InvalidParams, which names the first field that is wrong."""
     try:
         return model.model_validate(arguments)

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weighed
+from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weigh_tools
 from kimi_proxy.lab.measured import CacheMiss, MeasuredRequest, MeasuredSession, measure
 from kimi_proxy.lab.savings import CHOICES, DEFAULT, Lost, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE
@@ -123,7 +123,9 @@ class Audit:
             for name, cost in session.described.items():
                 one = total.setdefault(name, ToolCost(0.0, 0.0, 0))
                 one.usd, one.tokens, one.calls = one.usd + cost.usd, one.tokens + cost.tokens, one.calls + cost.calls
-        weights = weighed({name: cost.tokens for name, cost in total.items()}, {n: c.calls for n, c in total.items()})
+        weights = weigh_tools(
+            {name: cost.tokens for name, cost in total.items()}, {n: c.calls for n, c in total.items()}
+        )
         usd: defaultdict[tuple[str, bool], float] = defaultdict(float)
         for weight in weights:
             usd[weight.server or weight.name, bool(weight.server)] += total[weight.name].usd

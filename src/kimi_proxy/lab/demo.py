@@ -71,7 +71,7 @@ class StreamedCall:
     arguments: str = ""
 
     @property
-    def given(self) -> JsonObject:
+    def read_arguments(self) -> JsonObject:
         """Return the arguments. Raise ParseError if they are not an object."""
         value = jsontext.decode(self.arguments.encode() or b"{}")
         if not isinstance(value, dict):
@@ -138,7 +138,8 @@ class PlayedTranscript:
         if self.conversation.wire is Wire.MESSAGES:
             texts: list[JsonValue] = [{"type": "text", "text": reply.text}] if reply.text else []
             blocks: list[JsonValue] = [
-                {"type": "tool_use", "id": call.id, "name": call.tool, "input": call.given} for call in reply.calls
+                {"type": "tool_use", "id": call.id, "name": call.tool, "input": call.read_arguments}
+                for call in reply.calls
             ]
             self.messages.append({"role": "assistant", "content": [*texts, *blocks]})
             return
@@ -216,7 +217,7 @@ class Agent:
         """Return what a tool prints; those of the ticket desk are asked through the gateway."""
         if call.tool not in demo_day.AT_THE_DESK:
             return script.calls[call.id].prints
-        params: JsonObject = {"name": call.tool, "arguments": call.given}
+        params: JsonObject = {"name": call.tool, "arguments": call.read_arguments}
         message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         match await self._proxy.ask("POST", f"/api/mcp-gateway/{demo_day.DESK}/rpc", message):
             case {"result": {"content": [{"text": str(text)}, *_]}}:

@@ -222,7 +222,7 @@ class CountMatcher:
         self._names: LruCache[str, str] = LruCache(MAX_SESSIONS)  # what an agent calls a conversation → our session
         self._counts: LruCache[str, SeenCount] = LruCache(MAX_SESSIONS)
 
-    def talked(self, session: str, at: float, name: str = "") -> None:
+    def on_request(self, session: str, at: float, name: str = "") -> None:
         self._talked.put(session, at)
         if name:
             self._names.put(name, session)
@@ -244,7 +244,7 @@ class CountMatcher:
 
     def _session(self, count: LogCount, at: float) -> str | None:
         if count.conversation:
-            known = self._names.get(count.conversation) or LOCAL_IDS.named(count.conversation).id
+            known = self._names.get(count.conversation) or LOCAL_IDS.session_named(count.conversation).id
             return known if known in self._talked else None
         lately = [session for session, when in self._talked.items() if at - when <= LATELY_S]
         return lately[0] if len(lately) == 1 else None
@@ -266,11 +266,11 @@ class Tail:
         lines: list[str] = []
         with suppress(OSError):
             if self._was_replaced():
-                lines += self._added()  # what came to the old file before it was moved away
+                lines += self._read_added()  # what came to the old file before it was moved away
                 self.close()
             if self._file is None:
                 self._open()
-            lines += self._added()
+            lines += self._read_added()
         self._from_start = True  # whatever is there at the second look has come since the first
         return lines
 
@@ -301,7 +301,7 @@ class Tail:
             return True
         return (mine.st_dev, mine.st_ino) != (theirs.st_dev, theirs.st_ino)
 
-    def _added(self) -> list[str]:
+    def _read_added(self) -> list[str]:
         if self._file is None:
             return []
         size = os.fstat(self._file).st_size
@@ -374,7 +374,7 @@ class LogWatcher(ChatObserver):
         # The logs of this machine are about its own user's conversations, and no one's of a team.
         if self._watching is not None and came.caller == LOCAL:
             key = read.string(came.request.members.get("prompt_cache_key"))
-            self._matcher.talked(came.session.id, self._now(), key[:200])
+            self._matcher.on_request(came.session.id, self._now(), key[:200])
 
     def newer_count(self, newest: Metric | None, session: str) -> LogCount | None:
         return self._matcher.newer(newest, session, self._now())

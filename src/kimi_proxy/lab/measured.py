@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from kimi_proxy.core import tokens
 from kimi_proxy.features.accounting import MILLION, Prices
-from kimi_proxy.features.clients.tools import ToolWeight, weighed
+from kimi_proxy.features.clients.tools import ToolWeight, weigh_tools
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
@@ -206,7 +206,7 @@ class _Measuring:
     def run(self) -> None:
         called = Counter(call.name for request in self._transcript.requests for call in request.calls)
         described = {name: self._weigh(text) for name, text in self._transcript.tools.items()}
-        self._session.tools = weighed(described, called)
+        self._session.tools = weigh_tools(described, called)
         before: MeasuredRequest | None = None
         for index, request in enumerate(self._transcript.requests):
             for words in [own for text in request.user if request.is_user_turn and (own := own_words(text))]:

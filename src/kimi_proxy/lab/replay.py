@@ -103,7 +103,7 @@ def conversations(path: Path) -> Iterator[Conversation]:
     for place in places:
         if place.form == "lines" and _is_recording(Path(place.path)):
             with open_regular(Path(place.path)) as file:
-                yield _of_recording(Path(place.path).name, read(recordings.bounded(bounded_lines(file))))
+                yield _of_recording(Path(place.path).name, read(recordings.limit_lines(bounded_lines(file))))
             continue
         for transcript in load(place):
             model = next((request.model for request in transcript.requests if request.model), "unknown")

@@ -52,11 +52,11 @@ class ScriptedModel:
             id, model = f"answer-{next(self._ids)}", body.model
             if not body.is_stream:
                 return json_answer(whole(wire, reply, usage, id, model))
-            return StreamingResponse(self._paced(frames(wire, reply, usage, id, model)), media_type="text/event-stream")
+            return StreamingResponse(self._pace(frames(wire, reply, usage, id, model)), media_type="text/event-stream")
 
         return complete
 
-    async def _paced(self, frames: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _pace(self, frames: Iterator[bytes]) -> AsyncIterator[bytes]:
         for frame in frames:
             await asyncio.sleep(self._pause_s)
             yield frame
@@ -85,7 +85,7 @@ class ScriptedModel:
 
 def answer(request: chat.Request, script: Script) -> ModelReply:
     """Return what the script has for the newest message that it knows; else a summary."""
-    reply = _scripted(request, script)
+    reply = _scripted_reply(request, script)
     if not any(call.tool == RECOVER for _, call in reply.calls):
         return reply
     id, call = reply.calls[0]
@@ -95,7 +95,7 @@ def answer(request: chat.Request, script: Script) -> ModelReply:
     return ModelReply(reply.text, ((id, replace(call, arguments=hidden)),))
 
 
-def _scripted(request: chat.Request, script: Script) -> ModelReply:
+def _scripted_reply(request: chat.Request, script: Script) -> ModelReply:
     for message in reversed(request.messages):
         for part in reversed(message.parts):
             if part.kind == "tool_result" and part.call_id in script.after_call:

@@ -73,7 +73,7 @@ def run_plain(
     """Run a program that leaves no others behind. `write` returns whether it wants more of its output."""
     started = time.monotonic()
     with tempfile.TemporaryFile() as errors, _popen(command, command.argv, errors.fileno()) as process:
-        with _killed(process, started + timeout_s, stop) as endings:
+        with _kill_at(process, started + timeout_s, stop) as endings:
             while piece := os.read(_output(process), READ_BYTES):
                 if not write(piece):
                     endings.append("enough")
@@ -176,7 +176,7 @@ def _outcome(report: JsonValue, started: float) -> CommandOutcome:
 
 
 @contextlib.contextmanager
-def _killed(process: subprocess.Popen[bytes], deadline: float, stop: threading.Event) -> Iterator[list[Ending]]:
+def _kill_at(process: subprocess.Popen[bytes], deadline: float, stop: threading.Event) -> Iterator[list[Ending]]:
     """End the process with the block at the latest, earlier at the deadline or when asked to stop."""
     endings: list[Ending] = []
     done = threading.Event()
@@ -209,7 +209,7 @@ def _sweep(tag: str) -> int:
     mark = f"{TAG}={tag}".encode()
     killed: set[int] = set()
     deadline = time.monotonic() + KILL_WITHIN_S
-    while (found := _tagged(mark)) and time.monotonic() < deadline:
+    while (found := _marked_processes(mark)) and time.monotonic() < deadline:
         killed.update(found)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -218,7 +218,7 @@ def _sweep(tag: str) -> int:
     return len(killed)
 
 
-def _tagged(mark: bytes) -> list[int]:
+def _marked_processes(mark: bytes) -> list[int]:
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

@@ -65,9 +65,9 @@ class Workspace:
     hint: str = ""  # how more is seen, for clients whose own folder is unknown
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[int]:
+    def open_file(self, path: str) -> Iterator[int]:
         """Yield a descriptor of the regular file at `path`."""
-        fd = self._opened(path)
+        fd = self._open_path(path)
         try:
             yield fd
         finally:
@@ -82,7 +82,7 @@ class Workspace:
         except UnicodeEncodeError as e:
             raise ToolFailed("invalid_path", f"{path!r:.200} cannot be the name of a file") from e
         except OSError as e:
-            raise self.refused(path, e) from e
+            raise self.refusal_of(path, e) from e
         self._allow(path, real)
         return real
 
@@ -92,22 +92,22 @@ class Workspace:
         try:
             found = real.lstat()
         except OSError as e:
-            raise self.refused(path, e) from e
+            raise self.refusal_of(path, e) from e
         if not stat.S_ISDIR(found.st_mode):
             raise ToolFailed("not_a_directory", f"{path} is not a directory")
         return real
 
-    def _opened(self, path: str) -> int:
+    def _open_path(self, path: str) -> int:
         for attempt in range(1, ATTEMPTS + 1):
             real = self.real(path)
             try:
                 return _open_file(path, real, self._private_identities())
             except OSError as e:
                 if e.errno not in _CHANGED or attempt == ATTEMPTS:
-                    raise self.refused(path, e) from e
+                    raise self.refusal_of(path, e) from e
         raise AssertionError("the last attempt returns or raises")
 
-    def refused(self, path: str, e: OSError) -> ToolFailed:
+    def refusal_of(self, path: str, e: OSError) -> ToolFailed:
         """Return why `path` cannot be used; an agent in another folder than the server's has to see it."""
         code, what = _REASONS.get(e.errno or 0, ("io_error", f"cannot be read: {e.strerror}"))
         is_relative = code == "not_found" and not Path(path).is_absolute()
@@ -155,7 +155,7 @@ def _open_file(path: str, real: Path, private: frozenset[Identity]) -> int:
         fd = os.open(real.name, _READ | _GUARDS, dir_fd=parent)
     finally:
         os.close(parent)
-    return _checked(path, fd)
+    return _check_regular(path, fd)
 
 
 def _walk(path: str, directory: Path, private: frozenset[Identity]) -> int:
@@ -180,7 +180,7 @@ def _open_checked(path: str, real: Path) -> int:
     if os.path.normcase(_place(fd, real)) != os.path.normcase(real):
         os.close(fd)
         raise ToolFailed("symlink_loop", f"{path} changed while it was opened")
-    return _checked(path, fd)
+    return _check_regular(path, fd)
 
 
 if sys.platform == "win32":
@@ -200,7 +200,7 @@ else:
         return os.path.realpath(real) if same else ""
 
 
-def _checked(path: str, fd: int) -> int:
+def _check_regular(path: str, fd: int) -> int:
     try:
         _must_be_regular(path, os.fstat(fd))
     except ToolFailed:

@@ -30,7 +30,7 @@ def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], by
     os.close(sink)
     is_waited_for = False
 
-    def answered() -> bytes | None:
+    def read_answer() -> bytes | None:
         nonlocal is_waited_for
         with os.fdopen(source, "rb", closefd=False) as answer:
             found = answer.read()
@@ -38,7 +38,7 @@ def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], by
         return found if os.waitpid(child, 0)[1] == 0 else None
 
     try:
-        yield answered
+        yield read_answer
     finally:
         os.close(source)
         if not is_waited_for:
@@ -108,16 +108,16 @@ class StandingFork:
         if sys.platform == "win32":
             yield lambda: self._work(job)
             return
-        child, self._child = self._given(job, cpu_s), None
+        child, self._child = self._give_job(job, cpu_s), None
         found: bytes | None = None
 
-        def answered() -> bytes | None:
+        def read_answer() -> bytes | None:
             nonlocal found
             found = child.answer()
             return found
 
         try:
-            yield answered
+            yield read_answer
         finally:
             if found is None or self._child:
                 child.end()
@@ -129,7 +129,7 @@ class StandingFork:
         if child:
             child.end()
 
-    def _given(self, job: bytes, cpu_s: float) -> _Child:
+    def _give_job(self, job: bytes, cpu_s: float) -> _Child:
         """Return the child, which has got the job."""
         message = _JOB.pack(cpu_s, len(job)) + job
         if self._child:
@@ -139,11 +139,11 @@ class StandingFork:
                 self.close()
             else:
                 return self._child
-        child = self._forked()
+        child = self._fork_child()
         child.give(message)
         return child
 
-    def _forked(self) -> _Child:
+    def _fork_child(self) -> _Child:
         if sys.platform == "win32":
             raise OSError("there is no fork")
         job_source, job_sink = os.pipe()

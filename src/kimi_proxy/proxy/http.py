@@ -40,7 +40,7 @@ def client(connector: aiohttp.TCPConnector | None = None, cookies: bool = False)
 
 
 @asynccontextmanager
-async def opened(
+async def open_response(
     client: aiohttp.ClientSession,
     method: str,
     url: str,
@@ -66,13 +66,13 @@ async def post(
     url: str, body: bytes, headers: Mapping[str, str], within_s: float, max_bytes: int = MAX_LOCAL_ANSWER_BYTES
 ) -> tuple[int, bytes]:
     """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
-    async with asyncio.timeout(within_s), client() as once, opened(once, "POST", url, body, headers) as response:
+    async with asyncio.timeout(within_s), client() as once, open_response(once, "POST", url, body, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 
 
 async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: int) -> tuple[int, bytes]:
     """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
-    async with asyncio.timeout(within_s), client() as once, opened(once, "GET", url, None, headers) as response:
+    async with asyncio.timeout(within_s), client() as once, open_response(once, "GET", url, None, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 
 
@@ -168,7 +168,7 @@ class JsonClient:
         try:
             async with (
                 asyncio.timeout(LOCAL_TIMEOUT_S),
-                opened(self._client, method, self._address + path, content, sent) as response,
+                open_response(self._client, method, self._address + path, content, sent) as response,
             ):
                 answer = await read(response, MAX_LOCAL_ANSWER_BYTES)
         except FAILURES as e:

@@ -25,11 +25,11 @@ def is_caseless(patterns: tuple[str, ...]) -> bool:
     """Return whether all patterns begin with `(?i)`. Raise ToolFailed if only some do."""
     flagged = [pattern.startswith("(?i)") for pattern in patterns]
     if any(flagged) and not all(flagged):
-        raise _refused("(?i) in some of several patterns")
+        raise _refusal("(?i) in some of several patterns")
     return any(flagged)
 
 
-def extended(pattern: str) -> str:
+def to_extended(pattern: str) -> str:
     """Return what `grep -E` has to be given for `pattern`. Raise ToolFailed if it cannot say the same."""
     return "".join(_pieces(pattern.removeprefix("(?i)")))
 
@@ -44,7 +44,7 @@ def _pieces(pattern: str) -> Iterator[str]:
             at += 2
         elif char == "[":
             if bracket is None:
-                raise _refused("a class inside of a class")
+                raise _refusal("a class inside of a class")
             yield _bracket(bracket[0])
             at = bracket.end()
         elif lazy:  # which lines match is the same with and without
@@ -52,7 +52,7 @@ def _pieces(pattern: str) -> Iterator[str]:
             at = lazy.end()
         elif pattern.startswith("(?", at):
             if group is None:
-                raise _refused(pattern[at : at + 4])
+                raise _refusal(pattern[at : at + 4])
             yield "("
             at = group.end()
         else:
@@ -69,7 +69,7 @@ def _escape(char: str) -> str:
     if _LITERALS.get(char):
         return _LITERALS[char]
     if not char or char.isalnum():
-        raise _refused(f"\\{char}")
+        raise _refusal(f"\\{char}")
     return char
 
 
@@ -77,16 +77,16 @@ def _bracket(text: str) -> str:
     """Return a class in brackets; grep takes a backslash in one for itself."""
     inside = text[1:-1]
     if "&&" in inside or "--" in inside or "~~" in inside:
-        raise _refused(text)
+        raise _refusal(text)
     negated = inside.startswith("^")
     members, first, last = inside[negated:], "", ""
     out: list[str] = []
     for found in re.finditer(r"\\(.)|(\[:\^?[a-z]+:\])|(.)", members, re.DOTALL):
         escaped, named, plain = found.groups()
         if named and "^" in named:
-            raise _refused(text)
+            raise _refusal(text)
         if escaped in ("D", "W", "S") or (escaped and escaped.isalnum() and escaped not in _CLASSES | _LITERALS):
-            raise _refused(text)
+            raise _refusal(text)
         piece = named or plain or _CLASSES.get(escaped) or _LITERALS.get(escaped) or escaped
         # Where they stand for themselves: `]` first, `-` last, `^` not first.
         if piece == "]":
@@ -99,5 +99,5 @@ def _bracket(text: str) -> str:
     return f"[{'^' if negated else ''}{order}]"
 
 
-def _refused(what: str) -> ToolFailed:
+def _refusal(what: str) -> ToolFailed:
     return ToolFailed("no_search_program", f"{what!r} in a pattern needs ripgrep (rg), which is not installed")

@@ -104,7 +104,7 @@ _PROC_FIELDS = 10
 
 def _in_proc(address: Address) -> str:
     """Return an address in the kernel's spelling: words of four bytes in the machine's order, and the port."""
-    packed = _packed(address)[:-2]
+    packed = _pack(address)[:-2]
     words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
     return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
 
@@ -121,7 +121,7 @@ _UID_AT = 64
 
 def owner_in_pcb_list(table: bytes, client: Address, server: Address) -> int | None:
     """Return the uid of the client's socket; None if there is none. Raise struct.error for what is no such list."""
-    wanted = _packed(client), _packed(server)
+    wanted = _pack(client), _pack(server)
     is_wanted = False
     at = _RECORD.unpack_from(table)[0]  # behind the header of the list itself
     while at + _RECORD.size <= len(table):
@@ -144,7 +144,7 @@ def _ends(record: bytes) -> tuple[bytes, bytes]:
     return local + local_port.to_bytes(2, "big"), foreign + foreign_port.to_bytes(2, "big")
 
 
-def _packed(address: Address) -> bytes:
+def _pack(address: Address) -> bytes:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     return socket.inet_pton(family, address[0]) + address[1].to_bytes(2, "big")
 
@@ -173,7 +173,7 @@ _QUERY_PROCESS, _QUERY_TOKEN, _TOKEN_USER = 0x1000, 0x0008, 1
 
 def owner_in_tcp_table(table: bytes, client: Address, server: Address) -> int | None:
     """Return the process of the client's socket; None if there is none."""
-    wanted = _packed(client), _packed(server)
+    wanted = _pack(client), _pack(server)
     rows = _rows(table, ":" in client[0])
     return next((process for local, remote, process in rows if (local, remote) == wanted), None)
 

@@ -141,7 +141,7 @@ def remove(path: Path, made: Sequence[Path]) -> None:
 
 
 @contextmanager
-def locked(lock: Path | None) -> Iterator[None]:
+def hold_lock(lock: Path | None) -> Iterator[None]:
     """Hold a lock that is a directory, as Claude Code does while it writes its own file; FileRefused after 3 s."""
     if lock is None or not lock.parent.is_dir():
         yield

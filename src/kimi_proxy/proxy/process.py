@@ -86,7 +86,7 @@ class Process(asyncio.SubprocessProtocol):
                 pass_fds=guard.passed if guard else (),
             )
             if guard:
-                await guard.started()
+                await guard.wait_started()
         except (asyncio.CancelledError, OSError, ValueError):
             if self._transport is not None:
                 await self.end(grace_s=0)
@@ -97,9 +97,9 @@ class Process(asyncio.SubprocessProtocol):
     @property
     def pid(self) -> int:
         """Its number, which is also that of the process group of the program and of what it starts."""
-        return (self._guard and self._guard.leader) or self._started.get_pid()
+        return (self._guard and self._guard.leader) or self._require_transport.get_pid()
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until it has ended by itself, or by us."""
         await asyncio.shield(self._closed)
 
@@ -110,7 +110,7 @@ class Process(asyncio.SubprocessProtocol):
         killed at once.
         """
         self.is_alive = False
-        if self._started.get_pipe_transport(STDIN) is not None:
+        if self._require_transport.get_pipe_transport(STDIN) is not None:
             self._pipe(STDIN).close()
         await asyncio.wait({self._closed}, timeout=leave_s)
         if grace_s > 0:
@@ -119,7 +119,7 @@ class Process(asyncio.SubprocessProtocol):
         in_time = self.exited.done()
         self._signal(SIGKILL)
         await asyncio.wait({self._closed}, timeout=GRACE_S)
-        self._started.close()
+        self._require_transport.close()
         await asyncio.shield(self._closed)
         return in_time
 
@@ -135,8 +135,8 @@ class Process(asyncio.SubprocessProtocol):
         """End what it left behind, too; the pipes close then, once they are read to the end."""
         self.is_alive = False
         self._signal(SIGKILL)
-        asyncio.get_running_loop().call_later(GRACE_S, self._started.close)
-        self.exited.set_result(self._started.get_returncode() or 0)
+        asyncio.get_running_loop().call_later(GRACE_S, self._require_transport.close)
+        self.exited.set_result(self._require_transport.get_returncode() or 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._job is not None:
@@ -146,10 +146,10 @@ class Process(asyncio.SubprocessProtocol):
         elif self._orphans is not None:
             self._orphans.forget(self.pid)
         self._closed.set_result(None)
-        self._started.close()
+        self._require_transport.close()
 
     @property
-    def _started(self) -> asyncio.SubprocessTransport:
+    def _require_transport(self) -> asyncio.SubprocessTransport:
         assert self._transport is not None  # noqa: S101 - it was launched
         return self._transport
 
@@ -158,16 +158,16 @@ class Process(asyncio.SubprocessProtocol):
             return
         if self._job is not None and number == SIGKILL:
             self._job.terminate()
-        elif self._guard is None or self._started.get_returncode() is not None:
+        elif self._guard is None or self._require_transport.get_returncode() is not None:
             signal_group(self.pid, number)
         elif number == SIGKILL:
             self._guard.kill()
         else:
             with suppress(ProcessLookupError):
-                os.kill(self._started.get_pid(), number)  # the guard passes it on
+                os.kill(self._require_transport.get_pid(), number)  # the guard passes it on
 
     def _pipe(self, fd: int) -> asyncio.WriteTransport:  # standard output's is closed, never written
-        return cast(asyncio.WriteTransport, self._started.get_pipe_transport(fd))
+        return cast(asyncio.WriteTransport, self._require_transport.get_pipe_transport(fd))
 
 
 GUARD = Path(__file__).with_name("process_group.py")
@@ -190,7 +190,7 @@ class FamilyGuard:
     def argv(self, program: Sequence[str]) -> tuple[str, ...]:
         return (sys.executable, "-I", "-S", str(GUARD), *map(str, self.passed), "--", *program)
 
-    async def started(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the program runs; raise OSError if it cannot be started."""
         self._close(*self.passed)
         self._is_read = True
@@ -429,7 +429,7 @@ def ourselves() -> Pid:
 def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
     """Start a process that outlives us and belongs to no terminal; its output goes to `log`."""
     if sys.platform == "win32":
-        return _detached(argv, env, log)
+        return _start_detached(argv, env, log)
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
@@ -446,7 +446,7 @@ def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
-def _detached(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
+def _start_detached(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
     try:
         with log.open("wb") as out:
             child = subprocess.Popen(  # noqa: S603 - our own program

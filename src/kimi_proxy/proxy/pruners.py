@@ -40,7 +40,7 @@ class SwePruner:
         try:
             async with (
                 asyncio.timeout(within_s),
-                http.opened(self._client, "POST", self._endpoint, body, _HEADERS) as response,
+                http.open_response(self._client, "POST", self._endpoint, body, _HEADERS) as response,
             ):
                 answer = await http.read(response, MAX_ANSWER_BYTES)
         except TimeoutError as e:
@@ -104,7 +104,7 @@ class Reranker:
         try:
             async with (
                 asyncio.timeout(within_s),
-                http.opened(self._client, "POST", self._endpoint, body, headers) as response,
+                http.open_response(self._client, "POST", self._endpoint, body, headers) as response,
             ):
                 answer = await http.read(response, MAX_SCORES_BYTES)
         except http.FAILURES as e:
@@ -154,7 +154,7 @@ def _plain(answer: JsonValue) -> list[float] | None:
         case {"scores": list(scores)}:
             return _numbers(scores)
         case list(items):
-            return _numbers(items) or _indexed(items)
+            return _numbers(items) or _scores_by_index(items)
         case _:
             return None
 
@@ -164,7 +164,7 @@ def _numbers(items: Sequence[JsonValue]) -> list[float] | None:
     return numbers if len(numbers) == len(items) else None
 
 
-def _indexed(items: Sequence[JsonValue]) -> list[float] | None:
+def _scores_by_index(items: Sequence[JsonValue]) -> list[float] | None:
     scores: dict[int, float] = {}
     for item in items:
         match item:

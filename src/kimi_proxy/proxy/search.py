@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.commands import CommandOutcome, run_plain
-from kimi_proxy.proxy.patterns import extended, is_caseless
+from kimi_proxy.proxy.patterns import is_caseless, to_extended
 from kimi_proxy.proxy.process import Command
 
 # Up to here all hits are collected, in whatever order they come, and sorted: the same search gives
@@ -202,7 +202,7 @@ def _system_grep(place: Place) -> SearchProgram:
             f"-C{query.context_lines}",
             *((f"--include={query.glob}",) if query.glob else ()),
             *(("-i",) if is_caseless(query.patterns) else ()),
-            *(part for pattern in query.patterns for part in ("-e", extended(pattern))),
+            *(part for pattern in query.patterns for part in ("-e", to_extended(pattern))),
         )
         if not listed:
             return ("grep", "-r", "--exclude-dir=.[!./]*", *options, "--", f"./{place.name}")

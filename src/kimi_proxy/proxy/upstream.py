@@ -135,7 +135,7 @@ class Upstreams:
         """Ask the provider of that name; its answer is open as long as the block runs."""
         provider = self._providers[name]
         asked_at = asyncio.get_running_loop().time()
-        response = await self._opened(name, provider, question)
+        response = await self._open(name, provider, question)
         try:
             if 300 <= response.status < 400 or response.status < 200:
                 raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
@@ -143,20 +143,20 @@ class Upstreams:
         finally:
             response.close()
 
-    async def _opened(self, name: str, provider: Provider, question: UpstreamRequest) -> aiohttp.ClientResponse:
+    async def _open(self, name: str, provider: Provider, question: UpstreamRequest) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(provider.first_token_timeout_s):
                 try:
-                    return await self._asked(self._usual, name, provider, question)
+                    return await self._ask(self._usual, name, provider, question)
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
                     if isinstance(e, aiohttp.ClientConnectorError):
                         raise
                     # A connection from the pool may die in the moment it is used; no answer was begun.
-                    return await self._asked(self._fresh, name, provider, question)
+                    return await self._ask(self._fresh, name, provider, question)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
-            raise _translated(name, provider, e) from e
+            raise _translate_error(name, provider, e) from e
 
-    async def _asked(
+    async def _ask(
         self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
     ) -> aiohttp.ClientResponse:
         return await client.request(
@@ -215,7 +215,7 @@ def _headers(question: UpstreamRequest, key: bytes | None, token: str | None) ->
     return [*passed, *defaults, ("accept-encoding", "identity")]
 
 
-def _translated(name: str, provider: Provider, error: Exception) -> UpstreamError:
+def _translate_error(name: str, provider: Provider, error: Exception) -> UpstreamError:
     """The messages of the client's errors may hold addresses; ours name the provider and what to look at."""
     match error:
         case aiohttp.ConnectionTimeoutError():

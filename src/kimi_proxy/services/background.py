@@ -35,7 +35,7 @@ class Running:
 
 
 @contextmanager
-def announced(home: Path, addresses: Mapping[str, str], config_file: Path | None = None) -> Iterator[None]:
+def announce(home: Path, addresses: Mapping[str, str], config_file: Path | None = None) -> Iterator[None]:
     """Let other processes find us while the block runs. A home that cannot be written stops no request."""
     me, file = ourselves(), home / FOLDER / FILE
     with suppress(OSError):
@@ -86,12 +86,12 @@ def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: f
     """Start `argv` and wait until it can be found; raise UpstreamUnreachable with the end of its log if it cannot."""
     try:
         with _one_at_a_time(home):
-            return running(home) or _started(home, argv, env, patience_s)
+            return running(home) or _start(home, argv, env, patience_s)
     except OSError as e:
         raise UpstreamUnreachable(f"{home} cannot be written: {e}") from e
 
 
-def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
+def _start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
     log = home / FOLDER / LOG
     private_file(log)
     pid = detach(argv, env, log)
@@ -99,9 +99,11 @@ def _started(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s
     deadline = time.monotonic() + patience_s
     while (found := running(home)) is None:
         if (code := exit_code(pid)) is not None:
-            raise UpstreamUnreachable(f"kimi-proxy ended with status {code}, after saying:\n{said(home)}")
+            raise UpstreamUnreachable(f"kimi-proxy ended with status {code}, after saying:\n{read_log(home)}")
         if time.monotonic() > deadline:
-            raise UpstreamUnreachable(f"kimi-proxy is not ready after {patience_s:g} s; it says so far:\n{said(home)}")
+            raise UpstreamUnreachable(
+                f"kimi-proxy is not ready after {patience_s:g} s; it says so far:\n{read_log(home)}"
+            )
         time.sleep(LOOK_EVERY_S)
     return found
 
@@ -146,7 +148,7 @@ def stop(home: Path, pid: Pid) -> None:
         (home / FOLDER / BACKGROUND).unlink(missing_ok=True)
 
 
-def said(home: Path, lines: int = LOG_LINES) -> str:
+def read_log(home: Path, lines: int = LOG_LINES) -> str:
     """Return the end of its log."""
     try:
         text = (home / FOLDER / LOG).read_text("utf-8", "replace")

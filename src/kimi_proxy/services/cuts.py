@@ -12,7 +12,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
@@ -92,7 +92,7 @@ class Cuts:
             raise PruneIdNotFound(id, "unknown")
         original = await self._originals.get(who, id)
         decision = await self._decisions.of_original(who, id)
-        note, text = read_note(id, original.about, decision), decoded(original.text)
+        note, text = read_note(id, original.about, decision), decode_text(original.text)
         about: JsonObject = {"id": id, **_to_json(note, decision), "chars": len(text)}
         if note.cuts:
             return {**about, "by": "lines", **await self._by_lines(who, id, start, count)}
@@ -179,10 +179,10 @@ def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]
 
 def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> JsonObject:
     """Return both texts as far as they can be shown at once."""
-    sent = decoded(decision.shown) if decision is not None and decision.shown is not None else None
+    sent = decode_text(decision.shown) if decision is not None and decision.shown is not None else None
     if sent is None and note.limits is not None:
         cut = masking.plan_text(text, note.limits, note.goal)
-        sent = cut.shown(id) if isinstance(cut, masking.MaskCut) else None
+        sent = cut.render(id) if isinstance(cut, masking.MaskCut) else None
     return {
         "original": text[:SHOWN_CHARS],
         "sent": None if sent is None else sent[:SHOWN_CHARS],
@@ -192,7 +192,7 @@ def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) 
 
 def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[JsonObject]:
     for original in batch:
-        text = "" if original.text is None else decoded(original.text)
+        text = "" if original.text is None else decode_text(original.text)
         if wanted not in text.casefold():
             continue
         for number, line in enumerate(parts(text), 1):

@@ -153,7 +153,7 @@ class Hub:
         return self.viewers >= MAX_VIEWERS
 
     @contextmanager
-    def joined(self, who: Caller, since: int | None = None) -> Iterator[Viewer]:
+    def join(self, who: Caller, since: int | None = None) -> Iterator[Viewer]:
         """Yield a viewer of all events after the one numbered `since`, if that is still known, else from now on."""
         viewer = Viewer(who, self._seq, None if since is None else self._after(since), self._step)
         self._viewers.add(viewer)

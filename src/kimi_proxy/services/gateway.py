@@ -30,7 +30,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.jsonrpc import RpcCall
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
@@ -38,7 +38,7 @@ from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBrea
 from kimi_proxy.features.masking import MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.proxy.commands import child_env
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
@@ -119,11 +119,11 @@ class Gateway:
             return None  # a response: we asked nothing
         if call.method == "tools/call":
             if self._is_recovery(server_name, server, call):
-                return await self._recovered(who, message, call)
+                return await self._recover(who, message, call)
             gateway.check_call(server, call)
         await _check_paths(server.root, call)
         answer = await self._forward(who, server_name, message)
-        return None if answer is None else await self._shown(who, server_name, server, call, answer)
+        return None if answer is None else await self._shorten_answer(who, server_name, server, call, answer)
 
     def check(self, name: str) -> McpServer:
         """Return the server of that name; raise UnknownServer if there is none."""
@@ -135,13 +135,13 @@ class Gateway:
         """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
         if not is_id(mask_id):
             raise PruneIdNotFound(mask_id, "unknown")
-        return decoded((await self._originals.get(who, mask_id)).text)
+        return decode_text((await self._originals.get(who, mask_id)).text)
 
     async def apply_observation_masking(
         self, who: Caller, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
     ) -> JsonValue:
         """Return `payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
-        return await self._masked(who, server_name, limits or MaskingSettings(), payload)
+        return await self._mask(who, server_name, limits or MaskingSettings(), payload)
 
     def blocked_for(self, name: str) -> float:
         """Return the seconds until a server that failed too often is tried again; 0 if it may be now."""
@@ -163,17 +163,17 @@ class Gateway:
         is_taken = recovery.NAME in self._listed_tools.get(server_name, ())
         return recovery.SPARE_NAME if is_taken else recovery.NAME
 
-    async def _recovered(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
+    async def _recover(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
         arguments = call.params.get("arguments")
         try:
-            asked = checked(Recover, arguments if isinstance(arguments, dict) else {})
+            asked = validate(Recover, arguments if isinstance(arguments, dict) else {})
             text, is_error = recovery.part(await self.original(who, asked.id), asked), False
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
             text, is_error = f"{e.code}: {e}", True
         result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": is_error}
         if mcp.is_stateless(message):
-            result = mcp.stamped("tools/call", result, mcp.OURSELVES)
+            result = mcp.stamp_result("tools/call", result, mcp.OURSELVES)
         return jsonrpc.success(jsonrpc.id_of(message), result)
 
     def _with_recovery_tool(self, name: str, server: McpServer, call: RpcCall, result: JsonValue) -> JsonValue:
@@ -187,7 +187,7 @@ class Gateway:
             before = self._listed_tools.get(name, frozenset()) if call.params.get("cursor") else frozenset()
             self._listed_tools[name] = before | {str(tool.get("name")) for tool in tools if isinstance(tool, dict)}
             if not result.get("nextCursor"):
-                tools.append(recovery.described(self._recovery_name(name)))
+                tools.append(recovery.describe_tool(self._recovery_name(name)))
         return result if tools == result["tools"] else {**result, "tools": tools}
 
     # Forward.
@@ -198,12 +198,12 @@ class Gateway:
         if wait_s > 0:
             raise UpstreamUnreachable(f"{name} failed too often: it is tried again in {wait_s:.1f} s", wait_s)
         began, stats = self._now(), self.call_stats[name]
-        self._circuits[name] = self._circuits.get(name, CLOSED).tried(began)
+        self._circuits[name] = self._circuits.get(name, CLOSED).on_try(began)
         stats.calls += 1
         try:
             answer = await self.send(who, name, message)
         except KimiProxyError as e:
-            self._failed(who, name, e)
+            self._count_failure(who, name, e)
             raise
         stats.took(self._now() - began)
         self._circuits[name] = CLOSED
@@ -225,14 +225,14 @@ class Gateway:
         except TimeoutError as e:
             raise UpstreamTimeout(f"{name} has not answered within {timeout_s:g} s") from e
 
-    def _failed(self, who: Caller, name: str, error: KimiProxyError) -> None:
+    def _count_failure(self, who: Caller, name: str, error: KimiProxyError) -> None:
         """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
-        self._circuits[name] = self._circuits[name].failed(self._now()) if is_down else CLOSED
+        self._circuits[name] = self._circuits[name].on_failure(self._now()) if is_down else CLOSED
         self._metrics.gateway_calls.labels(name, error.code).inc()
         self._publish(who, "gateway_event", {"server": name, "outcome": error.code})
         self.call_stats[name].failures += 1
-        self.call_stats[name].failed(error.code, str(error), self._now())
+        self.call_stats[name].on_failure(error.code, str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
 
     def _compare_tools(self, name: str, answer: JsonObject) -> None:
@@ -250,11 +250,13 @@ class Gateway:
 
     # Prune and mask, originals first.
 
-    async def _shown(self, who: Caller, name: str, server: McpServer, call: RpcCall, answer: JsonObject) -> JsonObject:
+    async def _shorten_answer(
+        self, who: Caller, name: str, server: McpServer, call: RpcCall, answer: JsonObject
+    ) -> JsonObject:
         """Return the server's answer as the agent sees it; unchanged, it is the same object."""
         error, result = answer.get("error"), answer.get("result")
         if isinstance(error, dict) and "data" in error:
-            data = await self._masked(who, name, server.masking, error["data"])
+            data = await self._mask(who, name, server.masking, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
         if not isinstance(result, dict | list | str | UnreadObject):
             return answer
@@ -267,10 +269,10 @@ class Gateway:
             shown = self._with_recovery_tool(name, server, call, result)
         elif gateway.is_maskable(call):
             goal = gateway.goal_of(call) if server.pruning.enabled else None
-            shown = await self._masked(who, name, server.masking, result, server.pruning, goal)
+            shown = await self._mask(who, name, server.masking, result, server.pruning, goal)
         return answer if shown is result else {**answer, "result": shown}
 
-    async def _masked(
+    async def _mask(
         self,
         who: Caller,
         name: str,
@@ -283,22 +285,22 @@ class Gateway:
             return value
         about = goal.text if goal is not None else ""
         budget_s = (pruning or PruningSettings()).timeout_ms / 1000
-        plan = await _planned(value, limits, about, budget_s)
+        plan = await _plan(value, limits, about, budget_s)
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
             return value
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
             texts = [text for text, cut in cuts.items() if not cut.is_final]
-            pruned = await self._pruned(who, pruning, goal, texts, limits.max_chars)
+            pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars)
             # A text that is still too long after it was pruned has lines that are: what was chosen of it is shown.
             shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
         ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
-        shown |= {text: cuts[text].shown(id) for text, id in ids.items()}
+        shown |= {text: cuts[text].render(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
 
-    async def _pruned(
+    async def _prune_texts(
         self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
     ) -> dict[str, str]:
         """Return each text that could be pruned for the goal, as it is then."""
@@ -348,17 +350,17 @@ class Gateway:
         if kept:
             counts: JsonObject = {"outcome": "masked", "texts": len(kept), "chars": sum(map(len, kept))}
             self._publish(who, "gateway_event", {"server": server_name, "ids": list(kept.values()), **counts})
-        self.call_stats[ALIASES.get(server_name, server_name)].masked(kept)
+        self.call_stats[ALIASES.get(server_name, server_name)].count_masked(kept)
         return kept
 
     async def _keep_one(self, who: Caller, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
-        kept[cut.text] = await self._kept(who, server_name, cut)
+        kept[cut.text] = await self._keep_original(who, server_name, cut)
 
-    async def _kept(self, who: Caller, server_name: str, cut: MaskCut) -> str:
+    async def _keep_original(self, who: Caller, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         text = cut.text
         # What takes less than a millisecond is done sooner than a thread is asked to.
-        raw, key = _keyed(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_keyed, text)
+        raw, key = _key_of(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_key_of, text)
         found = await self._originals.find(who, key)
         if found is not None:
             return found
@@ -401,10 +403,10 @@ class McpClients:
             raise UnknownServer(server_name, tuple(self._servers))
         name = ALIASES.get(server_name, server_name)
         if name not in self._clients:
-            self._clients[name] = self._made(name, self._servers[name])
+            self._clients[name] = self._make_client(name, self._servers[name])
         return self._clients[name]
 
-    def _made(self, name: str, server: McpServer) -> McpClient:
+    def _make_client(self, name: str, server: McpServer) -> McpClient:
         env = {**child_env(self._env, server.env_pass), **server.env}
         command = Command((server.command, *server.args), env, server.root or None)
         if server.way == "stdio":
@@ -422,18 +424,18 @@ class McpClients:
         return StreamableHttp(name, server.url, server.start_timeout_s)
 
 
-def _keyed(text: str) -> tuple[bytes, bytes]:
+def _key_of(text: str) -> tuple[bytes, bytes]:
     """Return a text as it is kept, and the key it is found by."""
-    raw = encoded(text)
+    raw = encode_text(text)
     return raw, sha256(b"mask\0" + raw).digest()
 
 
-async def _planned(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
+async def _plan(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
     """Plan within so much CPU time; where it is over, texts keep their head and tail."""
     if masking.is_small(value):
         return masking.plan(value, limits, goal)
 
-    def planned() -> MaskPlan | ViewPlan:
+    def plan() -> MaskPlan | ViewPlan:
         end = time.thread_time() + cpu_s
 
         def check() -> None:
@@ -442,7 +444,7 @@ async def _planned(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: 
 
         return masking.plan(value, limits, goal, check)
 
-    return await asyncio.to_thread(planned)
+    return await asyncio.to_thread(plan)
 
 
 async def _check_paths(root: str, call: RpcCall) -> None:

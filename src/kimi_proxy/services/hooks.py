@@ -14,7 +14,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
@@ -99,14 +99,14 @@ class ToolHooks:
         if not cuts:
             return {}
         self._account(who, cuts)
-        return hooks.answer(hooks.replaced(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
+        return hooks.answer(hooks.replace_texts(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
 
     async def _cuts(self, who: Caller, event: HookEvent, deadline: float) -> list[HookCut]:
         cuts: list[HookCut] = []
         for steps, text in event.texts:
             form = await self._form(who, event, text, deadline)
             if form is not None and form.hidden:
-                await asyncio.gather(*(self._kept(who, event, hidden, form) for hidden in form.hidden))
+                await asyncio.gather(*(self._keep_original(who, event, hidden, form) for hidden in form.hidden))
                 cuts.append(HookCut(steps, form))
         return cuts
 
@@ -115,17 +115,17 @@ class ToolHooks:
         limit = self._entry_tokens or self._policy.entry_cut(event.origin, edits_by_quoting=True).over_tokens
         if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(who, text):
             return None
-        pieces = (b"hook", encoded(who.scope), encoded(event.session), encoded(text))
+        pieces = (b"hook", encode_text(who.scope), encode_text(event.session), encode_text(text))
         key = sha256(b"\0".join(pieces)).digest()
         if self._asked_again(key, event.call_id, text):
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
             return await asyncio.to_thread(head_form, output, self._seed(key), HUGE_TOKENS)
-        form = await self._shortened(who, event, output, limit, deadline)
-        return await self._bounded(who, event, output, form) if len(form.shown) > HUGE_TOKENS else form
+        form = await self._shorten(who, event, output, limit, deadline)
+        return await self._fit(who, event, output, form) if len(form.shown) > HUGE_TOKENS else form
 
-    async def _shortened(
+    async def _shorten(
         self, who: Caller, event: HookEvent, output: LongOutput, limit: int, deadline: float
     ) -> ShortenedText:
         task = Task(
@@ -142,7 +142,7 @@ class ToolHooks:
         light = lossless_form(output, (), self._seed(output.key))
         return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
 
-    async def _bounded(
+    async def _fit(
         self, who: Caller, event: HookEvent, output: LongOutput, form: ShortenedText
     ) -> ShortenedText | None:
         """Return a form that is short enough to enter a conversation."""
@@ -167,9 +167,9 @@ class ToolHooks:
     def _seed(self, key: bytes) -> bytes:
         return sha256(self._secret + key).digest()
 
-    async def _kept(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
+    async def _keep_original(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
         """Return once the original is on disk. Raise StoreUnavailable if it is not."""
-        raw, goal = encoded(hidden.text), self._goals.get((who.scope, event.session)) or ""
+        raw, goal = encode_text(hidden.text), self._goals.get((who.scope, event.session)) or ""
         note = json.decode(cut_note(hidden, goal))
         about: JsonObject = {
             "door": "hooks",
@@ -182,7 +182,7 @@ class ToolHooks:
             "tokens_after": form.tokens_after,
         }
         both = {**note, **about} if isinstance(note, dict) else about
-        key = sha256(b"hook\0" + encoded(hidden.id) + raw).digest()
+        key = sha256(b"hook\0" + encode_text(hidden.id) + raw).digest()
         await self._originals.keep(Original(hidden.id, who.scope, key, raw, json.encode(both)))
 
     def _account(self, who: Caller, cuts: list[HookCut]) -> None:

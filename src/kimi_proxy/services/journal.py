@@ -25,15 +25,15 @@ from kimi_proxy.features.accounting import (
     Sent,
     Weights,
     account,
+    account_unanswered,
     prices_of,
     rewrite_usd,
     sent_tokens,
-    unanswered,
     weights,
 )
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, uncounted, with_ending
+from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, estimate_usage, with_ending
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
@@ -97,21 +97,21 @@ class Accounts:
         is_rewritten = self._prefixes.changes(leaves.session.id, prefix)
         return AccountStart(model, wanted, is_rewritten, leaves.request.is_continued, leaves.cache, leaves.is_marked)
 
-    def settled(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
+    def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
         prices = prices_of(start.wanted), prices_of(start.model)
         if ending.status == PAID:
             model = f"{metric.provider} {metric.model}"
-            if prices[1] is not None and ending.counted is None and ending.outcome != "ok":
+            if prices[1] is not None and ending.counted_usage is None and ending.outcome != "ok":
                 metric = replace(
-                    metric, cost_usd=prices[1].cost_usd(uncounted(sent, ending, self._prompt_caches[model]))
+                    metric, cost_usd=prices[1].cost_usd(estimate_usage(sent, ending, self._prompt_caches[model]))
                 )
             caches, cleared = self._prompt_caches[model], ending.reply.cleared_tokens
-            done = account(sent, Bill(ending.counted, ending.recalled, *prices, caches, cleared))
-            self._prompt_caches.observe(model, sent, ending.counted)
+            done = account(sent, Bill(ending.counted_usage, ending.recalled, *prices, caches, cleared))
+            self._prompt_caches.observe(model, sent, ending.counted_usage)
             metric = replace(metric, miss=self._miss(metric, start, sent, ending, prices[1]) if caches else None)
         elif sent.summaries:
-            done = unanswered(sent, prices[1])
+            done = account_unanswered(sent, prices[1])
         else:
             return metric
         self._metrics.net_saved_tokens.labels(metric.provider).inc(done.net_saved_tokens)
@@ -121,7 +121,7 @@ class Accounts:
         self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending, prices: Prices | None
     ) -> ExplainedMiss | None:
         """Return why the prompt cache was missed, with what that cost; None if it was not."""
-        usage = ending.recalled.first or ending.counted
+        usage = ending.recalled.first or ending.counted_usage
         if start.cache is None or usage is None:
             return None
         counts = usage.input_tokens, usage.cached_tokens
@@ -251,7 +251,7 @@ class Journal(ChatObserver):
             is_noted = self._later(lambda: self._announce(entry, *requests), size)
         else:
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
-            is_noted = self._later(lambda: self._announced(entry, Weights(before), Weights(after)))
+            is_noted = self._later(lambda: self._publish_sent(entry, Weights(before), Weights(after)))
         if is_noted:
             self._running[id(leaves)] = entry
 
@@ -270,7 +270,7 @@ class Journal(ChatObserver):
         self._unwritten.open_session(session)
         self._publish(who, CREATED, {"session": serialize.session(session)})
 
-    def renamed(self, who: Caller, session: SessionRecord) -> None:
+    def on_rename(self, who: Caller, session: SessionRecord) -> None:
         self._publish(who, "session_renamed", {"session": serialize.session(session)})
 
     def forget(self, who: Caller, session: str | None) -> None:
@@ -330,9 +330,9 @@ class Journal(ChatObserver):
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)
         weight = weights(came, before)
-        await self._announced(entry, weight, weight if came is leaves else weights(leaves, after), context)
+        await self._publish_sent(entry, weight, weight if came is leaves else weights(leaves, after), context)
 
-    async def _announced(
+    async def _publish_sent(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
         """Publish a request that has left, with its tokens as it came and as it left."""
@@ -376,7 +376,7 @@ class Journal(ChatObserver):
         if rules is not None and rules.is_long and rules.match != "marks":
             ending = ending.with_long_writes()
         ended = with_ending(entry.metric, ending, entry.start.model)
-        metric = self._accounts.settled(ended, entry.start, entry.sent, ending)
+        metric = self._accounts.settle(ended, entry.start, entry.sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
         self._publish(entry.caller, "metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))

@@ -28,14 +28,14 @@ from kimi_proxy.core.errors import (
     location,
 )
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import decoded, encoded, join, split
+from kimi_proxy.core.lines import decode_text, encode_text, join, split
 from kimi_proxy.core.markers import is_id, new_id
-from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, untouched
+from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, no_op_result
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.sanitizer.rows import unnumbered
+from kimi_proxy.features.sanitizer.rows import strip_row_numbers
 from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import fingerprint
@@ -107,12 +107,12 @@ class PruneAnswer:
     def from_cache(self) -> PruneAnswer:
         """Return the same answer, marked as given again."""
         again = self.reranking and replace(self.reranking, latency_ms=0, cached=True)
-        return replace(self, pruned=self.pruned.warned("cache_hit"), reranking=again)
+        return replace(self, pruned=self.pruned.with_warnings("cache_hit"), reranking=again)
 
     def without_id(self, text: str) -> PruneAnswer:
         """Return the answer that leaves `text` whole, because nothing could bring it back."""
         codes = (*self.pruned.warnings, "recovery_unavailable")
-        whole = untouched(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
+        whole = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
         return replace(self, prune_id=None, pruned=whole)
 
     def stats(self) -> JsonObject:
@@ -252,7 +252,7 @@ class Pruner:
             return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
-        work = _within(timeout_s + LATE_S, self._shared(who, question, deadline=began + timeout_s))
+        work = _within(timeout_s + LATE_S, self._answer_once(who, question, deadline=began + timeout_s))
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
@@ -260,11 +260,11 @@ class Pruner:
         self._publish(who, "prune_event", about)
         return answer
 
-    async def _shared(self, who: Caller, question: Question, deadline: float) -> PruneAnswer:
+    async def _answer_once(self, who: Caller, question: Question, deadline: float) -> PruneAnswer:
         """Answer equal questions that arrive at the same time once."""
 
         def identify() -> PruneRequest:
-            text = encoded(question.text)
+            text = encode_text(question.text)
             return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline)
 
         request = await _aside(len(question.text), identify)
@@ -277,9 +277,9 @@ class Pruner:
         cached = self._cache.get(cache_key)
         if cached and cached.prune_id == live_id:
             return cached.from_cache()
-        pending = await self._selected(request, live_id or new_id("prn"))
+        pending = await self._select(request, live_id or new_id("prn"))
         # No text is replaced by a marker before its original is on disk.
-        answer = await self._committed(request, pending, is_known=live_id is not None)
+        answer = await self._commit(request, pending, is_known=live_id is not None)
         if answer.prune_id and pending.is_lasting:
             self._cache.put(cache_key, answer, _weight(answer))
         return answer
@@ -289,26 +289,26 @@ class Pruner:
         found = _within(request.left_s + FIND_GRACE_S, self._originals.find(request.who, request.key))
         return await self._fail_open("find", found, lambda code: None)
 
-    async def _selected(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
+    async def _select(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
         """Score the lines and select among them within the deadline; the whole text if that fails."""
 
         def whole(code: WarningCode) -> PendingAnswer:
             answer = PruneAnswer(prune_id, _whole(request.question, code), self._no_reranking())
             return PendingAnswer(prune_id, answer, is_lasting=False)
 
-        async def selected() -> PendingAnswer:
-            reranking, scores = await self._reranked(request)
+        async def select_lines() -> PendingAnswer:
+            reranking, scores = await self._rerank(request)
             pruned = await self._workers.prune(request.question, prune_id, scores, request.left_s)
             failed = reranking is not None and reranking.has_failed
             warnings = reranking.warnings if reranking else ()
-            answer = PruneAnswer(prune_id, pruned.warned(*warnings, fallback=failed), reranking)
+            answer = PruneAnswer(prune_id, pruned.with_warnings(*warnings, fallback=failed), reranking)
             return PendingAnswer(prune_id, answer, is_lasting=not failed)
 
         if len(request.question.text) > self._config.max_input_chars:
             return whole("input_too_large")
-        return await self._fail_open("engine", _within(request.left_s, selected()), whole)
+        return await self._fail_open("engine", _within(request.left_s, select_lines()), whole)
 
-    async def _reranked(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
+    async def _rerank(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
         """Return what the answer says about the reranker, and one score per line; None leaves them to the engine."""
         if self._ask_reranker is None:
             return None, None
@@ -338,7 +338,7 @@ class Pruner:
         reserve_s = min(max(MIN_RESERVE_S, 3 * spent_s), left_s / 2)
         return min(self._config.deepinfra_timeout_ms / 1000, left_s - reserve_s)
 
-    async def _committed(self, request: PruneRequest, pending: PendingAnswer, is_known: bool) -> PruneAnswer:
+    async def _commit(self, request: PruneRequest, pending: PendingAnswer, is_known: bool) -> PruneAnswer:
         """Return the answer once its original is on disk, else the whole text without an id."""
         answer = pending.answer
         if is_known and pending.is_whole_by_fault:
@@ -376,7 +376,7 @@ class Pruner:
             if asked.ranges is not None:
                 recovery.check([(lines.start_line, lines.end_line) for lines in asked.ranges])
             text = (await self._original(who, asked.id)).text
-            raw = await _aside(len(text), lambda: recovery.part(decoded(text), asked))
+            raw = await _aside(len(text), lambda: recovery.part(decode_text(text), asked))
         except KimiProxyError as e:
             self._count_recovery(e.code)
             raise
@@ -389,9 +389,9 @@ class Pruner:
         note = originals.decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
-        question = replace(note.question, text=decoded(original.text))
+        question = replace(note.question, text=decode_text(original.text))
         # A tool's row numbers say nothing of a line: they were taken off before it was scored.
-        judged = replace(question, text=join(unnumbered(split(question.text)))) if question.context else question
+        judged = replace(question, text=join(strip_row_numbers(split(question.text)))) if question.context else question
         lines = await self._workers.explain(judged, note.cuts, EXPLAIN_TIMEOUT_S)
         return Explanation(prune_id, question, note.cuts, lines)
 
@@ -444,7 +444,7 @@ def _timeout_s(question: Question) -> float:
 def _whole(question: Question, code: WarningCode) -> Pruned:
     """Return the text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
     lines = question.text.count("\n") + 1 if question.text else 0
-    return untouched(question.text, lines, tokens.estimate(question.text), code)
+    return no_op_result(question.text, lines, tokens.estimate(question.text), code)
 
 
 async def _within(seconds: float, work: Awaitable[Value]) -> Value:

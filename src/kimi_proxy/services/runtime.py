@@ -131,31 +131,31 @@ async def running(
     """
     metrics, hub = Metrics(), hub or Hub()
     async with AsyncExitStack() as alive:
-        store = _closed(alive, await open_store(config))
-        team = _closed(alive, Team(config, store, hub.publish)) if config.team.enabled else None
+        store = _close_at_end(alive, await open_store(config))
+        team = _close_at_end(alive, Team(config, store, hub.publish)) if config.team.enabled else None
         names = SessionNames(store.sessions)
         if team:
             await names.read_secret()
-        workers = _closed(alive, Workers(thread_max_chars=thread_max_chars))
+        workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         pruner = _pruner(alive, config, store, workers, metrics, hub)
-        gateway = _closed(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
-        supervisor = _closed(alive, Supervisor(gateway))
+        gateway = _close_at_end(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
+        supervisor = _close_at_end(alive, Supervisor(gateway))
 
-        upstreams = _closed(alive, LazyUpstreams(config))
+        upstreams = _close_at_end(alive, LazyUpstreams(config))
         rate_limiter = RateLimiter(config.providers, replicas=store.replicas)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        decisions = _closed(alive, _decisions(config, store))
-        by_answer = _closed(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
+        decisions = _close_at_end(alive, _decisions(config, store))
+        by_answer = _close_at_end(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
         by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
         owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
         client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries, now)
 
-        journal = _closed(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now))
+        journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now))
         latest = LatestRequests(counter, models)
-        model_windows = _closed(alive, ModelWindows(models, client.model_list, hub.publish))
+        model_windows = _close_at_end(alive, ModelWindows(models, client.model_list, hub.publish))
         optional = _optional_observers(alive, config, models)
         observers = (journal, stages.caches, latest, by_response, conversations, model_windows, *optional, *observers)
         if any(provider.enabled for provider in config.providers.values()):
@@ -169,7 +169,7 @@ async def running(
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
-            calls = _closed(alive, _calls(config, store, store.replicas, stages.compressor, compressions))
+            calls = _close_at_end(alive, _calls(config, store, store.replicas, stages.compressor, compressions))
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
         yield Runtime(
             config=config,
@@ -211,7 +211,7 @@ def _pruner(
 ) -> Pruner:
     rerank = reranker(config)
     if rerank is not None:
-        _closed(alive, rerank)
+        _close_at_end(alive, rerank)
     return Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
 
 
@@ -261,11 +261,11 @@ def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -
     if config.record.enabled:
         from kimi_proxy.services.chat.recorder import Recorder
 
-        observers.append(_closed(alive, Recorder(config.record, config.home, models)))
+        observers.append(_close_at_end(alive, Recorder(config.record, config.home, models)))
     if config.telemetry.otlp_endpoint:
         from kimi_proxy.services.chat.telemetry import Telemetry
 
-        observers.append(_closed(alive, Telemetry(config.telemetry, config.providers)))
+        observers.append(_close_at_end(alive, Telemetry(config.telemetry, config.providers)))
     return observers
 
 
@@ -309,7 +309,7 @@ class _Closable(Protocol):
 Closable = TypeVar("Closable", bound=_Closable)
 
 
-def _closed(alive: AsyncExitStack, it: Closable) -> Closable:
+def _close_at_end(alive: AsyncExitStack, it: Closable) -> Closable:
     """Return `it`, which is closed at the end."""
     alive.push_async_callback(it.close)
     return it

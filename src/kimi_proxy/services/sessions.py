@@ -67,7 +67,7 @@ class Sessions:
             raise SessionNotFound(id_or_name)
         return found
 
-    async def own(self, who: Caller, id_or_name: str) -> SessionRecord:
+    async def own_session(self, who: Caller, id_or_name: str) -> SessionRecord:
         """Return a session that this person may change: of another's even an admin only sees figures."""
         found = await self.session(who, id_or_name)
         if found.scope not in who.scopes:
@@ -89,11 +89,11 @@ class Sessions:
         return await self._session_store.newest_metrics(who, limit, (await self.session(who, id_or_name)).id)
 
     async def rename(self, who: Caller, id_or_name: str, title: str) -> SessionRecord:
-        session = await self.own(who, id_or_name)
+        session = await self.own_session(who, id_or_name)
         if not await self._session_store.rename(who, session.id, title):
             raise SessionNotFound(id_or_name)
         renamed = await self.session(who, session.id)
-        self._journal.renamed(who, renamed)
+        self._journal.on_rename(who, renamed)
         return renamed
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> int:

@@ -47,7 +47,7 @@ class LiveSettings:
             "file": str(self._config.file) if self._config.file else None,
             "switches": self._values(),
             "secrets": self._secrets(),
-            "settings": _shown(self._config),
+            "settings": _visible_settings(self._config),
         }
 
     async def change(self, who: Caller, wanted: Mapping[str, bool]) -> JsonObject:
@@ -99,7 +99,7 @@ class LiveSettings:
             return "no_file", "there is no configuration file: write one, and start again"
         try:
             before = (private_files.read(file) or b"").decode("utf-8")
-            after = self._edited(before, wanted)
+            after = self._edit_file(before, wanted)
             if after != before:
                 self._replace(file, after.encode())
         except FileRefused as e:
@@ -108,7 +108,7 @@ class LiveSettings:
             return "file_unreadable", str(e)
         return None
 
-    def _edited(self, text: str, wanted: Mapping[str, bool]) -> str:
+    def _edit_file(self, text: str, wanted: Mapping[str, bool]) -> str:
         for name, is_on in wanted.items():
             text = _put(text, name, is_on)
         parse(text, self._env, self._config.home)  # never leave a file behind that the next start refuses
@@ -130,7 +130,7 @@ def _put(text: str, name: str, is_on: bool) -> str:
         raise
 
 
-def _shown(config: Config) -> JsonObject:
+def _visible_settings(config: Config) -> JsonObject:
     """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
     sections = set(FileSettings.model_fields) - {"mcp", "providers", "models"}
     shown: JsonObject = config.model_dump(mode="json", include=sections)

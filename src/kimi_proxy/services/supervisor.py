@@ -52,10 +52,10 @@ class ServerStatus:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 stats.tools = await self._count_tools(name, stats)
         except KimiProxyError as e:
-            stats.failed(e.code, str(e), self._now())
+            stats.on_failure(e.code, str(e), self._now())
         except TimeoutError:
             problem = f"{name} did not list its tools within {PROBE_TIMEOUT_S:g} s"
-            stats.failed(UpstreamTimeout.code, problem, self._now())
+            stats.on_failure(UpstreamTimeout.code, problem, self._now())
         else:
             return True
         return False
@@ -147,14 +147,14 @@ class Supervisor:
         """Start servers, and return how they are once they are ready or the time is up."""
         return await self._each(names, self._up)
 
-    async def down(self, names: Sequence[str] = ()) -> list[JsonObject]:
+    async def stop(self, names: Sequence[str] = ()) -> list[JsonObject]:
         """End servers, and leave them alone until `up`."""
 
-        async def down(name: str) -> JsonObject:
+        async def stop(name: str) -> JsonObject:
             await self._program(name).stop()
             return await self._status.one(name)
 
-        return await self._each(names, down)
+        return await self._each(names, stop)
 
     async def restart(self, names: Sequence[str] = ()) -> list[JsonObject]:
         async def again(name: str) -> JsonObject:
@@ -186,7 +186,7 @@ class Supervisor:
 
     async def _keep(self, name: str, program: AnyProgram) -> None:
         while True:
-            await program.wanted()
+            await program.wait_wanted()
             try:
                 await program.running()
             except KimiProxyError as e:
@@ -196,7 +196,7 @@ class Supervisor:
             else:
                 self._gateway.reset_circuit(name)
                 log.info("mcp server is ready", extra={"server": name})
-                await program.ended()
+                await program.wait_ended()
 
     def _program(self, name: str) -> AnyProgram:
         """Return the program behind a server; raise UnknownServer or ServerNotRun if we do not run it."""

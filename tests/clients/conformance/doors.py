@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
 from kimi_proxy.api.answers import DescribedRoute
-from kimi_proxy.api.apps import guarded
+from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
@@ -68,7 +68,7 @@ VERSIONS = ProtocolVersions(
 
 @asynccontextmanager
 async def fixtures_on_a_port() -> AsyncIterator[int]:
-    app = guarded([DescribedRoute("POST", "/mcp", endpoint(VERSIONS, CATALOG), rpc_spec(""))], Rules())
+    app = behind_guard([DescribedRoute("POST", "/mcp", endpoint(VERSIONS, CATALOG), rpc_spec(""))], Rules())
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ready = lambda host, port: ports.set_result(port)  # noqa: E731

@@ -36,7 +36,7 @@ def answer(message: JsonObject) -> JsonObject:
         if method not in SERVED:
             raise Refusal(-32601, "Method not found", {})
         result = SERVED[method](params if isinstance(params, dict) else {})
-        return {"result": mcp.stamped(method, result, INFO) if STATELESS else result}
+        return {"result": mcp.stamp_result(method, result, INFO) if STATELESS else result}
     except Refusal as e:
         return {"error": {"code": e.code, "message": e.message, "data": e.data}}
 

@@ -11,7 +11,7 @@ from tests.clients.programs.agents import AgentCase, Command, Place
 from tests.clients.programs.worker import DONE, LOG, MADE
 
 from kimi_proxy.features.clients import CLIENTS, Name
-from kimi_proxy.services.clients.init import combined
+from kimi_proxy.services.clients.init import combine
 from kimi_proxy.services.clients.places import BaseDirs, Wanted, edits
 
 PATIENCE_S = 300
@@ -53,9 +53,9 @@ async def run(case: AgentCase, at: Place, wanted: Wanted | None = None) -> Outco
 def _connect(client: Name | None, at: Place, wanted: Wanted) -> None:
     assert client is not None
     dirs = BaseDirs(at.project, at.home, at.home / "code", {})
-    for edit in combined(edits(CLIENTS[client], "user", dirs, wanted)):
+    for edit in combine(edits(CLIENTS[client], "user", dirs, wanted)):
         edit.path.parent.mkdir(parents=True, exist_ok=True)
-        edit.path.write_text(edit.done(edit.path.read_text() if edit.path.exists() else ""))
+        edit.path.write_text(edit.apply(edit.path.read_text() if edit.path.exists() else ""))
 
 
 async def _ended(argv: tuple[str, ...], command: Command, at: Place) -> tuple[int, str]:

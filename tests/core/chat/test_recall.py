@@ -102,7 +102,7 @@ def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: boo
         rounds.take(json.loads(body(Wire.MESSAGES, FIRST)))
         asked_again(rounds, asked, ["line"])
         rounds.take(json.loads(body(Wire.MESSAGES, SECOND)))
-        usage = rounds.joined()["usage"]
+        usage = rounds.join_rounds()["usage"]
 
     counts = [{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 150, "output_tokens": 9}]
     assert usage == {**counts[1], "iterations": [{"type": "message", **each} for each in counts]}
@@ -212,7 +212,7 @@ def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
     turn = rounds.take(json.loads(body(wire, FIRST)))
     again = asked_again(rounds, asked, ["line of own_1"])
     after = rounds.take(json.loads(body(wire, second)))
-    shown = json.dumps(rounds.joined())
+    shown = json.dumps(rounds.join_rounds())
 
     assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ())
     assert after == RoundCalls((), tuple(call.id for call in second.calls))
@@ -229,7 +229,7 @@ def test_both_calls_in_one_piece_leave_the_clients(wire: Wire):
     turn = rounds.take(json.loads(body(wire, Says("Both.", (OWN, THEIRS)))))
 
     assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
-    assert "recover_text" not in json.dumps(rounds.joined()) and "call_1" in json.dumps(rounds.joined())
+    assert "recover_text" not in json.dumps(rounds.join_rounds()) and "call_1" in json.dumps(rounds.join_rounds())
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
@@ -397,7 +397,7 @@ def test_words_that_come_in_blocks_are_words_too(first: JsonValue, second: JsonV
         answer["choices"][0]["message"]["content"] = content
         rounds.take(answer)
 
-    assert json.loads(json.dumps(rounds.joined()))["choices"][0]["message"]["content"] == shown
+    assert json.loads(json.dumps(rounds.join_rounds()))["choices"][0]["message"]["content"] == shown
 
 
 def test_a_call_in_a_namespace_is_the_client_s_whatever_its_name():
@@ -434,4 +434,4 @@ def test_the_texts_of_two_rounds_do_not_run_into_each_other(texts: tuple[str, ..
 
     deltas = [choice["delta"] for each in objects_in(raw) for choice in each["choices"]]  # type: ignore[index, union-attr]
     assert "".join(delta.get("content") or "" for delta in deltas) == shown  # type: ignore[union-attr, misc]
-    assert whole.joined()["choices"][0]["message"]["content"] == shown  # type: ignore[index, call-overload]
+    assert whole.join_rounds()["choices"][0]["message"]["content"] == shown  # type: ignore[index, call-overload]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.accounting import NAMES, SavingsLine, as_csv, as_json, as_text, by_model, summed
+from kimi_proxy.features.accounting import NAMES, SavingsLine, as_csv, as_json, as_text, by_model, sum_lines
 
 LINE = SavingsLine(
     reasons={"nothing_to_do": 2},
@@ -80,4 +80,4 @@ LINES = st.lists(
 
 @given(LINES)
 def test_models_add_up_to_the_total(lines: list[SavingsLine]):
-    assert summed(by_model(lines)) == summed(lines)
+    assert sum_lines(by_model(lines)) == sum_lines(lines)

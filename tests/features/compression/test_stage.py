@@ -10,7 +10,7 @@ from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, req
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.compression import CompressionPlan, History, Preset, can_compress, compressed, plan
+from kimi_proxy.features.compression import CompressionPlan, History, Preset, apply_compression, can_compress, plan
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sessions import Session
@@ -32,7 +32,7 @@ def test_the_summary_stands_where_the_old_messages_stood(wire: Wire):
     whole = request(wire, [*EXCHANGE, *EXCHANGE, User("now")])
     cut = History(whole).exchanges[1]
 
-    done = compressed(draft(whole), decided(whole, cut), offers_tool=False)
+    done = apply_compression(draft(whole), decided(whole, cut), offers_tool=False)
 
     assert [text for text in texts(done.request) if text not in (SYSTEM, "")] == [
         "the story so far",
@@ -52,7 +52,7 @@ def test_requests_that_follow_begin_with_the_same_bytes(wire: Wire):
     first, second = (request(wire, [*EXCHANGE, *EXCHANGE, User("now"), *more]) for more in ([], [Assistant("yes")]))
     cut = decided(first, History(first).exchanges[1])
 
-    one, other = (compressed(draft(each), cut, offers_tool=False).request.body for each in (first, second))
+    one, other = (apply_compression(draft(each), cut, offers_tool=False).request.body for each in (first, second))
 
     end = one.rindex(b"now") + 3
     assert one[:end] == other[:end]
@@ -65,7 +65,7 @@ def test_all_other_bytes_stay_as_the_client_wrote_them():
     odd += b'{"role":"user", "content":"n\\u0065w"} ] , "y":-0}'
     whole = Request(Wire.CHAT, odd)
 
-    done = compressed(draft(whole), decided(whole, 2), offers_tool=False)
+    done = apply_compression(draft(whole), decided(whole, 2), offers_tool=False)
 
     assert done.request.body == odd.replace(
         odd[odd.index(b'{"role"') : odd.index(b'{"role":"user", ')], b'{"role":"user","content":"the story so far"},'
@@ -81,7 +81,7 @@ def test_a_client_that_tells_another_history_gets_its_own(wire: Wire):
     shorter = request(wire, EXCHANGE[:1])
 
     for changed in (other, shorter):
-        done = compressed(draft(changed), cut, offers_tool=False)
+        done = apply_compression(draft(changed), cut, offers_tool=False)
         assert done.request is changed
         assert done.reasons == ("history_changed",)
 
@@ -90,7 +90,7 @@ def test_system_messages_stay_where_they_are():
     said = [{"role": r, "content": c} for r, c in [("system", "a"), ("user", "b"), ("system", "c"), ("user", "d")]]
     whole = Request(Wire.CHAT, json.dumps({"model": "m", "messages": said}).encode())
 
-    done = compressed(draft(whole), decided(whole, 1), offers_tool=False)
+    done = apply_compression(draft(whole), decided(whole, 1), offers_tool=False)
 
     assert texts(done.request) == ["a", "c", "the story so far", "d"]
 
@@ -98,11 +98,11 @@ def test_system_messages_stay_where_they_are():
 def test_the_way_back_is_offered_with_the_first_cut():
     whole = request(Wire.CHAT, [*EXCHANGE, User("now")])
 
-    done = compressed(draft(whole), decided(whole, 4), offers_tool=True)
+    done = apply_compression(draft(whole), decided(whole, 4), offers_tool=True)
 
     assert done.own_tool == done.request.tool_names[-1] == "recover_text"
     assert (
-        compressed(replace(draft(whole), own_tool="mine"), decided(whole, 4), True).request.tool_names
+        apply_compression(replace(draft(whole), own_tool="mine"), decided(whole, 4), True).request.tool_names
         == whole.tool_names
     )
 
@@ -141,7 +141,7 @@ def test_every_call_stays_with_its_results(items: list[Item], wire: Wire, keep: 
     found = plan(history, weights, sum(weights), sum(weights), preset, sum(weights))
     if found is None:
         return
-    done = compressed(draft(whole), decided_by(whole, found), offers_tool=False).request
+    done = apply_compression(draft(whole), decided_by(whole, found), offers_tool=False).request
 
     assert pairs(done) <= pairs(whole)
     assert calls(done) == results(done)

@@ -26,13 +26,13 @@ THEIRS = '{"matcher": "Edit", "hooks": []}'
     ],
 )
 def test_an_item_joins_at_the_end_and_leaves_without_a_trace(text: str):
-    done = ITEMS.done(text)
+    done = ITEMS.apply(text)
     found = jsonc.get(done, ("hooks", "After"))
     assert isinstance(found, list)
     assert found[-1] == ITEM
-    assert ITEMS.done(done) == done
+    assert ITEMS.apply(done) == done
 
-    undone = ITEMS.undone(done, text)
+    undone = ITEMS.revert(done, text)
     assert jsonc.load(undone) == jsonc.load(text)
     if "After" in text and THEIRS in text:
         assert undone == text
@@ -41,10 +41,10 @@ def test_an_item_joins_at_the_end_and_leaves_without_a_trace(text: str):
 def test_an_older_item_of_ours_is_replaced_and_those_of_others_stay():
     older = '{"hooks": {"After": [{"matcher": "*", "hooks": [{"url": "http://y/ours"}]}, 1]}}'
 
-    assert jsonc.load(ITEMS.done(older)) == {"hooks": {"After": [1, ITEM]}}
+    assert jsonc.load(ITEMS.apply(older)) == {"hooks": {"After": [1, ITEM]}}
 
 
 @pytest.mark.parametrize("text", ['{"hooks": []}', '{"hooks": {"After": {}}}', '{"hooks": {"After": "x"}}', "[]"])
 def test_a_file_that_says_something_else_there_is_refused(text: str):
     with pytest.raises(FileRefused):
-        ITEMS.done(text)
+        ITEMS.apply(text)

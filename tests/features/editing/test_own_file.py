@@ -41,7 +41,7 @@ def test_our_file_is_written_whole_each_time():
 def test_our_file_is_undone_even_if_a_value_was_edited():
     edited = FILE.with_entry("", STDIO).replace("/opt/kimi proxy", "/home/me/kimi-proxy")
 
-    assert FILE.restored(edited, "") == ""
+    assert FILE.restore(edited, "") == ""
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_a_file_that_holds_more_is_refused(more: str):
     with pytest.raises(FileRefused, match="more than our entry"):
         FILE.with_entry(text, STDIO)
     with pytest.raises(FileRefused, match="more than our entry"):
-        FILE.restored(text, "")
+        FILE.restore(text, "")

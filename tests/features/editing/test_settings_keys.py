@@ -23,8 +23,8 @@ TOP = SettingsKeys(toml, {(): {"url": "http://x"}})
     ],
 )
 def test_json_is_changed_in_place_and_back(text: str, after: str):
-    assert ENV.done(text) == after
-    assert jsonc.load(ENV.undone(after, text).removeprefix(BOM)) == jsonc.load(text.removeprefix(BOM))
+    assert ENV.apply(text) == after
+    assert jsonc.load(ENV.revert(after, text).removeprefix(BOM)) == jsonc.load(text.removeprefix(BOM))
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def test_json_is_changed_in_place_and_back(text: str, after: str):
     ],
 )
 def test_the_beginning_of_a_toml_file_is_changed_and_back(text: str, after: str):
-    assert TOP.done(text) == after
-    assert toml.load(TOP.undone(after, text)) == toml.load(text)
+    assert TOP.apply(text) == after
+    assert toml.load(TOP.revert(after, text)) == toml.load(text)
 
 
 def test_what_the_user_changed_in_the_meantime_stays():
-    after = ENV.done('{"a": 1}').replace('"a": 1', '"a": 2')
+    after = ENV.apply('{"a": 1}').replace('"a": 1', '"a": 2')
 
-    assert ENV.undone(after, '{"a": 1}') == '{"a": 2}'
+    assert ENV.revert(after, '{"a": 1}') == '{"a": 2}'
 
 
 @pytest.mark.parametrize("text", ['{"env": []}', '{"env": "x"}', '{"env": null}', "[]"])
 def test_a_file_that_says_something_else_there_is_refused(text: str):
     with pytest.raises(FileRefused):
-        ENV.done(text)
+        ENV.apply(text)
 
 
 def test_a_table_in_place_of_a_value_is_refused():
     with pytest.raises(FileRefused, match="holds more than one value"):
-        ENV.undone('{"env": {"URL": "http://x"}}', '{"env": {"URL": {"a": 1}}}')
+        ENV.revert('{"env": {"URL": "http://x"}}', '{"env": {"URL": {"a": 1}}}')

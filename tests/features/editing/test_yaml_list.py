@@ -36,7 +36,7 @@ def test_our_server_joins_and_leaves(text: str, joined: str):
     assert FILE.with_entry(text, STDIO) == joined
     assert over_http != joined
     assert FILE.with_entry(over_http, STDIO) == joined
-    assert FILE.restored(joined, text) == FILE.restored(over_http, text) == text
+    assert FILE.restore(joined, text) == FILE.restore(over_http, text) == text
 
 
 def test_a_last_line_without_its_end_gets_one():
@@ -51,15 +51,15 @@ def test_a_server_of_the_same_name_comes_back():
     joined = FILE.with_entry(before, STDIO)
 
     assert joined == f"{MODELS}mcpServers:\n{INDENTED}  - name: git\n    command: a\n"
-    assert "command: theirs\n    env: {A: b}\n" in FILE.restored(joined, before)
-    assert FILE.restored(joined, before).count("name: mine") == 1
+    assert "command: theirs\n    env: {A: b}\n" in FILE.restore(joined, before)
+    assert FILE.restore(joined, before).count("name: mine") == 1
 
 
 def test_what_was_added_since_stays():
     joined = FILE.with_entry(MODELS, STDIO)
     since = joined + "  - name: git\n    command: g\nrules: [a]\n"
 
-    assert FILE.restored(since, MODELS) == f"{MODELS}mcpServers:\n  - name: git\n    command: g\nrules: [a]\n"
+    assert FILE.restore(since, MODELS) == f"{MODELS}mcpServers:\n  - name: git\n    command: g\nrules: [a]\n"
 
 
 @pytest.mark.parametrize(

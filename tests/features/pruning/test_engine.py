@@ -234,7 +234,7 @@ def code() -> tuple[Question, engine.Analysis, Costs]:
     question, rng = Question(module(), "x", "code", options), random.Random(1)
     lines = question.text.split("\n")
     scores = [rng.random() for _ in lines]
-    analysis = engine.analyze(question, lines, scores, lambda: None, engine.installed())
+    analysis = engine.analyze(question, lines, scores, lambda: None, engine.load_scorers())
     return question, analysis, Costs(tokens.count_lines(lines), MARKER_TOKENS)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.prune import SOURCE_TYPES, SourceType
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.pruning.structure.blocks import Outline, fading, nearness, scaled, spread
+from kimi_proxy.features.pruning.structure.blocks import Outline, fading, nearness, scale_to_one, spread
 
 FRAGMENTS = [
     "def f(", "def f(x):", "class A:", "class A {", "```", "~~~", "import x", "from a import (", "{", "}", ")", "  ",
@@ -112,9 +112,9 @@ def test_a_long_text_is_checked_often(source_type: SourceType) -> None:
 
 
 def test_the_greatest_becomes_one_and_nothing_stays_nothing() -> None:
-    assert scaled(np.array([1.0, 4.0])).tolist() == [0.25, 1.0]
-    assert scaled(np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
-    assert scaled(np.zeros(0)).tolist() == []
+    assert scale_to_one(np.array([1.0, 4.0])).tolist() == [0.25, 1.0]
+    assert scale_to_one(np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+    assert scale_to_one(np.zeros(0)).tolist() == []
 
 
 def test_a_value_is_shared_with_its_neighbours_less_with_distance() -> None:

@@ -7,7 +7,7 @@ from kimi_proxy.features.pruning.select import (
     Costs,
     PriceScale,
     Search,
-    filled,
+    fill_small_gaps,
     gaps,
     neighbours,
     select,
@@ -34,7 +34,7 @@ def test_a_gap_that_saves_less_than_its_marker_is_not_made() -> None:
 def test_gaps_that_cost_no_more_than_a_marker_are_filled_and_others_are_not() -> None:
     keep = [True, False, False, False, False, True, False, False, False, False, False, True]
 
-    assert filled(keep, Costs([10] * 12, MARKER)) == [True] * 6 + [False] * 5 + [True]
+    assert fill_small_gaps(keep, Costs([10] * 12, MARKER)) == [True] * 6 + [False] * 5 + [True]
     assert gaps(keep) == [(1, 5), (6, 11)]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from kimi_proxy.core.prune import CallContext, Options, Question
 from kimi_proxy.features.pruning import engine, score
 from kimi_proxy.features.pruning.call_signals import output_signals
-from kimi_proxy.features.pruning.model import Scorers, installed
+from kimi_proxy.features.pruning.model import Scorers, load_scorers
 
 TEXT = "\n".join(
     row
@@ -37,16 +37,16 @@ def test_what_the_agent_speaks_of_stays() -> None:
 
 def test_rows_that_the_conversation_shows_already_go_first() -> None:
     lines = TEXT.split("\n")
-    fresh = engine.analyze(ASKED, lines, None, lambda: None, installed()).scores
+    fresh = engine.analyze(ASKED, lines, None, lambda: None, load_scorers()).scores
     seen = replace(ASKED, context=replace(CONTEXT, seen_rows=tuple(range(160))))
-    known = engine.analyze(seen, lines, None, lambda: None, installed()).scores
+    known = engine.analyze(seen, lines, None, lambda: None, load_scorers()).scores
 
     assert fresh[:160].mean() > known[:160].mean()
     assert known[:160].mean() < known[160:].mean()
 
 
 def test_without_what_was_learned_of_use_the_goal_decides() -> None:
-    learned = installed().learned
+    learned = load_scorers().learned
     others = Scorers({name: learned[name] for name in ("code", "docs", "logs")})
 
     assert kept(ASKED, others) == kept(replace(ASKED, context=None))
@@ -56,7 +56,7 @@ def test_without_what_was_learned_of_use_the_goal_decides() -> None:
 def test_logs_and_pages_have_likelihoods_too() -> None:
     for source_type in ("logs", "docs"):
         analysis = engine.analyze(
-            replace(ASKED, source_type=source_type), TEXT.split("\n"), None, lambda: None, installed()
+            replace(ASKED, source_type=source_type), TEXT.split("\n"), None, lambda: None, load_scorers()
         )
         assert analysis.is_of_use
         assert np.isfinite(analysis.scores).all()
@@ -64,8 +64,8 @@ def test_logs_and_pages_have_likelihoods_too() -> None:
 
 def test_an_output_is_more_likely_used_if_the_file_was_not_seen_before() -> None:
     lines = TEXT.split("\n")
-    fresh = score.likely_used(output_signals(lines, CONTEXT), installed())
-    seen = score.likely_used(output_signals(lines, replace(CONTEXT, seen_rows=tuple(range(300)))), installed())
+    fresh = score.likely_used(output_signals(lines, CONTEXT), load_scorers())
+    seen = score.likely_used(output_signals(lines, replace(CONTEXT, seen_rows=tuple(range(300)))), load_scorers())
 
     assert fresh is not None and seen is not None
     assert 0 < seen < fresh < 1
@@ -82,7 +82,7 @@ def test_an_explanation_weighs_by_what_the_agent_was_doing_too() -> None:
     assert in_chat.score > alone.score
     assert "named by the goal's words" in in_chat.why  # what the agent said is part of what it is after
     assert "named by the goal's words" not in alone.why
-    scores = engine.analyze(ASKED, TEXT.split("\n"), None, lambda: None, installed()).scores
+    scores = engine.analyze(ASKED, TEXT.split("\n"), None, lambda: None, load_scorers()).scores
     assert in_chat.score == round(float(scores[row]), 3)
 
 

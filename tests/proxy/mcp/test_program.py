@@ -36,7 +36,7 @@ async def test_a_program_that_is_stopped_while_it_is_being_cleared_is_not_starte
     try:
         running = await program.running()
         os.kill(running.process.pid, 9)
-        await running.process.closed()
+        await running.process.wait_closed()
         again = asyncio.create_task(program.running())
         await asyncio.sleep(0)  # it clears the first one away
 
@@ -79,7 +79,7 @@ async def test_the_cause_of_an_end_is_what_was_said_of_trouble_and_no_other_line
     command = Command((sys.executable, "-c", f"import os; os.write(2, {output!r}); os._exit(7)"), dict(os.environ))
     process = ServerProcess("s")
     await process.launch(command)
-    await process.closed()
+    await process.wait_closed()
 
     assert str(process.ending) == f"s ended with status 7{why}"
 

@@ -115,7 +115,7 @@ async def test_after_a_crash_it_is_started_again_with_a_new_session():
         before = await pids(client)
         with pytest.raises(UpstreamUnreachable):
             await client.forward(call("die"), PATIENCE_S)
-        await client.program.ended()
+        await client.program.wait_ended()
         after = await pids(client)
 
         assert after[0] != before[0]

@@ -197,5 +197,5 @@ async def test_a_compaction_of_its_own_is_in_the_account_of_its_session(tmp_path
 
     assert shown["output"] == compacted["output"]
     assert [(heard.target, heard.body) for heard in provider.heard] == [("/v1/responses/compact", raw)]
-    assert (metric.session, metric.tokens) == (LOCAL_IDS.named("mine").id, 40_000)
+    assert (metric.session, metric.tokens) == (LOCAL_IDS.session_named("mine").id, 40_000)
     assert metric.tokens_saved == 0

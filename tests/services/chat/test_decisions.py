@@ -61,10 +61,10 @@ async def test_a_decision_is_looked_up_once_in_a_while(tmp_path: Path):
         stored_decisions = CountedDecisions(store)
         decisions = ChatDecisions(store.originals, stored_decisions, 60, clock)
         await decisions.commit(LOCAL, [CUT], "ses_1")
-        told = [await decisions.known(LOCAL, [OUTPUT]) for _ in range(3)]
+        told = [await decisions.read_known(LOCAL, [OUTPUT]) for _ in range(3)]
         before = stored_decisions.reads
         clock.advance(61)
-        told.append(await decisions.known(LOCAL, [OUTPUT]))
+        told.append(await decisions.read_known(LOCAL, [OUTPUT]))
 
     assert [decision[OUTPUT.key].shown for decision in told] == ["te…"] * 4
     assert (before, stored_decisions.reads) == (0, 1)
@@ -74,9 +74,9 @@ async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp
     async with opened(tmp_path) as store:
         decisions = ChatDecisions(store.originals, store.decisions, 60, Clock(0.0))
         await decisions.commit(LOCAL, [CUT], "ses_1")
-        await decisions.known(LOCAL, [OUTPUT])
+        await decisions.read_known(LOCAL, [OUTPUT])
         decisions.went_whole(LOCAL, [OUTPUT], "store_unavailable")
-        told = await decisions.known(LOCAL, [OUTPUT])
+        told = await decisions.read_known(LOCAL, [OUTPUT])
 
     assert told[OUTPUT.key].shown is None
 
@@ -102,9 +102,9 @@ async def test_a_cut_that_was_written_too_late_is_taken_back_on_disk_before_a_re
         late.is_late = True
         with pytest.raises(StoreUnavailable):
             await decisions.commit(LOCAL, [CUT], "ses_1")
-        sent = await decisions.known(LOCAL, [OUTPUT])
+        sent = await decisions.read_known(LOCAL, [OUTPUT])
         await decisions.close()
-        after_restart = await ChatDecisions(store.originals, store.decisions).known(LOCAL, [OUTPUT])
+        after_restart = await ChatDecisions(store.originals, store.decisions).read_known(LOCAL, [OUTPUT])
 
     assert sent[OUTPUT.key].shown is None
     assert after_restart[OUTPUT.key].shown is None
@@ -119,9 +119,9 @@ async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_
         late.is_late = True
         with pytest.raises(StoreUnavailable):
             await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
-        sent = await decisions.known(LOCAL, [OUTPUT])
+        sent = await decisions.read_known(LOCAL, [OUTPUT])
         await decisions.close()
-        after_restart = await ChatDecisions(store.originals, store.decisions).known(LOCAL, [OUTPUT])
+        after_restart = await ChatDecisions(store.originals, store.decisions).read_known(LOCAL, [OUTPUT])
         again = await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
 
     assert [told[OUTPUT.key].shown for told in (sent, after_restart, again)] == ["te…", "te…", "…"]
@@ -137,8 +137,8 @@ async def test_memory_holds_decisions_by_the_room_that_their_text_takes(tmp_path
     async with opened(tmp_path) as store:
         decisions = ChatDecisions(store.originals, store.decisions, 60)
         await decisions.commit(LOCAL, cut, "ses_1")
-        in_memory = decisions.remembered(LOCAL, outputs)
-        known = await decisions.known(LOCAL, outputs)
+        in_memory = decisions.from_memory(LOCAL, outputs)
+        known = await decisions.read_known(LOCAL, outputs)
 
     assert list(in_memory) == [output.key for output in outputs[1:]]
     assert {key: decision.shown for key, decision in known.items()} == {output.key: shown for output in outputs}

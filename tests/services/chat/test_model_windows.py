@@ -49,7 +49,7 @@ async def test_the_providers_own_list_gives_the_window_of_a_model_that_the_table
     await w.answered(target)
 
     assert w.asked == [("mine", ((b"authorization", b"Bearer own"),))]
-    assert (w.models.window(target), w.windows.unknown(LOCAL), w.events) == (64_000, [], [])
+    assert (w.models.window(target), w.windows.unknown_windows(LOCAL), w.events) == (64_000, [], [])
 
 
 async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_paste(caplog: pytest.LogCaptureFixture):
@@ -59,7 +59,7 @@ async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_pas
 
     lines = '[models."mystery"]\nprovider = "mine"\nmax_context_size = 131072  # replace it by the model\'s own\n'
     unknown = {"provider": "mine", "model": "mystery", "lines": lines}
-    assert (len(w.asked), w.events, w.windows.unknown(LOCAL)) == (1, [("model_unknown", unknown)], [unknown])
+    assert (len(w.asked), w.events, w.windows.unknown_windows(LOCAL)) == (1, [("model_unknown", unknown)], [unknown])
     assert [record.message for record in caplog.records] == ["a model's window is not known: paste these lines"]
 
 
@@ -89,4 +89,4 @@ async def test_a_list_that_cannot_be_read_leaves_the_table_in_force():
     w, target = World(None), Target("ollama", "llama3.1:8b")
     await w.answered(target)
 
-    assert (w.models.window(target), w.windows.unknown(LOCAL)) == (128_000, [])
+    assert (w.models.window(target), w.windows.unknown_windows(LOCAL)) == (128_000, [])

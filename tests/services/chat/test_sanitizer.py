@@ -20,7 +20,7 @@ from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
@@ -44,7 +44,7 @@ BEGUN: list[Item] = [User(LOG.goal), *asked("call_a1", LOG.text, command="pytest
 
 async def original(world: World, shown: str) -> str:
     (found,) = set(ID.findall(shown))
-    return decoded((await world.store.originals.get(LOCAL, found)).text)
+    return decode_text((await world.store.originals.get(LOCAL, found)).text)
 
 
 @WIRES
@@ -205,7 +205,7 @@ async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path
         clock.now += 3601
         cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")], **CACHED))
         (found,) = set(ID.findall(results(cold.request)["r0"]))
-        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
+        kept = decode_text((await here.store.originals.get(LOCAL, found)).text)
 
     assert len(shown_whole(warm)) == 8
     assert shown_whole(cold) == ["r5", "r6", "r7"]
@@ -247,7 +247,7 @@ async def test_records_that_stay_are_written_as_a_table_when_the_prompt_cache_is
     async with world(tmp_path, BY_POLICY) as here:
         cold = await here.send(request(Wire.CHAT, items))
         (found,) = ID.findall(results(cold.request)["j1"])
-        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
+        kept = decode_text((await here.store.originals.get(LOCAL, found)).text)
 
     assert '"columns":["id","total"]' in results(cold.request)["j1"]
     assert kept == records
@@ -310,7 +310,7 @@ async def test_a_file_that_is_read_again_is_shown_by_what_changed(tmp_path: Path
         draft = await here.send(request(Wire.CHAT, again, EDITOR))
         shown = results(draft.request)["c2"]
         (found,) = set(ID.findall(shown))
-        kept = decoded((await here.store.originals.get(LOCAL, found)).text)
+        kept = decode_text((await here.store.originals.get(LOCAL, found)).text)
 
     assert "    # a line that was added" in shown and len(shown) < 400
     assert "déjà montré plus haut : read_file a.py" in shown

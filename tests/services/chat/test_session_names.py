@@ -28,7 +28,7 @@ async def test_in_a_team_ids_are_secret_and_the_same_for_every_server(tmp_path: 
         for name in ("plan", ""):
             ids = [(await found(names, who, name)).id for who in (ADA, BEN)]
             public = [session_of(ASKED, {}, "p", SessionIds(who.scope)).id for who in (ADA, BEN)]
-            public += [SessionIds(who.scope).named("plan").id for who in (ADA, BEN)]
+            public += [SessionIds(who.scope).session_named("plan").id for who in (ADA, BEN)]
             assert len({*ids, *public}) == 6
             assert [(await found(elsewhere, who, name)).id for who in (ADA, BEN)] == ids
         assert await names.id_of(ADA, "plan") == (await found(names, ADA, "plan")).id
@@ -39,15 +39,15 @@ async def test_in_a_team_ids_are_secret_and_the_same_for_every_server(tmp_path: 
 async def test_without_a_team_ids_are_what_they_were(tmp_path: Path):
     async with opened(tmp_path) as store:
         names = SessionNames(store.sessions)
-        assert await found(names, LOCAL, "plan") == LOCAL_IDS.named("plan")
+        assert await found(names, LOCAL, "plan") == LOCAL_IDS.session_named("plan")
         assert await found(names, LOCAL) == session_of(ASKED, {}, "p", LOCAL_IDS)
         assert (await found(names, LOCAL, "ses_0123456789abcdef")).id == "ses_0123456789abcdef"
 
 
 async def test_a_session_that_began_before_ids_were_secret_keeps_its_id(tmp_path: Path):
-    before = {who: SessionIds(who.scope).named("plan").id for who in (ADA, BEN)}
+    before = {who: SessionIds(who.scope).session_named("plan").id for who in (ADA, BEN)}
     began = session_of(ASKED, {}, "p", SessionIds(ADA.scope)).id
-    helper = SessionIds(ADA.scope).named("plan/agent").id
+    helper = SessionIds(ADA.scope).session_named("plan/agent").id
     async with opened(tmp_path) as store:
         # The one of ben was begun by ada.
         rows = [a_session(id) for id in (before[ADA], before[BEN], began, helper)]
@@ -90,5 +90,5 @@ class AwaySessions(SessionStore):
 async def test_while_the_store_is_away_ids_cannot_be_guessed_either():
     one, other = SessionNames(AwaySessions()), SessionNames(AwaySessions())
     ids = [(await found(names, who, "plan")).id for names in (one, other) for who in (ADA, BEN)]
-    assert len({*ids, *(SessionIds(who.scope).named("plan").id for who in (ADA, BEN))}) == 6
+    assert len({*ids, *(SessionIds(who.scope).session_named("plan").id for who in (ADA, BEN))}) == 6
     assert (await found(one, ADA, "plan")).id == ids[0]

@@ -46,7 +46,7 @@ _BASE64 = re.compile(r"=\?base64\?(.*)\?=")
 log = logging.getLogger(__name__)
 
 
-def unobserved(tool: str, outcome: str, seconds: float) -> None:
+def observe_nothing(tool: str, outcome: str, seconds: float) -> None:
     """Count nothing."""
 
 
@@ -58,7 +58,7 @@ class Catalog:
     version: str
     instructions: str
     tools: Mapping[str, AnyTool]
-    observe: Observe = unobserved
+    observe: Observe = observe_nothing
     ends_with_caller: bool = False  # calls are dropped when their caller hangs up, in every protocol version
 
     def info(self) -> JsonObject:
@@ -91,7 +91,7 @@ Method = Callable[[Caller, Catalog, JsonObject], Awaitable[JsonObject]]
 
 async def initialize(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     wanted, versions = params.get("protocolVersion"), mcp.HANDSHAKE_VERSIONS
-    roots.initialized(params)
+    roots.on_initialize(params)
     return {
         "protocolVersion": wanted if isinstance(wanted, str) and wanted in versions else versions[0],
         "capabilities": SERVER_CAPABILITIES,
@@ -114,10 +114,10 @@ async def ping(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
 
 async def list_tools(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Return the tools as clients see them, in the catalog's own order."""
-    return {"tools": [_described(tool) for name, tool in catalog.tools.items() if name == tool.name]}
+    return {"tools": [_describe(tool) for name, tool in catalog.tools.items() if name == tool.name]}
 
 
-def _described(tool: AnyTool) -> JsonObject:
+def _describe(tool: AnyTool) -> JsonObject:
     described: JsonObject = {
         "name": tool.name,
         "description": tool.description,
@@ -154,13 +154,13 @@ class NotOffered(InvalidParams):
 
 async def call_tool(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with the call is an error of the protocol."""
-    return _tool_result(await catalog.call(who, *_chosen(catalog, params)))
+    return _tool_result(await catalog.call(who, *_choose_tool(catalog, params)))
 
 
 async def call_tool_kindly(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
-    tool, arguments = _chosen(catalog, params)
-    if (question := await roots.required(tool.name, params)) is not None:
+    tool, arguments = _choose_tool(catalog, params)
+    if (question := await roots.require_roots(tool.name, params)) is not None:
         return question
     try:
         return _tool_result(await catalog.call(who, tool, arguments))
@@ -168,7 +168,7 @@ async def call_tool_kindly(who: Caller, catalog: Catalog, params: JsonObject) ->
         return _tool_result(ToolAnswer(advice(e), is_error=True))
 
 
-def _chosen(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
+def _choose_tool(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
     name, arguments = params.get("name"), params.get("arguments")
     if not isinstance(name, str):
         raise InvalidParams("name", "must be the name of a tool")
@@ -370,7 +370,7 @@ async def reply_to(
     except InvalidRequest as e:
         return _refusal(jsonrpc.id_of(message), e, versions.default)
     if call is None or call.notification:
-        roots.received(message)
+        roots.on_message(message)
         return NOTHING
     version = versions.of(call, headers or ())
     response = await _answer(who, call, version, catalog, headers)
@@ -400,7 +400,7 @@ async def _reply_to_all(
         except InvalidRequest as e:
             return rpc_failure(jsonrpc.id_of(message), e)
         if call is None or call.notification:
-            roots.received(message)
+            roots.on_message(message)
             return None
         return await _answer(who, call, version, catalog)
 

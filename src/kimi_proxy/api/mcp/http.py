@@ -43,12 +43,12 @@ def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request]
         client = RootsClient(known, is_own, request.headers.get(roots.SESSION_HEADER, ""))
         if has_files:
             roots.serve_client(client)
-        response = await answered(request, client.can_be_asked)
+        response = await answer_post(request, client.can_be_asked)
         if client.new_session:
             response.headers[roots.SESSION_HEADER] = client.new_session
         return response
 
-    async def answered(request: Request, is_asked: bool) -> Response:
+    async def answer_post(request: Request, is_asked: bool) -> Response:
         headers = request.scope["headers"]
         listeners = [] if is_asked else jsonrpc.collect()
         work = mcp.reply(caller_of(request), await request.body(), versions, catalog, headers)
@@ -148,7 +148,7 @@ async def with_notices(work: Coroutine[None, None, RpcReply]) -> Response:
     try:
         first = await _next(notices, doing)
     except BaseException:
-        await _dropped(doing)
+        await _cancel_answer(doing)
         raise
     if first is None:
         return json_reply(doing.result())
@@ -165,7 +165,7 @@ async def _events(
             notice = await _next(notices, doing)
         yield _event(doing.result().value)
     finally:
-        await _dropped(doing)
+        await _cancel_answer(doing)
 
 
 async def _next(notices: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[RpcReply]") -> JsonObject | None:
@@ -179,7 +179,7 @@ async def _next(notices: "asyncio.Queue[JsonObject]", doing: "asyncio.Task[RpcRe
     return None if notices.empty() else notices.get_nowait()
 
 
-async def _dropped(doing: "asyncio.Task[RpcReply]") -> None:
+async def _cancel_answer(doing: "asyncio.Task[RpcReply]") -> None:
     doing.cancel()
     await asyncio.wait({doing})
 

@@ -85,7 +85,7 @@ class LineReader:
         while (item := await self._arrived.get()) is not None:
             yield item[0]
 
-    def done(self) -> None:
+    def close(self) -> None:
         self._room.release()
 
     def stop(self) -> None:
@@ -140,13 +140,13 @@ class LineWriter:
     def _write(self) -> None:
         while True:
             line, written = self._waiting.get()
-            delivered = self._delivered(line)
+            delivered = self._deliver(line)
             try:
                 self._loop.call_soon_threadsafe(_settle, written, delivered)
             except RuntimeError:  # the loop was closed while the client read
                 return
 
-    def _delivered(self, line: bytes) -> bool:
+    def _deliver(self, line: bytes) -> bool:
         left = memoryview(line)
         try:
             while left:
@@ -162,7 +162,7 @@ def _settle(written: asyncio.Future[bool], delivered: bool) -> None:
 
 
 @contextmanager
-def redirected(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
+def redirect_streams(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
     """Yield both streams for one conversation alone; everything else that prints meanwhile goes to standard error."""
     sys.stdout.flush()
     wire_in, wire_out, nothing = os.dup(stdin.fileno()), os.dup(stdout.fileno()), os.open(os.devnull, os.O_RDONLY)
@@ -183,20 +183,20 @@ async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO, load: LoadTo
     With `load`, `catalog` introduces the server, and its tools are loaded when the first answer is out: many clients
     wait a few seconds for that answer and give the server up. What fails in loading them ends the conversation.
     """
-    reader, late = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT), LateCatalog(load or _loaded(catalog))
+    reader, late = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT), LateCatalog(load or _load_from(catalog))
     loading = asyncio.create_task(late.run())
     loading.add_done_callback(lambda _: reader.stop())
     conversation = StdioConversation(catalog, LineWriter(stdout), late)
     try:
         async for line in reader:
-            conversation.receive(line, reader.done)
+            conversation.receive(line, reader.close)
         await conversation.end()
     finally:
         late.end()
         await loading
 
 
-def _loaded(catalog: Catalog) -> LoadTools:
+def _load_from(catalog: Catalog) -> LoadTools:
     @asynccontextmanager
     async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
         yield catalog, LOCAL
@@ -319,7 +319,7 @@ def _message(line: bytes | None) -> JsonValue:
 
 async def serve_stdio(catalog: Catalog, load: LoadTools | None = None) -> None:
     """Serve on standard output, where nothing else is written meanwhile, until standard input ends."""
-    with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
+    with redirect_streams(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
         await converse(catalog, source, target, load)
 
 

@@ -58,7 +58,7 @@ KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
-def described(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+def with_description(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     """Return `routes`, and those that describe them."""
 
     @cache

@@ -20,12 +20,12 @@ def with_texts(request: Request, texts: Mapping[Place, str]) -> Request:
             raise ValueError(f"a {part.kind} has no text to replace")
         if part.text != text:
             edits.append((part.start, part.end, json.encode(text)))
-    return _edited(request, edits)
+    return _apply_edits(request, edits)
 
 
 def with_items(request: Request, items: Sequence[JsonObject]) -> Request:
     """Add to the end of the conversation, in the form that the API has for it."""
-    return _edited(request, [request.format.add_items(request.json, items)])
+    return _apply_edits(request, [request.format.add_items(request.json, items)])
 
 
 def with_summary(request: Request, removed: Collection[int], at: int, item: JsonObject) -> Request:
@@ -33,45 +33,45 @@ def with_summary(request: Request, removed: Collection[int], at: int, item: Json
     messages = request.messages
     edits: list[Edit] = [(messages[each].start, messages[each + 1].start, b"") for each in removed]
     start = messages[at].start
-    return _edited(request, [*edits, (start, start, json.encode(item) + b",")])
+    return _apply_edits(request, [*edits, (start, start, json.encode(item) + b",")])
 
 
 def with_tool(request: Request, name: str, description: str, schema: JsonObject) -> Request:
     """Add a tool where the client has its own, in the form that the API has for it."""
     tool = request.format.new_tool(name, description, schema)
-    return _edited(request, [request.format.add_tool(request.json, tool)])
+    return _apply_edits(request, [request.format.add_tool(request.json, tool)])
 
 
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:
     """Mark the ends of these messages, or of what comes before all messages, for the provider's prompt cache."""
     found = (request.format.add_cache_mark(request.json, place, ttl) for place in places)
-    return _edited(request, [edit for edit in found if edit is not None])
+    return _apply_edits(request, [edit for edit in found if edit is not None])
 
 
 def with_model(request: Request, model: str) -> Request:
-    return request if request.model == model else _edited(request, [request.json.set("model", model)])
+    return request if request.model == model else _apply_edits(request, [request.json.set("model", model)])
 
 
 def with_previous_response(request: Request, id: str) -> Request:
     """Continue from another answer than the client named."""
-    return _edited(request, [request.json.set(request.format.previous_response, id)])
+    return _apply_edits(request, [request.json.set(request.format.previous_response, id)])
 
 
 def with_usage(request: Request) -> Request:
     """Ask for the usage at the end of a stream, unless the client decided on it."""
     edit = request.format.ask_usage(request.json) if request.is_stream else None
-    return request if edit is None else _edited(request, [edit])
+    return request if edit is None else _apply_edits(request, [edit])
 
 
 def with_system(request: Request, text: str) -> Request:
     """Add to what the system says; the same request where there is no place for it."""
-    return _edited(request, request.format.add_system(request.json, request.messages, text))
+    return _apply_edits(request, request.format.add_system(request.json, request.messages, text))
 
 
 def with_system_part(request: Request, index: int, text: str) -> Request:
     """Replace one of the texts that the system says."""
     part = request.system[index]
-    return _edited(request, [] if part.text == text else [(part.start, part.end, json.encode(text))])
+    return _apply_edits(request, [] if part.text == text else [(part.start, part.end, json.encode(text))])
 
 
 def with_reminder(request: Request, text: str) -> Request | None:
@@ -83,7 +83,7 @@ def with_reminder(request: Request, text: str) -> Request | None:
     if last is None or last.role not in ("user", "tool", "system") or _has_open_calls(request):
         return None
     edits = request.format.add_reminder(request.json, request.messages, text)
-    return _edited(request, edits) if edits else None
+    return _apply_edits(request, edits) if edits else None
 
 
 def _has_open_calls(request: Request) -> bool:
@@ -97,5 +97,5 @@ def _has_open_calls(request: Request) -> bool:
     return bool(waiting)
 
 
-def _edited(request: Request, edits: Sequence[Edit]) -> Request:
+def _apply_edits(request: Request, edits: Sequence[Edit]) -> Request:
     return Request(request.wire, splice(request.body, edits)) if edits else request

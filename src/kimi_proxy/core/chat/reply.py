@@ -115,7 +115,7 @@ class ReplyReader:
         if self._gave_up:
             return
         try:
-            plain = piece if self._inflater is None else self._inflated(piece, self._inflater)
+            plain = piece if self._inflater is None else self._inflate(piece, self._inflater)
         except zlib.error:  # it says gzip, and is not
             self._gave_up = True
         else:
@@ -138,7 +138,7 @@ class ReplyReader:
                 self._facts = self._format.facts_after(self._facts, event.data)
         return self._events.waiting_bytes
 
-    def _inflated(self, piece: bytes, inflater: "zlib._Decompress") -> bytes:
+    def _inflate(self, piece: bytes, inflater: "zlib._Decompress") -> bytes:
         inflated = inflater.decompress(piece, min(self._max_bytes, INFLATED_MAX_BYTES))
         if inflater.unconsumed_tail:
             raise zlib.error("decompressed size exceeds the limit")

@@ -38,7 +38,7 @@ DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B
 DAY_S = 86_400
 
 
-def _clamped(low: int, high: int) -> BeforeValidator:
+def _clamp(low: int, high: int) -> BeforeValidator:
     def clamp(value: object) -> object:
         return min(max(value, low), high) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -50,14 +50,14 @@ class PrunerSettings(SettingsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8006, ge=0, le=65_535)
-    max_input_chars: Annotated[int, _clamped(1, 2_000_000)] = 2_000_000
+    max_input_chars: Annotated[int, _clamp(1, 2_000_000)] = 2_000_000
     prune_id_ttl_s: int = Field(default=7 * DAY_S, ge=1)
-    cache_ttl_s: Annotated[int, _clamped(1, 3600)] = 30
-    cache_max_entries: Annotated[int, _clamped(1, 100_000)] = 256
+    cache_ttl_s: Annotated[int, _clamp(1, 3600)] = 30
+    cache_max_entries: Annotated[int, _clamp(1, 100_000)] = 256
     backend: Literal["heuristic", "deepinfra"] = "heuristic"
     deepinfra_endpoint_url: str = DEEPINFRA_URL
-    deepinfra_timeout_ms: Annotated[int, _clamped(1, 120_000)] = 20_000
-    deepinfra_max_docs: Annotated[int, _clamped(1, 512)] = 64
+    deepinfra_timeout_ms: Annotated[int, _clamp(1, 120_000)] = 20_000
+    deepinfra_max_docs: Annotated[int, _clamp(1, 512)] = 64
 
 
 class ProxySettings(SettingsSection):
@@ -175,7 +175,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except ValidationError as e:
         problem = e.errors(include_url=False, include_input=False)[0]
         raise ConfigError(
-            _explained([str(each) for each in problem["loc"]], problem["type"], problem["msg"], toml, variables)
+            _explain([str(each) for each in problem["loc"]], problem["type"], problem["msg"], toml, variables)
         ) from e
     for name, model in config.models.items():
         if model.provider not in config.providers:
@@ -183,7 +183,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     given = file.get("providers")
     named = tuple(given) if isinstance(given, Mapping) else ()
     on_demand = frozenset(name for name in config.providers if name not in named)
-    config = config.model_copy(update={"on_demand": on_demand, "providers": _moved(config.providers, env)})
+    config = config.model_copy(update={"on_demand": on_demand, "providers": _override_addresses(config.providers, env)})
     off = {name: line_of(toml, f"providers.{name}", "enabled") for name in named if not config.providers[name].enabled}
     known = McpSettings().servers
     servers = frozenset(name for name, server in config.mcp.servers.items() if server != known.get(name))
@@ -198,7 +198,7 @@ def require_keys(config: Config) -> None:
         raise ConfigError(f"{config.key_problems[0]} (file: {config.file or 'none'})")
 
 
-def _explained(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
+def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
     """Return what is wrong with a setting, by its name and its place; of an unknown one, which it may have meant."""
     *section, key = path
     name, line = ".".join(path), line_of(toml, ".".join(section), key)
@@ -227,7 +227,7 @@ def _keys_beside(section: list[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _moved(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Mapping[str, Provider]:
+def _override_addresses(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Mapping[str, Provider]:
     """Return the providers with the addresses that KIMI_PROXY_UPSTREAMS gives some of them."""
     moved = dict(providers)
     for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):

@@ -100,13 +100,13 @@ def _address(given: str) -> str:
     return given
 
 
-def _known(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
+def _known_provider(base_url: str, variable: str = "", **more: object) -> dict[str, object]:
     return {"enabled": False, "base_url": base_url, "api_key": f"${{{variable}}}" if variable else ""} | more
 
 
 def _chat_only(base_url: str, variable: str, **more: object) -> dict[str, object]:
     """Return a known provider that does not speak the Responses API."""
-    return _known(base_url, variable, translate=("messages", "responses"), **more)
+    return _known_provider(base_url, variable, translate=("messages", "responses"), **more)
 
 
 # Known, and on demand only: nothing goes to one of these unless the file names it, or a client asks for one of its
@@ -114,21 +114,21 @@ def _chat_only(base_url: str, variable: str, **more: object) -> dict[str, object
 _DEFAULTS: dict[str, dict[str, object]] = {
     "kimi": _chat_only("https://api.moonshot.ai/v1", "KIMI_API_KEY"),
     "kimi-code": _chat_only("https://api.kimi.com/coding/v1", "KIMI_CODE_API_KEY"),
-    "openai": _known("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "chatgpt": _known("https://chatgpt.com/backend-api/codex"),  # Codex with the login of a ChatGPT plan
-    "anthropic": _known("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
-    "openrouter": _known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "openai": _known_provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "chatgpt": _known_provider("https://chatgpt.com/backend-api/codex"),  # Codex with the login of a ChatGPT plan
+    "anthropic": _known_provider("https://api.anthropic.com", "ANTHROPIC_API_KEY", type="anthropic"),
+    "openrouter": _known_provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "nvidia": _chat_only("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
     "mistral": _chat_only("https://api.mistral.ai/v1", "MISTRAL_API_KEY", include_usage=False),
-    "groq": _known("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "deepseek": _known("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "qwen": _known("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "groq": _known_provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "deepseek": _known_provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "qwen": _known_provider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
     "zai": _chat_only("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
-    "xai": _known("https://api.x.ai/v1", "XAI_API_KEY"),
+    "xai": _known_provider("https://api.x.ai/v1", "XAI_API_KEY"),
     "gemini": _chat_only("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
-    "ollama": _known("http://127.0.0.1:11434/v1"),
-    "lm-studio": _known("http://127.0.0.1:1234/v1"),
-    "vllm": _known("http://127.0.0.1:8080/v1"),
+    "ollama": _known_provider("http://127.0.0.1:11434/v1"),
+    "lm-studio": _known_provider("http://127.0.0.1:1234/v1"),
+    "vllm": _known_provider("http://127.0.0.1:8080/v1"),
 }
 
 # Other names under which people keep the same keys.

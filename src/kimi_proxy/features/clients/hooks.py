@@ -112,7 +112,7 @@ def _at(value: JsonValue, steps: Steps) -> JsonValue:
     return value
 
 
-def replaced(response: JsonValue, texts: Sequence[tuple[Steps, str]]) -> JsonValue:
+def replace_texts(response: JsonValue, texts: Sequence[tuple[Steps, str]]) -> JsonValue:
     """Return `response` with these texts at their places, everything else as it was."""
     for steps, text in texts:
         response = _with(response, steps, text)

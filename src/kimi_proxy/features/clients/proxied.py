@@ -43,7 +43,7 @@ def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarge
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
     anthropic = {urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"}
     models = Models.of(config)
-    windows = (models.window(models.configured(key)) for key, _ in models.offered())
+    windows = (models.window(models.configured_target(key)) for key, _ in models.offered_models())
     is_anthropic = anthropic == {ANTHROPIC_HOST} and has_anthropic_key(config, env)
     return ProxyTarget(url, is_anthropic, apis, min((size for size in windows if size), default=0))
 

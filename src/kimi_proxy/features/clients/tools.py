@@ -46,10 +46,10 @@ def tool_weights(request: Request, count: Callable[[str], int], own: Collection[
     calls = Counter(part.name for part in parts if part.kind == "tool_call")
     described = request.format.tools(request.json)
     texts = {name: bytes(raw).decode("utf-8", "replace") for name, raw in described if name and name not in own}
-    return weighed({name: count(text) for name, text in texts.items()}, calls)
+    return weigh_tools({name: count(text) for name, text in texts.items()}, calls)
 
 
-def weighed(tokens: Mapping[str, float], calls: Mapping[str, int]) -> list[ToolWeight]:
+def weigh_tools(tokens: Mapping[str, float], calls: Mapping[str, int]) -> list[ToolWeight]:
     made = [ToolWeight(name, server_of(name), size, calls.get(name, 0)) for name, size in tokens.items()]
     return sorted(made, key=lambda one: (-one.tokens, one.name))
 

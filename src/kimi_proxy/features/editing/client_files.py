@@ -33,7 +33,7 @@ class ServersFile(Protocol):
     def with_entry(self, text: str, entry: JsonObject) -> str:
         """Return `text` with `entry` as our server."""
 
-    def restored(self, text: str, before: str) -> str:
+    def restore(self, text: str, before: str) -> str:
         """Return `text` with the entry of our name that `before` had, or without one."""
 
 
@@ -64,19 +64,19 @@ class SharedFile:
     def with_entry(self, text: str, entry: JsonObject) -> str:
         """Return `text` with `entry` under our name; keys that the user has added to it stay."""
         dropped = OVER_HTTP if "command" in entry else OVER_STDIO
-        changed = self._merged(text, entry, dropped)
+        changed = self._merge(text, entry, dropped)
         now = self.entry(changed)
         if not isinstance(now, dict) or {key: now.get(key) for key in entry} != entry or set(now) & set(dropped):
             raise FileRefused("our entry cannot be written there: add it by hand")
         return changed
 
-    def restored(self, text: str, before: str) -> str:
+    def restore(self, text: str, before: str) -> str:
         previous, removed = self.entry(before), self.without_entry(text)
-        return self._merged(removed, previous, ()) if isinstance(previous, dict) else removed
+        return self._merge(removed, previous, ()) if isinstance(previous, dict) else removed
 
     def without_entry(self, text: str) -> str:
         mark, plain = split_bom(text)
-        changed = self._checked(plain, self.format.remove(plain, (self.key, self.name)))
+        changed = self._check(plain, self.format.remove(plain, (self.key, self.name)))
         if self.entry(changed) is not None:
             raise FileRefused("our entry cannot be removed there: remove it by hand")
         return mark + changed
@@ -96,11 +96,11 @@ class SharedFile:
         kept = {k: v for k, v in servers.items() if k != self.name} if isinstance(servers, dict) else servers or {}
         return {**{k: v for k, v in root.items() if k != self.key}, self.key: kept}
 
-    def _merged(self, text: str, entry: JsonObject, dropped: Sequence[str]) -> str:
+    def _merge(self, text: str, entry: JsonObject, dropped: Sequence[str]) -> str:
         mark, plain = split_bom(text)
-        return mark + self._checked(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
+        return mark + self._check(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
 
-    def _checked(self, before: str, after: str) -> str:
+    def _check(self, before: str, after: str) -> str:
         """Return `after`. Raise FileRefused if it does not say the same as `before` but for our entry."""
         check_rest(before, after, self.others)
         return after
@@ -116,7 +116,7 @@ class SettingsKeys:
     format: TextFormat
     values: Mapping[KeyPath, Mapping[str, JsonValue]]
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         """Return `text` with the values in it. Raise FileRefused if they cannot be written there."""
         mark, plain = split_bom(text)
         changed = plain
@@ -128,7 +128,7 @@ class SettingsKeys:
                 raise FileRefused(f"{'.'.join(place)} cannot be set there: set it by hand")
         return mark + changed
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         """Return `text` with what `before` had in place of the values; tables that we created go if they are empty."""
         (mark, plain), (_, old) = split_bom(text), split_bom(before)
         changed = plain
@@ -167,16 +167,16 @@ class SettingsKeys:
     def _rest(self, text: str) -> object:
         rest = self.format.load(text)
         for place, _ in self._places():
-            rest = _pruned(rest, place)
+            rest = _prune_empty(rest, place)
         return rest
 
 
-def _pruned(at: object, place: KeyPath) -> object:
+def _prune_empty(at: object, place: KeyPath) -> object:
     """Return `at` without what is at `place`, and without the tables on the way that are empty then."""
     key, *deeper = place
     if not isinstance(at, dict) or key not in at:
         return at
-    inner = _pruned(at[key], tuple(deeper)) if deeper else None
+    inner = _prune_empty(at[key], tuple(deeper)) if deeper else None
     gone = not deeper or inner == {}
     return {name: inner if name == key else value for name, value in at.items() if name != key or not gone}
 
@@ -188,22 +188,22 @@ class ListItems:
     items: Mapping[KeyPath, JsonValue]
     mark: str
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         """Return `text` with the items in their lists, each once. Raise FileRefused if that cannot be written."""
         mark, plain = split_bom(text)
         changed = plain
         for path, item in self.items.items():
             if self._ours(changed, path) != [item]:
-                changed = jsonc.append(self._removed(changed, path), path, item)
+                changed = jsonc.append(self._remove(changed, path), path, item)
         check_rest(plain, changed, self._rest)
         return mark + changed
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         """Return `text` without our items, and without lists and objects that `before` lacks and that are empty."""
         (mark, plain), (_, old) = split_bom(text), split_bom(before)
         changed = plain
         for path in self.items:
-            changed = self._removed(changed, path)
+            changed = self._remove(changed, path)
             for depth in range(len(path), 0, -1):
                 if jsonc.get(changed, path[:depth]) not in ([], {}) or jsonc.get(old, path[:depth]) is not None:
                     break
@@ -211,7 +211,7 @@ class ListItems:
         check_rest(plain, changed, self._rest)
         return mark + changed
 
-    def _removed(self, text: str, path: KeyPath) -> str:
+    def _remove(self, text: str, path: KeyPath) -> str:
         for item in self._ours(text, path):
             text = jsonc.remove_item(text, path, item)
         return text
@@ -246,11 +246,11 @@ class OwnTextFile:
     content: str
     mark: str
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         self._refuse_others(text)
         return self.content
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         self._refuse_others(text)
         return before
 

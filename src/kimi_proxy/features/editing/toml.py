@@ -38,13 +38,13 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
     """
     statements = list(_statements(text))
     if path and not any(_is_below(path, statement) for statement in statements):
-        return _appended(text, path, values)
+        return _append(text, path, values)
     if path and not any(statement.is_header and statement.path == path for statement in statements):
-        raise FileRefused(f"{_dotted(path)} has no header of its own: write it as [{_dotted(path)}]")
+        raise FileRefused(f"{_dotted_key(path)} has no header of its own: write it as [{_dotted_key(path)}]")
     for key in dropped:
         text = remove(text, (*path, key))
     for key, value in values.items():
-        text = _assigned(text, path, key, value)
+        text = _assign(text, path, key, value)
     return text
 
 
@@ -116,17 +116,17 @@ def _without_gap(text: str, kept: list[Statement], at: int) -> list[Statement]:
     return kept[: place - 1] + kept[place:] if place and follows and is_blank(kept[place - 1]) else kept
 
 
-def _appended(text: str, path: Path, values: Mapping[str, JsonValue]) -> str:
-    lines = [f"[{_dotted(path)}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
+def _append(text: str, path: Path, values: Mapping[str, JsonValue]) -> str:
+    lines = [f"[{_dotted_key(path)}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
     return text + gap_before(text) + "".join(line + newline_of(text) for line in lines)
 
 
-def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
+def _assign(text: str, path: Path, key: str, value: JsonValue) -> str:
     last = None
     inside = not path
     for statement in _statements(text):
         if statement.path == (*path, key) and not statement.is_header:
-            return _reassigned(text, statement, value)
+            return _reassign(text, statement, value)
         if statement.is_header:
             inside = statement.path == path
         if inside and statement.path:
@@ -136,12 +136,12 @@ def _assigned(text: str, path: Path, key: str, value: JsonValue) -> str:
         # A blank line keeps the comments of the first table apart from our line.
         return f"{key} = {_value(value)}{newline}{newline if text.strip() else ''}{text}"
     if last is None:
-        raise FileRefused(f"{_dotted(path)} has no header of its own: write it as [{_dotted(path)}]")
+        raise FileRefused(f"{_dotted_key(path)} has no header of its own: write it as [{_dotted_key(path)}]")
     before = text[: last.end] + ("" if text[: last.end].endswith("\n") else newline)
     return f"{before}{key} = {_value(value)}{newline}{text[last.end :]}"
 
 
-def _reassigned(text: str, statement: Statement, value: JsonValue) -> str:
+def _reassign(text: str, statement: Statement, value: JsonValue) -> str:
     old = text[statement.start : statement.end]
     meaning = tomllib.loads(old)
     equals = next(n for n, c in enumerate(old) if c == "=" and _key(old[: n + 1] + "0"))
@@ -165,5 +165,5 @@ def _value(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _dotted(path: Path) -> str:
+def _dotted_key(path: Path) -> str:
     return ".".join(path)

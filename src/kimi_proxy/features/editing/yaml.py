@@ -21,7 +21,7 @@ class OwnYamlFile:
         lines = (f"    {key}: {_flow(value)}\n" for key, value in entry.items())
         return self._head() + "".join(lines)
 
-    def restored(self, text: str, before: str) -> str:
+    def restore(self, text: str, before: str) -> str:
         self._refuse_others(text)
         return before
 
@@ -45,7 +45,7 @@ class YamlList:
     name: str
 
     def with_entry(self, text: str, entry: JsonObject) -> str:
-        newline, lines = newline_of(text), self._lines(self._removed(text))
+        newline, lines = newline_of(text), self._lines(self._remove(text))
         at = self._heading(lines)
         if at is None:
             lines += [f"{self.key}:"]
@@ -56,10 +56,10 @@ class YamlList:
         item = [f"{indent}- name: {self.name}", *(f"{indent}  {key}: {_flow(value)}" for key, value in entry.items())]
         return newline.join([*lines[: at + 1], *item, *lines[at + 1 :], ""])
 
-    def restored(self, text: str, before: str) -> str:
+    def restore(self, text: str, before: str) -> str:
         """Return `text` with the item of our name that `before` had, or without one."""
         newline, old = newline_of(text), self._lines(before)
-        rest, had = self._removed(text), self._item(old)
+        rest, had = self._remove(text), self._item(old)
         lines = self._lines(rest)
         at, was = self._heading(lines), self._heading(old)
         if at is None:
@@ -70,7 +70,7 @@ class YamlList:
             lines[at : at + 1] = [] if was is None else [old[was]]
         return newline.join([*lines, ""]) if lines else ""
 
-    def _removed(self, text: str) -> str:
+    def _remove(self, text: str) -> str:
         lines, newline = self._lines(text), newline_of(text)
         found = self._item(lines)
         return text if found is None else newline.join([*lines[: found[0]], *lines[found[1] :], ""])

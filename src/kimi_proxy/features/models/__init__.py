@@ -71,7 +71,7 @@ class Models:
         self._local = frozenset(name for name, provider in providers.items() if is_local(provider))
         self._plans = [name for name in (*self._providers, *self._on_demand) if self._makers[name] == CHATGPT]
         self._by_name: dict[str, list[Target]] = {}
-        for target in map(self.configured, models):
+        for target in map(self.configured_target, models):
             self._by_name.setdefault(target.model, []).append(target)
         # Windows by the providers' own lists.
         self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES)
@@ -89,12 +89,12 @@ class Models:
         be translated; one that speaks the client's API comes before it. Raise NoProvider if no provider can answer.
         """
         if name in self._models:
-            return self._checked(self.configured(name), wire, credential, translate)
+            return self._check_target(self.configured_target(name), wire, credential, translate)
         by_name = self._by_name.get(name, ())
         usable = [target for target in by_name if self._answers(target.provider, wire)]
         if not usable and translate:
             usable = [target for target in by_name if self._translates(target.provider, wire)]
-        return usable[0] if usable else self._unlisted(name, wire, credential, translate)
+        return usable[0] if usable else self._unlisted_target(name, wire, credential, translate)
 
     def upstream_wire(self, target: Target, wire: Wire) -> Wire:
         """Return the API in which a request of `wire` reaches its provider."""
@@ -121,7 +121,7 @@ class Models:
         """Return whether a request goes out with a key of ours in place of the client's own credential."""
         return provider in self._keyed and not (provider in self._on_demand and is_key_of(provider, credential))
 
-    def offered(self) -> Iterator[tuple[str, Model]]:
+    def offered_models(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
 
@@ -129,7 +129,7 @@ class Models:
         """Return what is known of a model: the settings' word first, then the provider's, then the table's."""
         known = self._known.get(target)
         if known is None:
-            known = (self._merged(target),)
+            known = (self._merge_settings(target),)
             if len(target.model) <= MAX_NAME_CHARS:
                 self._known.put(target, known)
         return known[0]
@@ -165,7 +165,7 @@ class Models:
         that the table knows, as PROVIDER/NAME.
         """
         provider = target.provider
-        configured = [self.configured(key) for key, model in self.offered() if model.provider == provider]
+        configured = [self.configured_target(key) for key, model in self.offered_models() if model.provider == provider]
         row = self._row(target)
         is_own = row is not None and row.provider == self._maker(provider)
         later = _later_versions(row) if row is not None and is_own and not configured else []
@@ -173,17 +173,17 @@ class Models:
         added = [name.removeprefix(prefix) for name in named if name.startswith(prefix) and name not in self._models]
         return [*configured, *(Target(provider, name) for name in (*(each.name for each in later), *added))]
 
-    def configured(self, key: str) -> Target:
+    def configured_target(self, key: str) -> Target:
         """Return where a name of the settings goes."""
         model = self._models[key]
         return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)
 
-    def _unlisted(self, name: str, wire: Wire, credential: str, translate: bool) -> Target:
+    def _unlisted_target(self, name: str, wire: Wire, credential: str, translate: bool) -> Target:
         """Return where a name that is not in the settings goes; providers of the file come before all others."""
         prefix, slash, rest = name.partition("/")
         model = rest if slash and rest else name
         if rest and (prefix in self._providers or prefix in self._on_demand):
-            return self._checked(Target(prefix, model), wire, credential, translate)
+            return self._check_target(Target(prefix, model), wire, credential, translate)
         if rest and prefix in self._off_lines:
             raise self._switched_off(prefix)
         maker = known_models.maker(name)
@@ -198,7 +198,7 @@ class Models:
         if able or (translating and not self._is_asked_on_demand(maker, wire, credential)):
             return Target((able or translating)[0], model)
         if translate and maker in self._on_demand and self._on_demand[maker].translates(wire):
-            return self._checked(Target(maker, name.removeprefix(f"{maker}/")), wire, credential, translate)
+            return self._check_target(Target(maker, name.removeprefix(f"{maker}/")), wire, credential, translate)
         return self._on_demand_target(name, maker, wire, credential)
 
     def _is_asked_on_demand(self, maker: str, wire: Wire, credential: str) -> bool:
@@ -218,7 +218,7 @@ class Models:
         if chosen in self._off_lines:
             raise self._switched_off(chosen)
         if chosen in able:
-            return self._checked(Target(chosen, name.removeprefix(f"{chosen}/")), wire, credential)
+            return self._check_target(Target(chosen, name.removeprefix(f"{chosen}/")), wire, credential)
         names = ", ".join(f"{each}/{name[:80]}" for each in keyed[:5])
         raise NoProvider(
             f"no provider is configured that could answer {wire.format.paths[0]} for {name[:80]!r}: "
@@ -233,7 +233,7 @@ class Models:
     def _translates(self, provider: str, wire: Wire) -> bool:
         return provider in self._providers and self._providers[provider].translates(wire)
 
-    def _checked(self, target: Target, wire: Wire, credential: str, translate: bool = False) -> Target:
+    def _check_target(self, target: Target, wire: Wire, credential: str, translate: bool = False) -> Target:
         name, provider = target.provider, self._all[target.provider]
         if name not in self._providers and name not in self._on_demand:
             raise self._switched_off(name)
@@ -259,7 +259,7 @@ class Models:
             f"the provider {name} is switched off: set enabled = true in [providers.{name}] ({where}), and start again"
         )
 
-    def _merged(self, target: Target) -> Model | None:
+    def _merge_settings(self, target: Target) -> Model | None:
         configured, row = self._models.get(target.key or ""), self._row(target)
         listed = self._listed.get((target.provider, target.model))
         if configured is None and row is None and listed is None:

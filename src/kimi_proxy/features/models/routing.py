@@ -48,7 +48,7 @@ class Route:
         }
 
 
-def chosen(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], threshold: float) -> ModelWindow | None:
+def choose_model(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], threshold: float) -> ModelWindow | None:
     """Return the smallest larger model with room to spare, else the largest that the request still fits in."""
     larger = [window for window in others if window.size > now.size]
     spacious = [window for window in larger if tokens < window.size * threshold]
@@ -58,7 +58,7 @@ def chosen(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], thresho
     return max(fitting, key=lambda window: window.size, default=None)
 
 
-def routed(draft: Draft, route: Route) -> Draft:
+def apply_route(draft: Draft, route: Route) -> Draft:
     """Return the same draft if it stays where it is, with room to spare."""
     if route.is_tight:
         note = Note("routing_unavailable", route.to_json() | {"reason": NO_LARGER_MODEL})

@@ -12,7 +12,7 @@ import numpy as np
 
 from kimi_proxy.core.prune import SOURCE_TYPES, CallContext, SourceType
 from kimi_proxy.features.pruning.goal import STOP_WORDS, WORD, TextWords, parts
-from kimi_proxy.features.pruning.structure.blocks import Floats, scaled, spread
+from kimi_proxy.features.pruning.structure.blocks import Floats, scale_to_one, spread
 
 NEAR_LINES, WIDE_LINES = 3, 10
 LINE_CHARS = 200
@@ -43,7 +43,7 @@ class CallSignals:
 
     def with_blocks(self, block_means: Callable[[Floats], Floats]) -> dict[str, Floats]:
         """Return all signals; `block_means` returns for each line the mean of the block that holds it."""
-        blocks = {f"{name}_block": scaled(block_means(hits)) for name, hits in self.hits.items()}
+        blocks = {f"{name}_block": scale_to_one(block_means(hits)) for name, hits in self.hits.items()}
         return {**self.signals, **blocks, "seen_block": block_means(self.seen)}
 
 
@@ -52,22 +52,22 @@ def call_signals(lines: Sequence[str], words: TextWords, context: CallContext, s
     rarity = _rarity(words)
     total = words.per_line(rarity)
     signals = {
-        "rarity": scaled(total),
-        "rarity_mean": scaled(total / np.maximum(1, np.bincount(words.rows, minlength=len(lines)))),
+        "rarity": scale_to_one(total),
+        "rarity_mean": scale_to_one(total / np.maximum(1, np.bincount(words.rows, minlength=len(lines)))),
     }
     hits_of: dict[str, Floats] = {}
     for name in ("user", "said", "arguments", "recent"):
         wanted = _stems(getattr(context, name))
         known = np.array([not wanted.isdisjoint(own) for own in words.parts], dtype=np.float64)
         hits = words.per_line(known * rarity) if len(known) else np.zeros(len(lines))
-        signals[f"{name}_hits"] = scaled(hits)
+        signals[f"{name}_hits"] = scale_to_one(hits)
         signals[f"{name}_share"] = hits / np.maximum(total, 1e-9)
-        signals[f"{name}_near"] = scaled(spread(hits, NEAR_LINES))
-        signals[f"{name}_wide"] = scaled(spread(hits, WIDE_LINES))
+        signals[f"{name}_near"] = scale_to_one(spread(hits, NEAR_LINES))
+        signals[f"{name}_wide"] = scale_to_one(spread(hits, WIDE_LINES))
         hits_of[name] = hits
     seen = np.zeros(len(lines))
     seen[[row for row in context.seen_rows if row < len(lines)]] = 1.0
-    signals |= {"seen": seen, "seen_near": scaled(spread(seen, NEAR_LINES))}
+    signals |= {"seen": seen, "seen_near": scale_to_one(spread(seen, NEAR_LINES))}
     types = {f"as_{name}": float(source_type == name) for name in SOURCE_TYPES}
     whole = types | output_signals(lines, context)
     signals |= {name: np.full(len(lines), value) for name, value in whole.items()}
@@ -92,8 +92,8 @@ def output_signals(lines: Sequence[str], context: CallContext) -> dict[str, floa
         "is_page": float(suffix in (".md", ".mdx", ".rst", ".txt")),
         "is_config": float(suffix in (".json", ".toml", ".yaml", ".yml", ".lock", ".cfg", ".ini")),
         "has_path_name": float(bool(suffix)),
-        "path_in_user": _named(context.path, context.user),
-        "path_in_said": _named(context.path, context.said),
+        "path_in_user": _names_path(context.path, context.user),
+        "path_in_said": _names_path(context.path, context.said),
         "said_words": min(1.0, len(context.said) / 1000),
         "was_read": float(context.was_read),
         "was_edited": float(context.was_edited),
@@ -103,7 +103,7 @@ def output_signals(lines: Sequence[str], context: CallContext) -> dict[str, floa
     }
 
 
-def _named(path: str, words: str) -> float:
+def _names_path(path: str, words: str) -> float:
     name = path.replace("\\", "/").rpartition("/")[2]
     return float(bool(name) and name in words)
 

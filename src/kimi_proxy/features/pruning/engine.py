@@ -11,15 +11,15 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import WarningCode
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END, PruneMarker
-from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, untouched
+from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, no_op_result
 from kimi_proxy.features.failures import REPORT_MARKS
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.frames import framing
 from kimi_proxy.features.pruning.goal import read_goal, rows_with
-from kimi_proxy.features.pruning.model import Scorers, installed
-from kimi_proxy.features.pruning.select import Costs, filled, gaps, select
+from kimi_proxy.features.pruning.model import Scorers, load_scorers
+from kimi_proxy.features.pruning.select import Costs, fill_small_gaps, gaps, select
 from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wider_goal
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
@@ -65,7 +65,7 @@ def prune(
     `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, where they were counted.
     Same question, same cuts: the options that only change how the answer looks have no say in what is cut.
     """
-    scorers = scorers or installed()
+    scorers = scorers or load_scorers()
     lines = text_lines.split(question.text)
     before = tokens.count(question.text) if tokens_before is None else tokens_before
     records = prune_records(question, prune_id, check) if scores is None and before >= SMALL_TOKENS else None
@@ -75,34 +75,34 @@ def prune(
     if len(lines) - room < question.options.min_keep_lines:
         room = len(lines) - question.options.min_keep_lines
     if room < 0 or (room == 0 and before >= SMALL_TOKENS):
-        return untouched(question.text, len(lines), before, "constraints_unmet")
+        return no_op_result(question.text, len(lines), before, "constraints_unmet")
     if before < SMALL_TOKENS:
-        return untouched(question.text, len(lines), before)
+        return no_op_result(question.text, len(lines), before)
     with outlining(lines, question.source_type, check) as outlined:
         costs = tokens.count_lines(lines)
-        analysis = _analyzed(question, lines, scores, check, scorers, outlined)
+        analysis = _analyze(question, lines, scores, check, scorers, outlined)
     keep = choose(analysis, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
     cuts = reasons.cuts_with_reasons(gaps(keep), analysis.outline, lines, question.source_type)
     pruned = _shortest(question, lines, annotate(cuts, prune_id), before)
-    return pruned.warned(SCORER_REFUSED, fallback=True) if scorers.fault and scores is None else pruned
+    return pruned.with_warnings(SCORER_REFUSED, fallback=True) if scorers.fault and scores is None else pruned
 
 
 def preparations() -> tuple[Callable[[], object], ...]:
     """Return, in steps, what the first text would wait for: the model and how code is read, 70 ms of CPU time."""
-    return (installed, lambda: installed().learned.get(score.USED), languages.openers, lambda: parser("python"))
+    return (load_scorers, lambda: load_scorers().learned.get(score.USED), languages.openers, lambda: parser("python"))
 
 
 def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -> list[float]:
     """Return the engine's own score of each line, between 0 and 1."""
     lines = text_lines.split(question.text)
-    return [float(s) for s in analyze(question, lines, None, check, installed()).scores]
+    return [float(s) for s in analyze(question, lines, None, check, load_scorers()).scores]
 
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
     """Return why each line, or part of a text of one line, stayed or went in the prune that made `cuts`."""
-    lines, scorers = parts(question.text), installed()
+    lines, scorers = parts(question.text), load_scorers()
     with outlining(lines, question.source_type, check) as outlined:
-        found, asked, of_use = _measured(question, lines, check, scorers, outlined)
+        found, asked, of_use = _measure(question, lines, check, scorers, outlined)
     added = score.contributions(question.source_type, asked, scorers)
     if of_use is not None:
         added = score.blended_contributions(score.contributions(score.USED, of_use, scorers), added)
@@ -118,10 +118,10 @@ def analyze(
     scorers: Scorers,
 ) -> Analysis:
     with outlining(lines, question.source_type, check) as outlined:
-        return _analyzed(question, lines, scores, check, scorers, outlined)
+        return _analyze(question, lines, scores, check, scorers, outlined)
 
 
-def _analyzed(
+def _analyze(
     question: Question,
     lines: Sequence[str],
     scores: Sequence[float] | None,
@@ -131,12 +131,12 @@ def _analyzed(
 ) -> Analysis:
     if scores is not None:
         return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
-    found, asked, of_use = _measured(question, lines, check, scorers, outlined)
+    found, asked, of_use = _measure(question, lines, check, scorers, outlined)
     own = _scores(question.source_type, asked, of_use, scorers, check)
     return Analysis(lines, found, own, is_of_use=of_use is not None)
 
 
-def _measured(
+def _measure(
     question: Question,
     lines: Sequence[str],
     check: Callable[[], None],
@@ -260,7 +260,7 @@ def choose(
     lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
-    forced = _forced(analysis, question.source_type, ratio)
+    forced = _forced_lines(analysis, question.source_type, ratio)
     for row in _named_rows(lines, question.goal, analysis.is_of_use, check):
         forced[row] = True
     if question.source_type == "logs":
@@ -271,10 +271,10 @@ def choose(
     if ratio <= GENEROUS_RATIO:
         wanted = _outline_marks(protected, costs, question.source_type)
         keep = [stays or why in wanted for stays, why in zip(keep, protected, strict=True)]
-    return filled(keep, costs)
+    return fill_small_gaps(keep, costs)
 
 
-def _forced(analysis: Analysis, source_type: SourceType, max_prune_ratio: float) -> list[bool]:
+def _forced_lines(analysis: Analysis, source_type: SourceType, max_prune_ratio: float) -> list[bool]:
     """Return for each line whether it must stay whatever it is worth."""
     lines = analysis.lines
     stays = [why in ALWAYS for why in analysis.outline.protected]
@@ -348,7 +348,7 @@ def _outline_marks(protected: Sequence[str], costs: Costs, source_type: SourceTy
     The ratio has no say in it: a higher one must not bring back lines that a lower one cut.
     """
     for wanted in (frozenset(protected) - {""}, ESSENTIAL):
-        keep = filled([why in wanted for why in protected], costs)
+        keep = fill_small_gaps([why in wanted for why in protected], costs)
         if costs.of(keep) <= OUTLINE_SHARE * sum(costs.lines):
             return wanted
     return ALWAYS if source_type == "logs" else ESSENTIAL
@@ -383,12 +383,12 @@ def _shortest(
     """Return the pruned text, or the original where pruning would not make it shorter."""
     rows = len(lines) if records is None else records.rows
     if not annotations:
-        return untouched(question.text, rows, before)
+        return no_op_result(question.text, rows, before)
     by_parts = records.shown if records else None
     text = render(lines, annotations, question.options) if by_parts is None else by_parts
     plain = after = tokens.count(text)
     if by_parts is None and (question.options.annotate_lines or not question.options.include_markers):
         plain = tokens.count(render(lines, annotations, _PLAIN))
     if after >= before or before - plain < MIN_SAVING * before:
-        return untouched(question.text, rows, before)
+        return no_op_result(question.text, rows, before)
     return Pruned(text, annotations, rows, before, after)

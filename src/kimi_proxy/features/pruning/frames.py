@@ -51,7 +51,7 @@ class Framing:
     bare: tuple[bool, ...]
     steps: tuple[tuple[int, int, int], ...]
 
-    def closed(self, keep: Sequence[bool]) -> list[bool]:
+    def close(self, keep: Sequence[bool]) -> list[bool]:
         """Return `keep` with the lines that its frames need: whole blocks, headers, one line under each header."""
         out = list(keep)
         self._complete(out)

@@ -50,10 +50,10 @@ montrer garder expliquer"""
 
 def fold(text: str) -> str:
     """Return `text` in lower case, without accents: `Échec` and `echec` are one word."""
-    return _unaccented(text.lower())
+    return _strip_accents(text.lower())
 
 
-def _unaccented(text: str) -> str:
+def _strip_accents(text: str) -> str:
     if text.isascii():
         return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
@@ -82,7 +82,7 @@ def parts(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65_536)
 def _parts(word: str) -> tuple[str, ...]:
-    word = _unaccented(word)
+    word = _strip_accents(word)
     pieces = [fold(p) for p in _PART.findall(word)]
     stems = tuple(stem(p) for p in pieces if len(p) > 1)
     return (fold(word).strip("_"), *stems) if len(pieces) > 1 else stems

@@ -107,7 +107,7 @@ class CompiledForest:
     def probability(self, signals: Mapping[str, Floats], check: Callable[[], None]) -> Floats:
         """Return for each line the probability that it answers the goal; `check` may raise to abort."""
         total = np.zeros(len(next(iter(signals.values()))), dtype=np.int64)
-        for first, reached in self._reached(signals):
+        for first, reached in self._reach_leaves(signals):
             check()
             own = np.arange(first, first + len(reached), dtype=np.uint32)[:, None]
             total += self.leaves.take(own * np.uint32(MOST_LEAVES) + reached).sum(axis=0)
@@ -119,7 +119,7 @@ class CompiledForest:
         """Return for each signal what it adds to the logarithm of each line's odds."""
         names = self.forest.signals
         total = np.zeros((len(next(iter(signals.values()))), len(names)), dtype=np.int64)
-        leaves = (leaf for _, some in self._reached(signals) for leaf in some)
+        leaves = (leaf for _, some in self._reach_leaves(signals) for leaf in some)
         for tree, bit in zip(self.forest.trees, leaves, strict=True):
             added = np.zeros((len(tree.leaves), len(names)), dtype=np.int64)
             for leaf, turns in _paths(tree, 0, ()):
@@ -128,14 +128,14 @@ class CompiledForest:
             total += _by_bit(added)[bit]
         return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(names)}
 
-    def _reached(self, signals: Mapping[str, Floats]) -> Iterator[tuple[int, Bits]]:
+    def _reach_leaves(self, signals: Mapping[str, Floats]) -> Iterator[tuple[int, Bits]]:
         """Yield the leaf that each line falls into, as a row of what `_by_bit` returns, some trees at a time.
 
         A signal that all lines share, as what the goal wants, is looked up once for all of them; a signal is not looked
         up where what the lines share rules out every leaf that it decides on.
         """
         steps = [
-            places.take(_stepped(_first_if_all_same(signals[name])), mode="clip").astype(np.intp)
+            places.take(_to_steps(_first_if_all_same(signals[name])), mode="clip").astype(np.intp)
             if len(places)
             else _NONE
             for name, places in zip(self.forest.signals, self.places, strict=True)
@@ -178,12 +178,12 @@ def _places(limits: Sequence[int]) -> Places:
     return np.repeat(np.arange(len(limits) + 1, dtype=np.int16), np.diff(ends) if limits else 0)
 
 
-def stepped(values: Floats) -> Rows:
+def to_steps(values: Floats) -> Rows:
     """Return signals as whole numbers, so that a last digit that differs between machines changes nothing."""
-    return np.clip(_stepped(values), 0, SIGNAL_MAX)
+    return np.clip(_to_steps(values), 0, SIGNAL_MAX)
 
 
-def _stepped(values: Floats) -> Rows:
+def _to_steps(values: Floats) -> Rows:
     return np.rint(values * SIGNAL_STEPS).astype(np.int64)
 
 
@@ -309,7 +309,7 @@ def load(raw: bytes) -> Scorers:
 
 
 @lru_cache(maxsize=1)
-def installed() -> Scorers:
+def load_scorers() -> Scorers:
     try:
         raw = (resources.files(__package__) / NAME).read_bytes()
     except OSError as e:

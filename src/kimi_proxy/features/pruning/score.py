@@ -10,7 +10,7 @@ import numpy as np
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning.model import Scorers
 from kimi_proxy.features.pruning.signals import Signals
-from kimi_proxy.features.pruning.structure.blocks import Floats, fading, scaled
+from kimi_proxy.features.pruning.structure.blocks import Floats, fading, scale_to_one
 
 CODE: Mapping[str, float] = {
     "line": 0.6,
@@ -48,7 +48,7 @@ USED, USED_OUTPUT = "used", "used output"  # the forests that were learned from 
 
 def use(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
     """Return one score per line of an agent's tool, between 0 and 1: by how likely the agent goes on to use it."""
-    return scaled(np.sqrt(use_probability(signals, scorers, check)))
+    return scale_to_one(np.sqrt(use_probability(signals, scorers, check)))
 
 
 def blend(used: Floats, asked: Floats) -> Floats:
@@ -57,7 +57,7 @@ def blend(used: Floats, asked: Floats) -> Floats:
     used^½ · asked^½. What agents used before cannot know what this user asks: by it alone, a seventh of the answers in
     logs of builds went that the question's own trees keep. Of the lines that are used this takes 3 points of 100.
     """
-    return np.round(scaled(np.sqrt(used * asked)), 9)
+    return np.round(scale_to_one(np.sqrt(used * asked)), 9)
 
 
 def use_probability(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
@@ -84,22 +84,22 @@ def relevance(source_type: SourceType, signals: Signals, scorers: Scorers, check
     """Return one score per line, between 0 and 1."""
     learned = scorers.learned.get(source_type)
     if learned is None:
-        return _weighed(source_type, signals)
+        return _weigh_signals(source_type, signals)
     # The root, for `worth` takes the power: a line twice as likely to answer is then worth twice as much.
-    likely = scaled(np.sqrt(learned.probability(signals, check)))
+    likely = scale_to_one(np.sqrt(learned.probability(signals, check)))
     if source_type != "logs":
         return likely
     # likely^¾ · weighed^¼, for the next system writes like no tool that was learned from. By roots alone, which are
     # the same on every machine.
-    return np.round(scaled(np.sqrt(likely * np.sqrt(likely * _weighed(source_type, signals)))), 9)
+    return np.round(scale_to_one(np.sqrt(likely * np.sqrt(likely * _weigh_signals(source_type, signals)))), 9)
 
 
-def _weighed(source_type: SourceType, signals: Signals) -> Floats:
+def _weigh_signals(source_type: SourceType, signals: Signals) -> Floats:
     total: Floats = np.zeros(len(signals["line"]))
     for part in _by_hand(source_type, signals).values():
         total = total + part
     # Rounded, for the last digits differ between machines.
-    return np.round(scaled(np.maximum(total, 0.0)), 9)
+    return np.round(scale_to_one(np.maximum(total, 0.0)), 9)
 
 
 def contributions(kind: str, signals: Signals, scorers: Scorers) -> dict[str, Floats]:

@@ -55,8 +55,8 @@ def select(
     most = MOST_OVER if framed is None else MOST_BLOCKS_OVER
     if not _is_flood(sum(stays), floor, len(worth), most):
         return stays
-    grown = _grown(kept, stays, floor)
-    return grown if framed is None else framed.closed(grown)
+    grown = _grow(kept, stays, floor)
+    return grown if framed is None else framed.close(grown)
 
 
 class Trial(NamedTuple):
@@ -116,13 +116,13 @@ class PriceScale:
         self._ends = (dearest * CHEAPEST, dearest)
 
     def __getitem__(self, step: int) -> float:
-        return self._halved(lambda middle, _: middle <= step)[1]
+        return self._bisect(lambda middle, _: middle <= step)[1]
 
     def step(self, price: float) -> int:
         """Return the last step whose price is not above `price`."""
-        return self._halved(lambda _, middle: middle <= price)[0]
+        return self._bisect(lambda _, middle: middle <= price)[0]
 
-    def _halved(self, is_above: Callable[[int, float], bool]) -> tuple[int, float]:
+    def _bisect(self, is_above: Callable[[int, float], bool]) -> tuple[int, float]:
         """Return the step, with its price, at which the scale ends when halved by `is_above`."""
         (low_price, high_price), low, high = self._ends, 0, PRICES
         while high - low > 1:
@@ -139,7 +139,7 @@ def _is_flood(kept: int, floor: int, line_count: int, most: float) -> bool:
     return kept > most * floor or line_count - kept < LEAST_USED * (line_count - floor)
 
 
-def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
+def _grow(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool]:
     """Return `few` and the lines of `enough` nearest to it, up to `floor`.
 
     Where many lines are worth the same, no price keeps some of them: they all go, or none.
@@ -153,7 +153,7 @@ def _grown(few: Sequence[bool], enough: Sequence[bool], floor: int) -> list[bool
     return keep
 
 
-def filled(keep: Sequence[bool], costs: Costs) -> list[bool]:
+def fill_small_gaps(keep: Sequence[bool], costs: Costs) -> list[bool]:
     """Return `keep` without the gaps that cost no more than their marker."""
     out = list(keep)
     for start, end in gaps(keep):
@@ -243,7 +243,7 @@ KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)  # the even ones are those in which 
 Came: TypeAlias = tuple[int, int, int, int]
 
 
-def _came(kept: int, cut: int) -> tuple[Came, Came, Came]:
+def _reached_from(kept: int, cut: int) -> tuple[Came, Came, Came]:
     """Return from where each state is reached, by how those alone are: from kept, one from each, or from cut."""
     return (
         (kept, cut, KEPT_ALONE, KEPT_ALONE),
@@ -253,9 +253,9 @@ def _came(kept: int, cut: int) -> tuple[Came, Came, Came]:
 
 
 # Made once: to make them anew at every line takes as long as the rest of a step.
-_FROM_KEPT, _FROM_BOTH, _FROM_CUT = _came(KEPT, KEPT), _came(KEPT, CUT), _came(CUT, CUT)
-_BY_KEPT_ALONE = {came: _came(KEPT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
-_BY_CUT_ALONE = {came: _came(CUT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
+_FROM_KEPT, _FROM_BOTH, _FROM_CUT = _reached_from(KEPT, KEPT), _reached_from(KEPT, CUT), _reached_from(CUT, CUT)
+_BY_KEPT_ALONE = {came: _reached_from(KEPT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
+_BY_CUT_ALONE = {came: _reached_from(CUT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
 
 
 class _States:

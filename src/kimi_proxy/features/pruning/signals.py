@@ -33,7 +33,7 @@ from kimi_proxy.features.pruning.structure.blocks import (
     fading,
     nearness,
     rank,
-    scaled,
+    scale_to_one,
     spread,
 )
 from kimi_proxy.features.pruning.structure.logs import template, without_numbers
@@ -73,7 +73,7 @@ def read_lines(
     akin = found.by_roots()
     signals |= _positions(found, signals["near"]) | _shared_roots(akin) | _rarest(found)
     check()
-    signals |= _picked(before.signals, SHAPES) if before else _line_shapes(lines, found.words)
+    signals |= _pick(before.signals, SHAPES) if before else _line_shapes(lines, found.words)
     signals |= _whole(found, wanted, fold(goal[:GOAL_CHARS]))
     of_call = call_signals(lines, found.words, context, source_type) if context else None
     check()
@@ -101,10 +101,10 @@ def measure(
     signals |= _stretches(found, blocks) | _blocks(found, words.akin, signals["near"], blocks)
     check()
     if source_type == "logs":
-        signals |= _picked(before, OF_LOGS) if before else log_signals(lines, outline, check)
+        signals |= _pick(before, OF_LOGS) if before else log_signals(lines, outline, check)
     first_guess = signals["line"] + signals["near"] + signals["window5"] + signals["block_coverage"]
     signals |= _cooccurrence(found.words, first_guess, blocks)
-    signals |= _picked(before, OF_OUTLINES) if before else _outline_marks(outline)
+    signals |= _pick(before, OF_OUTLINES) if before else _outline_marks(outline)
     check()
     signals |= {f"rank_{name}": rank(signals[name]) for name in RANKED}
     if words.of_call is not None:
@@ -114,7 +114,7 @@ def measure(
     return signals
 
 
-def _picked(signals: Signals, names: Sequence[str]) -> Signals:
+def _pick(signals: Signals, names: Sequence[str]) -> Signals:
     return {name: signals[name] for name in names}
 
 
@@ -132,24 +132,24 @@ def _relevance(found: Matches) -> dict[str, Floats]:
     alone = found.around(0)
     line = alone.bm25()
     signals = {
-        "line": scaled(line),
+        "line": scale_to_one(line),
         "line_coverage": alone.coverage(),
-        "near": scaled(spread(line, 3)),
-        "exact": scaled(spread(found.exact, 3)),
-        "exact_here": scaled(found.exact),
+        "near": scale_to_one(spread(line, 3)),
+        "exact": scale_to_one(spread(found.exact, 3)),
+        "exact_here": scale_to_one(found.exact),
         "known": np.full(n, found.known),
     }
     for reach in WINDOWS:
         window = found.around(reach)
-        signals[f"window{reach}"] = scaled(window.bm25())
+        signals[f"window{reach}"] = scale_to_one(window.bm25())
         signals[f"window{reach}_coverage"] = window.coverage()
     return signals
 
 
 def _shared_roots(akin: Matches) -> dict[str, Floats]:
     """The same for words that only share a root with the goal's: `auth` for `authentication`."""
-    windows = {f"kin{reach}": scaled(akin.around(reach).bm25()) for reach in ROOT_WINDOWS}
-    return {"kin": scaled(akin.around(0).bm25()), **windows}
+    windows = {f"kin{reach}": scale_to_one(akin.around(reach).bm25()) for reach in ROOT_WINDOWS}
+    return {"kin": scale_to_one(akin.around(0).bm25()), **windows}
 
 
 def _rarest(found: Matches) -> dict[str, Floats]:
@@ -281,7 +281,7 @@ def _blocks(found: Matches, akin: Matches, near: Floats, blocks: Sequence[Block]
     here, around = columns.here, columns.around
     headers = np.array([max(b.start + 1, min(b.body, b.end)) for b in blocks], dtype=np.int64)
     whole = found.over(columns.starts, columns.ends)
-    scores, coverage = scaled(whole.bm25()), whole.coverage()
+    scores, coverage = scale_to_one(whole.bm25()), whole.coverage()
     named, precise = _names(found, blocks)
     since = np.arange(n) - here(columns.starts.astype(np.float64))
     until = here(columns.ends.astype(np.float64)) - np.arange(n)
@@ -289,10 +289,10 @@ def _blocks(found: Matches, akin: Matches, near: Floats, blocks: Sequence[Block]
     return {
         "block": here(scores),
         "block_coverage": here(coverage),
-        "block_kin": here(scaled(akin.over(columns.starts, columns.ends).bm25())),
-        "block_exact": here(scaled(columns.peaks(found.exact))),
+        "block_kin": here(scale_to_one(akin.over(columns.starts, columns.ends).bm25())),
+        "block_exact": here(scale_to_one(columns.peaks(found.exact))),
         "block_best": here(columns.peaks(near)),
-        "block_mean": here(scaled(columns.means(near))),
+        "block_mean": here(scale_to_one(columns.means(near))),
         "block_rank": here(rank(scores)),
         "block_lines": here(np.log1p(columns.ends - columns.starts) / 8),
         "block_place": np.where(inside, since / np.maximum(1, since + until), 0.0),
@@ -338,7 +338,7 @@ def _stretches(found: Matches, blocks: Sequence[Block]) -> dict[str, Floats]:
     spans = found.over(starts, ends)
     lengths = ends - starts
     return {
-        "stretch": np.repeat(scaled(spans.bm25()), lengths),
+        "stretch": np.repeat(scale_to_one(spans.bm25()), lengths),
         "stretch_coverage": np.repeat(spans.coverage(), lengths),
     }
 
@@ -358,10 +358,10 @@ def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]
     echo = words.per_line(_cooccurrence_weights(words, first_guess))
     columns = BlockColumns.of(blocks, words.line_count)
     return {
-        "echo": scaled(echo),
-        "echo_near": scaled(spread(echo, 2)),
-        "echo_wide": scaled(spread(echo, 8)),
-        "echo_block": columns.here(scaled(columns.means(echo))),
+        "echo": scale_to_one(echo),
+        "echo_near": scale_to_one(spread(echo, 2)),
+        "echo_wide": scale_to_one(spread(echo, 8)),
+        "echo_block": columns.here(scale_to_one(columns.means(echo))),
     }
 
 

@@ -59,7 +59,7 @@ class Ranking:
         room = float(budget_chars)
         for _ in range(TRIES):
             self._check()
-            choice = self._chosen(room, min(room, floor_chars))
+            choice = self._choose(room, min(room, floor_chars))
             left_out = gaps(self._root, choice.is_whole, choice.is_open)
             size = len(self._text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
             if size <= budget_chars:
@@ -67,7 +67,7 @@ class Ranking:
             room *= 0.95 * budget_chars / size
         return None
 
-    def _chosen(self, room: float, floor: float) -> "_Choice":
+    def _choose(self, room: float, floor: float) -> "_Choice":
         order, choice = self._order, _Choice(self._found)
         choice.take(order.worth_keeping(), room)
         if choice.kept:

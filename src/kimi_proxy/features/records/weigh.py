@@ -246,8 +246,8 @@ def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], Non
     records = [record_of(unit) for unit in found]
     is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)
     # Of a record that is odd somewhere the short values say what it is about.
-    inherited = np.where(is_short, _inherited(records, odd), 0.0)
-    return UnitWeights(np.maximum(matched, _inherited(records, matched)), np.maximum(odd, inherited))
+    inherited = np.where(is_short, _inherit(records, odd), 0.0)
+    return UnitWeights(np.maximum(matched, _inherit(records, matched)), np.maximum(odd, inherited))
 
 
 def _odd_inside(node: Node) -> float:
@@ -276,7 +276,7 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     return matched
 
 
-def _inherited(records: Sequence[Node | None], own: Floats) -> Floats:
+def _inherit(records: Sequence[Node | None], own: Floats) -> Floats:
     """Return what each part of a record shares of the best of its parts."""
     best: dict[int, float] = defaultdict(float)
     for record, score in zip(records, own, strict=True):

@@ -60,7 +60,7 @@ class CallHistory:
         """Take what the user said, without what clients put among it."""
         self._newest = _encodable(words[:USER_CHARS])
         self._first = self._first or self._newest
-        self._answered()
+        self._end_answer()
 
     def answer(self, said: str, calls: Iterable[MadeCall]) -> None:
         """Take what the agent said, and the calls that it made with it; an answer may come in pieces."""
@@ -89,7 +89,7 @@ class CallHistory:
                 (self._edited if _EDITS.search(context.tool) else self._read).add(context.path)
         self._answer += [said, *(one.arguments for one in contexts)] if made else []
 
-    def _answered(self) -> None:
+    def _end_answer(self) -> None:
         """An answer has ended: what was said and called in it is what came before the next."""
         self._recent = "\n".join((self._recent, *self._answer))[-RECENT_CHARS:] if self._answer else self._recent
         self._said, self._answer = "", []
@@ -98,7 +98,7 @@ class CallHistory:
         """Return what the agent was doing when this result came; None if its call is unknown."""
         context = self._calls.get(call_id)
         self._results += 1
-        self._answered()
+        self._end_answer()
         hashes = [hash(line) if len(line) >= SEEN_CHARS else 0 for line in map(_bare, text.split("\n"))]
         seen = tuple(row for row, hashed in enumerate(hashes) if hashed in self._seen)
         self._seen.update(hashes)

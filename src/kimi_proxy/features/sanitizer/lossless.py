@@ -11,13 +11,13 @@ from kimi_proxy.core.errors import Shortening
 from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
-from kimi_proxy.features.fitting import ranked, within_tokens, write_by_chars
+from kimi_proxy.features.fitting import rank, within_tokens, write_by_chars
 from kimi_proxy.features.masking import MAX_TABLE_CHARS, middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.features.records.table import MIN_SAVING, write_table
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
+from kimi_proxy.features.sanitizer.rows import readable_rows, strip_row_numbers
 from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of
 from kimi_proxy.features.sanitizer.stage import Decision
 
@@ -88,7 +88,7 @@ class Earlier:
 
     @classmethod
     def of(cls, output: LongOutput) -> "Earlier":
-        return cls(source_of(output), unnumbered(text_lines.split(output.text)))
+        return cls(source_of(output), strip_row_numbers(text_lines.split(output.text)))
 
 
 def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, hint: str = "") -> ShortenedText | None:
@@ -111,7 +111,7 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, h
     if len(output.text) - len(shown) < MIN_SAVED_CHARS:
         return None
     before = tokens.count(output.text)
-    form = _hinted(
+    form = _with_hint(
         ShortenedText(shown, "repeated" if cuts else "thinned", (hidden,), before, tokens.count(shown)), hint
     )
     return form if before - form.tokens_after >= MIN_SAVED_TOKENS else None
@@ -119,7 +119,7 @@ def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, h
 
 def _pointers(lines: Sequence[str], earlier: Sequence[Earlier]) -> tuple[Cut, ...]:
     """Return the runs of the result that one earlier result shows, of the one that shows most."""
-    bare = unnumbered(lines) if earlier else lines
+    bare = strip_row_numbers(lines) if earlier else lines
     found = (repeats(bare, one.lines, one.source) for one in earlier)
     return max(found, key=lambda cuts: sum(cut.end - cut.start + 1 for cut in cuts), default=())
 
@@ -137,7 +137,7 @@ def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText 
         form = _by_lines(output, lines, (cut,), "aged", next_id, before)
     else:
         form = _ends(output, next_id, before)
-    form = _hinted(form, hint) if form is not None else None
+    form = _with_hint(form, hint) if form is not None else None
     return form if form is not None and before - form.tokens_after >= MIN_SAVED_TOKENS else None
 
 
@@ -170,12 +170,12 @@ def bounded_form(
     next_id = ids_of(seed)
     if head and tail and head + tail < len(lines):
         cut = Cut(head + 1, len(lines) - tail, clean_reason(f"milieu d'un long résultat : {source_of(output)}"))
-        return _hinted(_by_lines(output, lines, (cut,), "pruned", next_id, before), hint)
+        return _with_hint(_by_lines(output, lines, (cut,), "pruned", next_id, before), hint)
     mask_id, start, end = next_id("msk"), int(HEAD_SHARE * room), int(len(output.text) - TAIL_SHARE * room)
     marker = str(MaskMarker(mask_id, len(output.text), start, len(output.text) - end))
     shown = output.text[:start] + marker + output.text[end:]
     form = ShortenedText(shown, "masked", (Hidden(mask_id, output.text),), before, tokens.count(shown))
-    return _hinted(form, hint) if form.tokens_after < before else None
+    return _with_hint(form, hint) if form.tokens_after < before else None
 
 
 def _chosen_form(
@@ -183,17 +183,17 @@ def _chosen_form(
 ) -> ShortenedText | None:
     """Return what is chosen of a result by its records or lines; None if there is nothing to choose by."""
     text, mask_id = output.text, ids_of(seed)("msk")
-    ranking = ranked(text, goal, int(max_tokens * len(text) / max(1, before)))
+    ranking = rank(text, goal, int(max_tokens * len(text) / max(1, before)))
     if ranking is None:
         return None
 
-    def shown(gaps: Sequence[RecordGap]) -> str:
+    def show(gaps: Sequence[RecordGap]) -> str:
         return write_by_chars(text, gaps, mask_id, hint.replace("{id}", mask_id))
 
-    found = within_tokens(ranking, text, max_tokens, before, lambda gaps: tokens.count(shown(gaps)), CHOSEN_SHARE)
+    found = within_tokens(ranking, text, max_tokens, before, lambda gaps: tokens.count(show(gaps)), CHOSEN_SHARE)
     if found is None:
         return None
-    return ShortenedText(shown(found), "pruned", (Hidden(mask_id, text),), before, tokens.count(shown(found)))
+    return ShortenedText(show(found), "pruned", (Hidden(mask_id, text),), before, tokens.count(show(found)))
 
 
 def head_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedText | None:
@@ -224,7 +224,7 @@ def _json_ends(
     return form if form.tokens_before - form.tokens_after >= MIN_SAVED_TOKENS else None
 
 
-def _hinted(form: ShortenedText, hint: str) -> ShortenedText:
+def _with_hint(form: ShortenedText, hint: str) -> ShortenedText:
     if not hint or form.why == "thinned":  # every line of it is there
         return form
     shown = f"{form.shown}\n{hint.replace('{id}', form.hidden[0].id)}"
@@ -269,7 +269,7 @@ def rows_of(output: LongOutput) -> "array[int]":
 
     In an array: they are kept, and as numbers of their own among what is soon freed they would hold on to its memory.
     """
-    rows = unnumbered(text_lines.split(output.text))
+    rows = strip_row_numbers(text_lines.split(output.text))
     return array("q", {hash(line) for line in rows if len(line) >= MIN_SHARED_CHARS})
 
 

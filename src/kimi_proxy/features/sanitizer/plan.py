@@ -268,7 +268,8 @@ class OutputSection:
 def sections(text: str, min_chars: int) -> list[OutputSection]:
     """Return the sections of at least `min_chars`, in their order; none overlaps another."""
     found = sorted(
-        (*_reported(text), *_elements(text), *_headed(text), *_fenced(text)), key=lambda s: (s.start, -s.end)
+        (*_reported_sections(text), *_elements(text), *_headed_sections(text), *_fenced_sections(text)),
+        key=lambda s: (s.start, -s.end),
     )
     apart: list[OutputSection] = []
     for section in found:
@@ -277,7 +278,7 @@ def sections(text: str, min_chars: int) -> list[OutputSection]:
     return apart
 
 
-def _reported(text: str) -> Iterator[OutputSection]:
+def _reported_sections(text: str) -> Iterator[OutputSection]:
     """Yield what agents without tool calls say to the model as the user, all of it: aider and smolagents do."""
     if ran := _RAN.match(text):
         yield OutputSection(ran.end(), len(text), "run", "", ran[1])
@@ -299,7 +300,7 @@ def _elements(text: str) -> Iterator[OutputSection]:
             at = end
 
 
-def _headed(text: str) -> Iterator[OutputSection]:
+def _headed_sections(text: str) -> Iterator[OutputSection]:
     headers = [header for at in _lines_with(text, "@") if (header := _HEADER.match(text, at))]
     for header, following in zip_longest(headers, headers[1:]):
         start, end = header.end(), following.start() if following else len(text)
@@ -311,7 +312,7 @@ def _headed(text: str) -> Iterator[OutputSection]:
         yield OutputSection(start, end, header[1], header[2])
 
 
-def _fenced(text: str) -> Iterator[OutputSection]:
+def _fenced_sections(text: str) -> Iterator[OutputSection]:
     after = 0
     for at in sorted((*_lines_with(text, "```"), *_lines_with(text, "~~~"))):
         fence = _FENCE.match(text, at) if at >= after else None

@@ -11,9 +11,9 @@ from kimi_proxy.core.prune import CallContext, Origin
 from kimi_proxy.features.models.cache_rules import CacheRules
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
-from kimi_proxy.features.pruning.model import installed
+from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import READERS, unnumbered
+from kimi_proxy.features.sanitizer.rows import READERS, strip_row_numbers
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
@@ -127,7 +127,7 @@ def likely_used(text: str, context: CallContext | None) -> float | None:
     """Return the probability that an agent goes on to use a line of a new result; None where nothing was learned."""
     if context is None or len(text) > LIKELY_MAX_CHARS:
         return None
-    return score.likely_used(output_signals(unnumbered(split(text)), context), installed())
+    return score.likely_used(output_signals(strip_row_numbers(split(text)), context), load_scorers())
 
 
 def edits_by_quoting(tools: Iterable[str]) -> bool:

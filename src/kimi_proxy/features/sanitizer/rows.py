@@ -94,7 +94,7 @@ NUMBERED = 0.9  # of the lines that are not empty
 _ANY_NUMBER = re.compile(r"\s{0,8}(?:L?(\d{1,7}))(?:→|\t|│ ?|\| ?|: ?)")
 
 
-def unnumbered(lines: Sequence[str]) -> Sequence[str]:
+def strip_row_numbers(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines without their numbers, one for each; the same object if they have none."""
     sample = [line for line in lines[:NUMBERED_SAMPLE_LINES] if line.strip()]
     numbers = [int(found[1]) for line in sample if (found := _ANY_NUMBER.match(line))]

@@ -19,20 +19,20 @@ from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Origin, Question, SourceType
 from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases
-from kimi_proxy.features.fitting import fills_all_lines, ranked, within_tokens, write_by_chars, write_by_lines
+from kimi_proxy.features.fitting import fills_all_lines, rank, within_tokens, write_by_chars, write_by_lines
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
 from kimi_proxy.features.pruning.explain import cuts_with_reasons
 from kimi_proxy.features.pruning.goal import WORD, find, parts, read_goal
 from kimi_proxy.features.pruning.select import gaps
 from kimi_proxy.features.pruning.structure import languages
-from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scaled
+from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scale_to_one
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.routine import notable_rows
-from kimi_proxy.features.sanitizer.rows import readable_rows, unnumbered
+from kimi_proxy.features.sanitizer.rows import readable_rows, strip_row_numbers
 
 Kind: TypeAlias = Literal["records", "json", "listing", "logs", "code", "docs"]
 NextId: TypeAlias = Callable[[str], str]  # from a prefix to the next id
@@ -108,7 +108,7 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
         return _whole(task, before, "out_of_time" if is_hurried else "unreadable_json")
     shorter = _shorten_text(task, kind, ids, before, None if is_hurried or not task.is_scored else check)
     if (shorter.tokens_after or before) > HUGE_TOKENS:
-        rows = ranked(task.text, task.goal, _chars_of(task, before))
+        rows = rank(task.text, task.goal, _chars_of(task, before))
         shorter = (rows and _fit(task, rows, ids, before)) or shorter
     return shorter
 
@@ -251,7 +251,7 @@ def _shorten_text(
         ranking = rows and Ranking(task.text, rows, task.goal, _chars_of(task, before), check or _no_deadline)
         return (ranking and _fit(task, ranking, next_id, before)) or _whole(task, before)
     lines = split(task.text)
-    judged, as_type = unnumbered(lines), SOURCE_TYPES[kind]
+    judged, as_type = strip_row_numbers(lines), SOURCE_TYPES[kind]
     prune_id = next_id("prn")
     if kind == "logs":
         ratio, found = _log_cuts(task, judged, before, check)
@@ -360,7 +360,7 @@ NOVELTY = 0.6
 
 def _listing_scores(lines: Sequence[str], goal: str, check: Callable[[], None]) -> list[float]:
     """Return the score of each hit of a search: by the goal, and by how much it is unlike the others."""
-    relevance = scaled(find(lines, read_goal(goal), check).around(0).bm25())
+    relevance = scale_to_one(find(lines, read_goal(goal), check).around(0).bm25())
     check()
     return [float(w) for w in np.minimum(1.0, relevance + NOVELTY * _novelty(lines))]
 
@@ -370,7 +370,7 @@ def _novelty(lines: Sequence[str]) -> Floats:
     lines_with = Counter(word for found in words for word in found)
     rarity = {word: math.log(len(lines) / count) for word, count in lines_with.items()}
     rarest = (sorted((rarity[word] for word in found), reverse=True)[:RAREST] for found in words)
-    return scaled(np.array([sum(found) / RAREST for found in rarest]))
+    return scale_to_one(np.array([sum(found) / RAREST for found in rarest]))
 
 
 # Records: those that answer, and those that are unlike the others, within a budget.
@@ -393,7 +393,7 @@ def _fit(task: Task, ranking: Ranking, next_id: NextId, before: int) -> Shortene
     """Return what stays of records, or of lines, within their budget; None if nothing fits."""
     prune_id, mask_id = next_id("prn"), next_id("msk")
 
-    def shown(gaps: Sequence[RecordGap]) -> tuple[str, str]:
+    def show(gaps: Sequence[RecordGap]) -> tuple[str, str]:
         if fills_all_lines(task.text, gaps):
             hint = task.hint.replace("{id}", prune_id)
             return prune_id, write_by_lines(task.text, gaps, prune_id, hint)
@@ -401,9 +401,9 @@ def _fit(task: Task, ranking: Ranking, next_id: NextId, before: int) -> Shortene
 
     keep = _kept_tokens(task, before)
     floor = 1.0 if task.keep_tokens else ORDINARY_SHARE
-    found = within_tokens(ranking, task.text, keep, before, lambda gaps: tokens.count(shown(gaps)[1]), floor)
+    found = within_tokens(ranking, task.text, keep, before, lambda gaps: tokens.count(show(gaps)[1]), floor)
     if found is None:
         return None
-    id, text = shown(found)
+    id, text = show(found)
     after = tokens.count(text)
     return ShortenedText(text, "pruned", (Hidden(id, task.text),), before, after) if after < before else None

@@ -138,9 +138,9 @@ def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
         where, blocks = f"messages.{at}.content", _blocks(message.get("content"))
         match message.get("role"):
             case "assistant":
-                yield _said(blocks, where, dropped)
+                yield _assistant_message(blocks, where, dropped)
             case "user":
-                yield from _asked(blocks, where, dropped)
+                yield from _user_messages(blocks, where, dropped)
             case "system":
                 parts = [_part(block, where, dropped) for block in blocks]
                 yield {"role": "system", "content": chat.content(parts)}
@@ -148,7 +148,7 @@ def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
                 raise InvalidParams(f"messages.{at}.role", f"{str(other)[:40]!r} is no role")
 
 
-def _asked(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterator[JsonObject]:
+def _user_messages(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterator[JsonObject]:
     """Results are messages of their own, and come first: they have to follow their calls.
 
     A result is a text here. Its images go into what the user says after it.
@@ -167,7 +167,7 @@ def _asked(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterat
         yield {"role": "user", "content": chat.content(parts)}
 
 
-def _said(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> JsonObject:
+def _assistant_message(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> JsonObject:
     texts: list[JsonObject] = []
     calls: list[JsonObject] = []
     thoughts: dict[str, str] = {}
@@ -277,11 +277,11 @@ class _MessageEvents(EventTranslator):
         last = _event("content_block_delta", index=self._index, delta=signed) if signature else b""
         return last + _event("content_block_stop", index=self._index)
 
-    def _completed(self) -> bytes:
+    def _completion_events(self) -> bytes:
         ending = {"delta": _ending(self._answer), "usage": _usage(self._answer.usage)}
         return _event("message_delta", **ending) + _event("message_stop")
 
-    def _failed(self, error: JsonObject) -> bytes:
+    def _error_event(self, error: JsonObject) -> bytes:
         return Wire.MESSAGES.format.error_event(*chat.event_error(error))
 
 

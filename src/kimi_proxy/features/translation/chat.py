@@ -103,32 +103,32 @@ class EventTranslator(ABC):
             return shown
         if not self._answer.finish:
             raise UpstreamDisconnected("the provider ended its answer before it was complete")
-        return shown + self._finished()
+        return shown + self._finish()
 
     def _take(self, data: bytes) -> bytes:
         if self._is_over:
             return b""
         if data == DONE:
-            return self._finished()
+            return self._finish()
         chunk = _object(data)
         if error := read.as_object(chunk.get("error")):
             self._is_over = True
-            return self._failed(error)
+            return self._error_event(error)
         return self._chunk(chunk) if chunk else b""
 
     def _chunk(self, chunk: JsonObject) -> bytes:
         for delta in self._answer.take(chunk):
             self._block_of(delta).pieces.append(delta.text)
-        return self._begun() + b"".join(self._shown())
+        return self._begin_once() + b"".join(self._show_ready())
 
-    def _finished(self) -> bytes:
+    def _finish(self) -> bytes:
         self._is_over = True
-        shown = [self._begun()]
+        shown = [self._begin_once()]
         for block in self._blocks:
-            shown += [*self._show(block), self._stopped(block)]
-        return b"".join((*shown, self._completed()))
+            shown += [*self._show(block), self._stop_block(block)]
+        return b"".join((*shown, self._completion_events()))
 
-    def _begun(self) -> bytes:
+    def _begin_once(self) -> bytes:
         if self._has_begun:
             return b""
         self._has_begun = True
@@ -144,7 +144,7 @@ class EventTranslator(ABC):
             self._blocks.append(found)
         return found
 
-    def _shown(self) -> Iterator[bytes]:
+    def _show_ready(self) -> Iterator[bytes]:
         """Yield what can be shown now: of the first block, and of those after it that are complete."""
         while self._blocks:
             block = self._blocks[0]
@@ -153,7 +153,7 @@ class EventTranslator(ABC):
                 yield from self._show(block)
             if block.first.call is not None or len(self._blocks) == 1:
                 return
-            yield self._stopped(block)
+            yield self._stop_block(block)
             del self._blocks[0]
 
     def _show(self, block: StreamedBlock) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ class EventTranslator(ABC):
             yield self._delta(block, text)
         block.shown = len(block.pieces)
 
-    def _stopped(self, block: StreamedBlock) -> bytes:
+    def _stop_block(self, block: StreamedBlock) -> bytes:
         stopped = self._stop(block)
         self._index += 1
         return stopped
@@ -186,11 +186,11 @@ class EventTranslator(ABC):
         """Return the events that end that block."""
 
     @abstractmethod
-    def _completed(self) -> bytes:
+    def _completion_events(self) -> bytes:
         """Return the events that end a complete answer."""
 
     @abstractmethod
-    def _failed(self, error: JsonObject) -> bytes:
+    def _error_event(self, error: JsonObject) -> bytes:
         """Return the event for an error in the middle of a stream."""
 
 
@@ -253,7 +253,7 @@ class ChatAnswer:
         self.finish = read.as_text(choice.get("finish_reason")) or self.finish
         self.stop_sequence = read.as_text(choice.get("stop_reason")) or self.stop_sequence  # as vLLM says it
         delta = read.as_object(choice.get("delta") or choice.get("message"))
-        deltas = [*_said(delta), *self._called(delta)]
+        deltas = [*_text_deltas(delta), *self._call_deltas(delta)]
         return (each for each in deltas if each.text or each.call)
 
     def take_whole(self, body: JsonObject) -> list[ChatDelta]:
@@ -263,7 +263,7 @@ class ChatAnswer:
             raise UpstreamUnreadable("the provider's answer has no choices")
         return deltas
 
-    def _called(self, delta: JsonObject) -> Iterator[ChatDelta]:
+    def _call_deltas(self, delta: JsonObject) -> Iterator[ChatDelta]:
         for piece, call in self._calls.take(delta):
             yield ChatDelta("call", read.as_text(read.as_object(piece.get("function")).get("arguments")), call)
 
@@ -271,14 +271,14 @@ class ChatAnswer:
         """Kimi counts inside of the choice, Groq in a member of its own."""
         counted = chunk.get("usage") or choice.get("usage") or read.as_object(chunk.get("x_groq")).get("usage")
         if usage := Wire.CHAT.format.usage(counted):
-            self.usage = self.usage.merged(usage)
+            self.usage = self.usage.merge(usage)
 
 
 def _is_same(first: ChatDelta, delta: ChatDelta) -> bool:
     return first.call is None and (first.kind, first.name) == (delta.kind, delta.name)
 
 
-def _said(delta: JsonObject) -> Iterator[ChatDelta]:
+def _text_deltas(delta: JsonObject) -> Iterator[ChatDelta]:
     for name in REASONING:
         if thought := read.as_text(delta.get(name)):
             yield ChatDelta("thinking", thought, name=name)
@@ -310,9 +310,9 @@ def error_of(body: bytes) -> tuple[str, str]:
     value = _object(body)
     error = value.get("error")
     if isinstance(error, Mapping):
-        return _code(error.get("code") or error.get("type")), read.as_text(error.get("message")) or _shown(body)
+        return _code(error.get("code") or error.get("type")), read.as_text(error.get("message")) or _show_ready(body)
     message = read.as_text(error) or read.as_text(value.get("message")) or read.as_text(value.get("detail"))
-    return "upstream_error", message or _shown(body)
+    return "upstream_error", message or _show_ready(body)
 
 
 def event_error(error: JsonObject) -> tuple[int, str, str]:
@@ -326,7 +326,7 @@ def _code(value: JsonValue) -> str:
     return str(value)[:80] if isinstance(value, str | int) else "upstream_error"
 
 
-def _shown(body: bytes) -> str:
+def _show_ready(body: bytes) -> str:
     return body[: 4 * MAX_REPORTED_CHARS].decode("utf-8", "replace").strip()[:MAX_REPORTED_CHARS] or "no reason given"
 
 
@@ -372,7 +372,7 @@ def is_our_thought(mark: JsonValue) -> str:
     return name if name in REASONING and mark != name else ""
 
 
-def kept(name: str, text: str) -> str:
+def seal_text(name: str, text: str) -> str:
     """Return a text that the client keeps for us where its API has encrypted text."""
     return f"{THOUGHT_MARK}{name}:{text}"
 

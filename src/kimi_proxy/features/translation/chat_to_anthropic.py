@@ -76,7 +76,7 @@ def _request(body: JsonObject, dropped: Dropped) -> JsonObject:
     system, messages = _messages(body.get("messages"), dropped)
     if system:
         request["system"] = [*system[:-1], {**system[-1], **_MARK}]
-    request["messages"] = _marked(messages)
+    request["messages"] = _mark_end(messages)
     for name in ("temperature", "top_p"):
         value = body.get(name)
         if isinstance(value, int | float):
@@ -198,7 +198,7 @@ def _arguments(written: str) -> JsonObject:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _marked(messages: list[JsonObject]) -> list[JsonObject]:
+def _mark_end(messages: list[JsonObject]) -> list[JsonObject]:
     """Return the messages with a mark at their end, up to which the provider caches."""
     if not messages:
         return []
@@ -267,7 +267,7 @@ class ChatEvents:
                 self._finish = _finish(read.as_object(event.get("delta")).get("stop_reason"))
                 self._count(event.get("usage"))
             case "message_stop":
-                return self._completed()
+                return self._completion_events()
             case "error":
                 self._is_over = True
                 error = read.as_object(event.get("error"))
@@ -300,7 +300,7 @@ class ChatEvents:
                 return self._chunk({"tool_calls": [{"index": at, "function": {"arguments": text}}]})
         return b""
 
-    def _completed(self) -> bytes:
+    def _completion_events(self) -> bytes:
         self._is_over = True
         counted = {**self._head, "choices": [], "usage": _usage(self._usage)}
         usage = b"data: " + json.encode(counted) + b"\n\n" if self.shows_usage else b""
@@ -312,4 +312,4 @@ class ChatEvents:
 
     def _count(self, usage: JsonValue) -> None:
         if counted := Wire.MESSAGES.format.usage(usage):
-            self._usage = self._usage.merged(counted)
+            self._usage = self._usage.merge(counted)

@@ -86,7 +86,7 @@ class ResponseItems:
             self._add({"role": "user", "content": items})
         for at, item in enumerate(() if isinstance(items, str) else _objects(items, "input")):
             self._item(item, f"input.{at}")
-        self._answered()
+        self._add_waiting()
         return [each.to_json() if isinstance(each, _Turn) else each for each in self._said]
 
     def _item(self, item: JsonObject, where: str) -> None:
@@ -125,7 +125,7 @@ class ResponseItems:
     def _compact(self, item: JsonObject, where: str) -> None:
         """Ask the model for what OpenAI's servers would do by themselves."""
         self.is_compaction = True
-        self._answered()
+        self._add_waiting()
         self._add({"role": "user", "content": COMPACT})
 
     def _summary(self, item: JsonObject, where: str) -> None:
@@ -142,12 +142,12 @@ class ResponseItems:
         last = self._said[-1] if self._said else None
         if isinstance(last, _Turn):
             return last
-        self._answered()
+        self._add_waiting()
         turn = _Turn()
         self._said.append(turn)
         return turn
 
-    def _answered(self) -> None:
+    def _add_waiting(self) -> None:
         """Add what had to wait for the results of calls."""
         self._open.clear()
         self._said += self._late
@@ -197,7 +197,7 @@ class ResponseItems:
 
     def _shell_result(self, item: JsonObject, where: str) -> None:
         self._drop(item, "shell_call_output", "call_id", "output", "max_output_length")
-        self._answer(item, [chat.text_part(_printed(block)) for block in read.as_objects(item.get("output"))])
+        self._answer(item, [chat.text_part(_printed_text(block)) for block in read.as_objects(item.get("output"))])
 
     def _found_tools(self, item: JsonObject, where: str) -> None:
         """Add the tools that a search found to those that are offered."""
@@ -219,7 +219,7 @@ class ResponseItems:
             self._late.append({"role": "user", "content": others})
         self._open.discard(id)
         if not self._open:
-            self._answered()
+            self._add_waiting()
 
     # Contents
 
@@ -271,7 +271,7 @@ def _call_id(item: JsonObject) -> str:
     return read.as_text(item.get("call_id")) or read.as_text(item.get("id"))
 
 
-def _printed(block: JsonObject) -> str:
+def _printed_text(block: JsonObject) -> str:
     """Return what a command printed, and how it ended."""
     outcome = read.as_object(block.get("outcome"))
     ended = f"[exit code {outcome['exit_code']}]" if "exit_code" in outcome else f"[{outcome.get('type') or 'ended'}]"

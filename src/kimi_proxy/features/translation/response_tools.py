@@ -155,7 +155,7 @@ class ResponseTools:
                 return self._offer(ResponseTool("function_call", name, namespace), description, schema, strict)
             case "custom":
                 called = ResponseTool("custom_tool_call", name, namespace)
-                return self._offer(called, _described(tool), _schema("input", input=_TEXT))
+                return self._offer(called, _describe_custom_tool(tool), _schema("input", input=_TEXT))
             case "tool_search" if tool.get("execution") == "client":
                 return self._offer(ResponseTool("tool_search_call", kind), description, schema)
             case "local_shell" | "shell" | "apply_patch":
@@ -191,7 +191,7 @@ def _short(name: str, tool: ResponseTool) -> str:
     return f"{name[: MAX_NAME_CHARS - 9]}_{digest[:8]}"
 
 
-def _described(tool: JsonObject) -> str:
+def _describe_custom_tool(tool: JsonObject) -> str:
     """Return what a tool that takes free text is for, and how that text has to look: a function has no grammar."""
     grammar = read.as_object(tool.get("format"))
     texts = [read.as_text(tool.get("description")), "Give the text as `input`, without JSON inside of it."]

@@ -87,7 +87,7 @@ def _request(
     dropped.all_but(asked, _CARRIED)
     tools.add(read.as_objects(body.get("tools")))
     messages = items.messages(body.get("instructions"), body.get("input"))
-    request: JsonObject = {"model": body.get("model"), **_offered(body, tools, dropped), "messages": messages}
+    request: JsonObject = {"model": body.get("model"), **_tool_fields(body, tools, dropped), "messages": messages}
     if items.is_compaction and tools.functions:
         request["tool_choice"] = "none"  # the tools stay: without them the prompt cache would not fit
     request |= chat.sampling(body, "max_output_tokens", dialect)
@@ -98,7 +98,7 @@ def _request(
     return request | chat.streaming(body, dialect)
 
 
-def _offered(body: JsonObject, tools: ResponseTools, dropped: Dropped) -> JsonObject:
+def _tool_fields(body: JsonObject, tools: ResponseTools, dropped: Dropped) -> JsonObject:
     choice = tools.choice(body.get("tool_choice") or "auto")
     if not tools.functions:
         dropped.add(*(["tool_choice"] if choice == "required" else []))
@@ -186,7 +186,7 @@ def _item(
     parts = [_part(block)] if is_whole else []
     if delta.kind == "thinking":
         # A client may keep this member alone of what a model thought: all of it is in there.
-        kept = chat.kept(delta.name, block.text) if is_whole else None
+        kept = chat.seal_text(delta.name, block.text) if is_whole else None
         thought: JsonObject = {"type": "reasoning", "id": f"rs_{id}", "summary": [], "content": parts}
         return thought | {"encrypted_content": kept}
     status = "completed" if is_whole else "in_progress"
@@ -198,7 +198,7 @@ def _compaction(answer: ChatAnswer, blocks: Iterable[StreamedBlock]) -> JsonObje
     summary = "".join(block.text for block in blocks if block.first.kind == "text").strip()
     if not summary or answer.finish in _INCOMPLETE:
         raise UpstreamUnreadable("the model gave no summary of the conversation")
-    return {"type": "compaction", "id": f"cmp_{answer.id}", "encrypted_content": chat.kept(SUMMARY, summary)}
+    return {"type": "compaction", "id": f"cmp_{answer.id}", "encrypted_content": chat.seal_text(SUMMARY, summary)}
 
 
 def _part(block: StreamedBlock, is_whole: bool = True) -> JsonObject:
@@ -241,28 +241,28 @@ class _ResponseEvents(EventTranslator):
     def _stop(self, block: StreamedBlock) -> bytes:
         item = _item(self._answer, self._tools, block, self._index)
         self._output.append(item)
-        done = self._said(block, item) if block.first.call is None else self._called(item)
+        done = self._message_events(block, item) if block.first.call is None else self._call_events(item)
         return done + self._event("response.output_item.done", output_index=self._index, item=item)
 
-    def _completed(self) -> bytes:
+    def _completion_events(self) -> bytes:
         status = _status(self._answer)
         return self._event(f"response.{status}", response=_response(self._answer, self._asked, status, self._output))
 
-    def _failed(self, error: JsonObject) -> bytes:
+    def _error_event(self, error: JsonObject) -> bytes:
         """Codex reads why an answer failed in this event alone."""
         _, code, message = chat.event_error(error)
         failed = _response(self._answer, self._asked, "failed", self._output)
         failed |= {"error": {"code": code, "message": message}}
-        return self._begun() + self._event("response.failed", response=failed)
+        return self._begin_once() + self._event("response.failed", response=failed)
 
-    def _said(self, block: StreamedBlock, item: JsonObject) -> bytes:
+    def _message_events(self, block: StreamedBlock, item: JsonObject) -> bytes:
         kind = "reasoning_text" if block.first.kind == "thinking" else "output_text"
         logged: JsonObject = {} if kind == "reasoning_text" else {"logprobs": []}
         place = self._place(item, 0)
         done = self._event(f"response.{kind}.done", **place, text=block.text, **logged)
         return done + self._event("response.content_part.done", **place, part=_part(block))
 
-    def _called(self, item: JsonObject) -> bytes:
+    def _call_events(self, item: JsonObject) -> bytes:
         place = self._place(item)
         if item["type"] == "function_call":
             named = {"arguments": item["arguments"], "name": item["name"]}
@@ -300,7 +300,7 @@ class _CompactionEvents(_ResponseEvents):
         self._parts.append(block)
         return b""
 
-    def _completed(self) -> bytes:
+    def _completion_events(self) -> bytes:
         item = _compaction(self._answer, self._parts)
         whole = _response(self._answer, self._asked, "completed", [item])
         added = self._event("response.output_item.added", output_index=0, item=item)

@@ -22,14 +22,14 @@ MAX_BYTES = 128 * 1024**2  # of the requests when each is written out; their lin
 
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     try:
-        recorded = recording.read(bounded(lines))
+        recorded = recording.read(limit_lines(lines))
     except KimiProxyError:
         return iter(())
     transcript = transcript_of(recorded, name)
     return iter((transcript,) if transcript.requests else ())
 
 
-def bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+def limit_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield lines until one is damaged, or what they stand for would not fit into memory."""
     size = 0
     for line in lines:

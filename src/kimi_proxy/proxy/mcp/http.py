@@ -13,7 +13,7 @@ import aiohttp
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.mcp import STATELESS_VERSIONS, enveloped
+from kimi_proxy.core.mcp import STATELESS_VERSIONS, add_envelope
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.proxy import http
 from kimi_proxy.proxy.mcp import protocol
@@ -63,22 +63,22 @@ class HttpExchange:
         await self._client.close()
 
     async def delete(self, headers: Mapping[str, str]) -> None:
-        async with self._opened("DELETE", None, headers):
+        async with self._open_response("DELETE", None, headers):
             pass
 
     async def send(self, message: JsonObject, headers: Mapping[str, str] | None = None) -> McpReply:
         """Post `message`; a request gets its answer, a notification or a response gets None."""
-        async with self._opened("POST", json.encode(message), headers) as response:
+        async with self._open_response("POST", json.encode(message), headers) as response:
             if "method" not in message or "id" not in message:
                 return McpReply(None, response.headers)
             if _is_stream(response):
-                return McpReply(await self._streamed(response, message["id"], headers), response.headers)
+                return McpReply(await self._read_stream(response, message["id"], headers), response.headers)
             return McpReply(await self._answer(response, message["id"]), response.headers)
 
-    def _opened(
+    def _open_response(
         self, method: str, body: bytes | None, headers: Mapping[str, str] | None
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return http.opened(self._client, method, self._url, body, {**self._headers, **(headers or {})})
+        return http.open_response(self._client, method, self._url, body, {**self._headers, **(headers or {})})
 
     async def _answer(self, response: aiohttp.ClientResponse, call_id: JsonValue) -> JsonObject:
         body = await http.read(response, MAX_ANSWER_BYTES)
@@ -100,7 +100,7 @@ class HttpExchange:
             raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
         return found
 
-    async def _streamed(
+    async def _read_stream(
         self, response: aiohttp.ClientResponse, call_id: JsonValue, headers: Mapping[str, str] | None
     ) -> JsonObject:
         """Return the answer among the events; a stream that a server closes early is taken up again."""
@@ -109,7 +109,7 @@ class HttpExchange:
         while answer is None and last.id is not None and _PRINTABLE.fullmatch(last.id):
             await asyncio.sleep(max(last.retry_ms if last.retry_ms is not None else RETRY_MS, 50) / 1000)
             again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": last.id}
-            async with self._opened("GET", None, again) as resumed:
+            async with self._open_response("GET", None, again) as resumed:
                 if not _is_stream(resumed):
                     break
                 answer, last = await self._answer_in_events(resumed, last, call_id, headers)
@@ -178,7 +178,7 @@ def header_value(text: str) -> str:
 
 
 @asynccontextmanager
-async def translated(server: str, timeout_s: float) -> AsyncIterator[None]:
+async def translate_errors(server: str, timeout_s: float) -> AsyncIterator[None]:
     """Translate what goes wrong on the way to a server into our errors, within `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -204,7 +204,7 @@ class PlainHttp:
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
         try:
-            async with translated(self._server, timeout_s):
+            async with translate_errors(self._server, timeout_s):
                 answer = (await self._exchange.send(message)).message
         except HttpRefused as e:
             if e.answer is None:
@@ -327,7 +327,7 @@ class StreamableHttp:
         self._header_arguments = HeaderArguments()
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
-        session = await self._connected()
+        session = await self._connect()
         try:
             return await self._through(session, message, timeout_s)
         except HttpRefused as e:
@@ -336,7 +336,7 @@ class StreamableHttp:
             if not session.is_lost(e):
                 raise
         # It was refused unread, so that sending it again is safe.
-        session = await self._connected(instead_of=session)
+        session = await self._connect(instead_of=session)
         return await self._through(session, message, timeout_s)
 
     async def close(self) -> None:
@@ -349,57 +349,57 @@ class StreamableHttp:
 
     async def _through(self, session: McpSession, message: JsonObject, timeout_s: float) -> JsonObject | None:
         async def send(outgoing: JsonObject) -> JsonObject | None:
-            repeated = await self._repeated(session, outgoing) if session.server.stateless else {}
-            answer = await self._sent(session, outgoing, repeated)
+            repeated = await self._arguments_as_headers(session, outgoing) if session.server.stateless else {}
+            answer = await self._send(session, outgoing, repeated)
             is_list = session.server.stateless and outgoing.get("method") == "tools/list"
             return self._header_arguments.learn(answer) if is_list and answer is not None else answer
 
-        async with translated(self._server, timeout_s):
+        async with translate_errors(self._server, timeout_s):
             return await protocol.forward_translated(session.server, message, send)
 
-    async def _sent(self, session: McpSession, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
+    async def _send(self, session: McpSession, message: JsonObject, more: Mapping[str, str]) -> JsonObject | None:
         if "id" not in message:
             return (await self._exchange.send(message, session.headers(message))).message
         renamed = jsonrpc.with_id(message, next(self._ids))
         reply = await self._exchange.send(renamed, {**session.headers(renamed), **more})
         return None if reply.message is None else jsonrpc.with_id(reply.message, message["id"])
 
-    async def _repeated(self, session: McpSession, message: JsonObject) -> dict[str, str]:
+    async def _arguments_as_headers(self, session: McpSession, message: JsonObject) -> dict[str, str]:
         """Return the arguments of a call that go into headers; a tool that was not listed yet is looked up first."""
         params = message.get("params")
         if message.get("method") != "tools/call" or not isinstance(params, Mapping):
             return {}
         if not self._header_arguments.knows(str(params.get("name"))):
-            listing = enveloped(protocol.request("tools/list", {}))
+            listing = add_envelope(protocol.request("tools/list", {}))
             with suppress(HttpRefused, UpstreamUnreadable):
-                self._header_arguments.learn(await self._sent(session, listing, {}) or {})
+                self._header_arguments.learn(await self._send(session, listing, {}) or {})
         return self._header_arguments.headers(message)
 
-    async def _connected(self, instead_of: McpSession | None = None) -> McpSession:
+    async def _connect(self, instead_of: McpSession | None = None) -> McpSession:
         async with self._connecting:
             if self._session is None or self._session is instead_of:
                 self._session = None
-                async with translated(self._server, self._start_timeout_s):
+                async with translate_errors(self._server, self._start_timeout_s):
                     # Discover first: over HTTP a server with a handshake refuses that at once, none is silent.
-                    self._session = await self._discovered() or await self._initialized()
+                    self._session = await self._discover() or await self._initialize()
             return self._session
 
-    async def _discovered(self) -> McpSession | None:
+    async def _discover(self) -> McpSession | None:
         with suppress(HttpRefused, UpstreamUnreadable):
             for _ in range(2):
                 found = await self._exchange.send(protocol.DISCOVER, stateless_headers(protocol.DISCOVER))
                 match found.message:
-                    case {"result": dict(about)} if STATELESS_VERSIONS[0] in _listed(about, "supportedVersions"):
+                    case {"result": dict(about)} if STATELESS_VERSIONS[0] in _list_of(about, "supportedVersions"):
                         return McpSession(ServerIntroduction(True, about))
                     case {"error": {"code": -32022, "data": dict(about)}}:
                         # The version is one that it names: it may take a second request at its word.
-                        if STATELESS_VERSIONS[0] not in _listed(about, "supported"):
+                        if STATELESS_VERSIONS[0] not in _list_of(about, "supported"):
                             return None
                     case _:
                         return None
         return None
 
-    async def _initialized(self) -> McpSession:
+    async def _initialize(self) -> McpSession:
         reply = await self._exchange.send(protocol.INITIALIZE)
         match reply.message:
             case {"result": dict(about)}:
@@ -412,6 +412,6 @@ class StreamableHttp:
         return session
 
 
-def _listed(about: JsonObject, key: str) -> Sequence[JsonValue]:
+def _list_of(about: JsonObject, key: str) -> Sequence[JsonValue]:
     versions = about.get(key)
     return versions if isinstance(versions, list) else ()

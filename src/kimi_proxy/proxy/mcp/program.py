@@ -51,7 +51,7 @@ class Backoff:
     def wait_s(self) -> float:
         return max(0.0, self._not_before - self._now())
 
-    def crashed(self, lived_s: float) -> None:
+    def on_crash(self, lived_s: float) -> None:
         self.crashes = 1 if lived_s >= STEADY_S else self.crashes + 1
         pause = 0.0 if self.crashes == 1 else min(FIRST_S * 2.0 ** (self.crashes - 2), LONGEST_S)
         self._not_before = self._now() + pause
@@ -82,7 +82,7 @@ class ServerProcess(Process):
         said = next((line for line in telling if _TROUBLE.search(line)), telling[0] if telling else "")
         said = _npm_cause(lines) or said
         why = f" after saying: {said[:300]}" if said else "; its log names no error" if lines else ""
-        return UpstreamUnreachable(f"{self._server} ended with status {self._started.get_returncode()}{why}")
+        return UpstreamUnreachable(f"{self._server} ended with status {self._require_transport.get_returncode()}{why}")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._output += data
@@ -187,13 +187,13 @@ class ServerProgram(Generic[P, T]):
     async def running(self) -> RunningServer[P, T]:
         """Return the program's present run, or start the next one; raise UpstreamUnreachable if it was stopped."""
         if not self._wanted.is_set():
-            raise self._stopped()
+            raise self._stopped_error()
         if self._running is not None:
             if self._running.process.is_alive:
                 return self._running
             await self._clear(self._running)
             if not self._wanted.is_set():  # it was stopped meanwhile
-                raise self._stopped()
+                raise self._stopped_error()
         if self._starting is None or self._starting.done():
             # The first caller may give up; the others still wait for the same start.
             self._starting = asyncio.create_task(self._start())
@@ -204,17 +204,17 @@ class ServerProgram(Generic[P, T]):
             task = asyncio.current_task()
             if self._wanted.is_set() or (task is not None and task.cancelling()):
                 raise
-            raise self._stopped() from None
+            raise self._stopped_error() from None
 
-    def _stopped(self) -> UpstreamUnreachable:
+    def _stopped_error(self) -> UpstreamUnreachable:
         return UpstreamUnreachable(f"{self._server} was stopped: kimi-proxy mcp up {self._server} starts it")
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait for the end of the present run."""
         if self._running is not None:
-            await self._running.process.closed()
+            await self._running.process.wait_closed()
 
-    async def wanted(self) -> None:
+    async def wait_wanted(self) -> None:
         """Wait until the program is not stopped on purpose."""
         await self._wanted.wait()
 
@@ -234,31 +234,31 @@ class ServerProgram(Generic[P, T]):
             await asyncio.wait({self._starting})
         if self._running is not None:
             running, self._running = self._running, None
-            await self._ended(running.process)
+            await self._wait_process(running.process)
 
     async def _clear(self, running: RunningServer[P, T]) -> None:
         if self._running is running:
             self._running = None
-            self._backoff.crashed(self._now() - running.since)
+            self._backoff.on_crash(self._now() - running.since)
             self._problem = running.process.ending
-            await self._ended(running.process)
+            await self._wait_process(running.process)
 
     async def _start(self) -> RunningServer[P, T]:
         await self._pause()
         self._starts += 1
         try:
-            process = await self._launched()
-            connection = await self._connected(process)
+            process = await self._launch()
+            connection = await self._connect_client(process)
         except BaseException as e:
             if isinstance(e, KimiProxyError):
                 self._problem = e
-            self._backoff.crashed(0)
+            self._backoff.on_crash(0)
             raise
         self._problem = None
         self._running = RunningServer(process, connection, self._now())
         return self._running
 
-    async def _launched(self) -> P:
+    async def _launch(self) -> P:
         if self._before is not None:
             await self._before()
         process = self._kind(self._server, self._orphans)
@@ -277,15 +277,15 @@ class ServerProgram(Generic[P, T]):
             return f"No such file as the program {program!r}: install it{node}, or correct {where}"
         return f"{program!r}: {getattr(error, 'strerror', None) or error}: correct {where}"
 
-    async def _connected(self, process: P) -> T:
+    async def _connect_client(self, process: P) -> T:
         try:
             async with within(self._server, self._start_timeout_s):
                 return await self._connect(process)
         except UpstreamUnreachable as e:
-            await self._ended(process)
+            await self._wait_process(process)
             raise process.ending from e
         except BaseException:
-            await self._ended(process)
+            await self._wait_process(process)
             raise
 
     async def _pause(self) -> None:
@@ -298,7 +298,7 @@ class ServerProgram(Generic[P, T]):
             )
         await asyncio.sleep(wait_s)
 
-    async def _ended(self, process: P) -> None:
+    async def _wait_process(self, process: P) -> None:
         await process.end(process.leave_s)
         self._past = f"{self._past}{process.output}[{process.ending}]\n"[-OUTPUT_BYTES:]
         if self._process is process:

@@ -33,7 +33,7 @@ INITIALIZE = request(
     {"protocolVersion": mcp.HANDSHAKE_VERSIONS[0], "capabilities": {}, "clientInfo": mcp.OURSELVES},
 )
 INITIALIZED: JsonObject = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-DISCOVER = mcp.enveloped(request("server/discover", {}))
+DISCOVER = mcp.add_envelope(request("server/discover", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ServerIntroduction:
         kept = {key: value for key, value in self.about.items() if key not in ("protocolVersion", "serverInfo")}
         offered = {"capabilities": _without_subscriptions(self.about.get("capabilities"))}
         about: JsonObject = {"supportedVersions": mcp.STATELESS_VERSIONS, **kept, **offered}
-        return mcp.stamped("server/discover", about, self.server)
+        return mcp.stamp_result("server/discover", about, self.server)
 
 
 def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
@@ -105,13 +105,13 @@ async def forward_translated(server: ServerIntroduction, message: JsonObject, se
         # Ids are ours on the way to the server: to cancel by id could hit another client's request.
         case "notifications/initialized" | "notifications/cancelled":
             return None
-    answer = await send(mcp.enveloped(message) if server.stateless else mcp.bare(message))
+    answer = await send(mcp.add_envelope(message) if server.stateless else mcp.bare(message))
     if answer is None or server.stateless or not mcp.is_stateless(message):
         return answer
     result = answer.get("result")
     if not isinstance(result, dict | json.UnreadObject):
         return answer
-    return {**answer, "result": mcp.stamped(str(method), dict(result), server.server)}
+    return {**answer, "result": mcp.stamp_result(str(method), dict(result), server.server)}
 
 
 class McpClient(Protocol):

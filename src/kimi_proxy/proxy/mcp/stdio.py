@@ -239,9 +239,9 @@ class HttpProgramClient:
         """Return a client once the program answers like an MCP server; one that ended is not waited for."""
         await self._drop()
         self._client = client = self._fresh()
-        gone = asyncio.create_task(process.closed())
+        gone = asyncio.create_task(process.wait_closed())
         try:
-            while not await _unless(gone, self._introduced(client)):
+            while not await _unless(gone, self._ask_name(client)):
                 await asyncio.wait({gone}, timeout=LOOK_EVERY_S)
                 if gone.done():
                     raise process.ending
@@ -249,7 +249,7 @@ class HttpProgramClient:
         finally:
             gone.cancel()
 
-    async def _introduced(self, client: McpClient) -> str:
+    async def _ask_name(self, client: McpClient) -> str:
         """Return the name of the MCP server that answers; empty if none does yet."""
         try:
             answer = await client.forward(protocol.INITIALIZE, ANSWER_S)
@@ -272,7 +272,7 @@ class HttpProgramClient:
         with suppress(OSError):
             await line.wait_closed()
         client = self._fresh()
-        holder = await self._introduced(client)
+        holder = await self._ask_name(client)
         await client.close()
         raise UpstreamUnreachable(
             f"{self._server} cannot be started: {where.netloc} is taken by {holder or 'another program'}; "

@@ -16,15 +16,15 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.compression import (
     Preset,
     Proposal,
     WindowFullness,
+    apply_compression,
     can_compress,
-    compressed,
-    proposed,
+    propose,
     with_summary,
 )
 from kimi_proxy.features.context import is_certainly_below
@@ -119,11 +119,11 @@ class Compressor:
     async def repeat(self, draft: Draft) -> Draft:
         """Return `draft` with the active compression applied, in the same bytes as in the request before."""
         place = draft.caller.scope, draft.session.id
-        last = _unparsed(draft)
+        last = _drop_parsed(draft)
         self._last.put(place, last, last.size)
         active = (await self.state(draft.caller, draft.session.id)).active
         costs = self._pending_costs.pop(place)
-        return await self._compressed(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
+        return await self._compress(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
     async def state(self, who: Caller, session: str) -> CompressionState:
         """Return what is on disk; raise StoreUnavailable if that cannot be read, and was not before."""
@@ -158,13 +158,13 @@ class Compressor:
 
     async def now_sent(self, draft: Draft) -> Draft:
         """Return `draft` as it would leave now: with the active compression, if there is one."""
-        return await self._compressed(draft, (await self.state(draft.caller, draft.session.id)).active)
+        return await self._compress(draft, (await self.state(draft.caller, draft.session.id)).active)
 
     async def simulate(self, draft: Draft, preset: Preset) -> JsonObject:
         """Return what would become of the session; no provider is asked, and nothing changes."""
-        proposal, now_tokens = await self._proposed(draft, preset)
-        summary = await self._summaries.outlined(await self._task(draft, proposal))
-        _, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic=False)
+        proposal, now_tokens = await self._propose(draft, preset)
+        summary = await self._summaries.outline(await self._task(draft, proposal))
+        _, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic=False)
         # Nothing was kept, so there is no id to read it back by.
         return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
@@ -173,14 +173,14 @@ class Compressor:
         who, session = draft.caller, draft.session.id
         async with self._lock(who, session):
             active = (await self.state(who, session)).active
-            proposal, now_tokens = await self._proposed(draft, preset)
+            proposal, now_tokens = await self._propose(draft, preset)
             task = await self._task(draft, proposal)
             summarize = (
-                self._summaries.from_provider(draft, task) if preset.asks_provider else self._summaries.outlined(task)
+                self._summaries.from_provider(draft, task) if preset.asks_provider else self._summaries.outline(task)
             )
             summary = await summarize
             try:
-                original, made = await self._made(draft, proposal, summary, now_tokens, preset, is_automatic)
+                original, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._originals.keep(original)
                 if not await self._decisions.add_compression(who, made, active.id if active else None):
                     raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
@@ -250,16 +250,16 @@ class Compressor:
             costs = (*(self._pending_costs.get(place) or ()), note)
             self._pending_costs.put(place, costs, len(costs))
 
-    async def _compressed(self, draft: Draft, active: CompressionRecord | None) -> Draft:
+    async def _compress(self, draft: Draft, active: CompressionRecord | None) -> Draft:
         """Return the draft with the summary of the active compression in place of its old messages."""
         if active is None:
             return draft
         compression = ActiveCompression(active.id, active.cut, active.kept, active.fingerprint, active.message)
         results = await self._results_of(draft)
         if not results:
-            return compressed(draft, compression, self._offers_tool)
+            return apply_compression(draft, compression, self._offers_tool)
         # Added before anything is cut: which of several calls with one id is meant, only the whole history shows.
-        done = compressed(
+        done = apply_compression(
             replace(draft, request=with_pending_results(draft.request, results)), compression, self._offers_tool
         )
         is_done = done.compression is compression
@@ -274,7 +274,7 @@ class Compressor:
         except StoreUnavailable:
             return {}
 
-    async def _proposed(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
+    async def _propose(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
         """Return what could be summarized, and the tokens that are sent today."""
         if not can_compress(draft.request):
             raise CompressionRefused(
@@ -285,7 +285,7 @@ class Compressor:
         after = active.cut if active and sent.request is not draft.request else 0
         now_tokens, window = await self.tokens(sent.request), self.window(draft)
         weighed = await self._counter.composition(draft.request)
-        found = await asyncio.to_thread(proposed, draft, weighed, now_tokens, preset, window, after)
+        found = await asyncio.to_thread(propose, draft, weighed, now_tokens, preset, window, after)
         if found is None:
             raise CompressionRefused(
                 NOTHING_TO_COMPRESS, f"what came before the last {preset.keep_exchanges} exchanges is too short"
@@ -295,9 +295,9 @@ class Compressor:
     async def _task(self, draft: Draft, proposal: Proposal) -> SummaryTask:
         active = (await self.state(draft.caller, draft.session.id)).active if proposal.after else None
         before = active.summary if active else ""
-        return SummaryTask(proposal.unsummarized, before, proposal.plan.summary_tokens, self.window(draft))
+        return SummaryTask(proposal.messages_to_summarize, before, proposal.plan.summary_tokens, self.window(draft))
 
-    async def _made(
+    async def _make_record(
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
     ) -> tuple[Original, CompressionRecord]:
         """Return the compression, with the original that it needs; raise CompressionRefused if it saves nothing."""
@@ -307,7 +307,7 @@ class Compressor:
         tokens = await self.tokens(request)
         if tokens >= now_tokens:
             raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
-        raw = encoded(await asyncio.to_thread(lambda: proposal.original))
+        raw = encode_text(await asyncio.to_thread(lambda: proposal.original))
         about = json.encode({"what": "history", "session": draft.session.id})
         made = CompressionRecord(
             *(new_id("cmp"), draft.session.id, round(self._now(), 3), now_tokens, tokens),
@@ -317,7 +317,7 @@ class Compressor:
         return Original(id, draft.caller.scope, sha256(b"history\0" + raw).digest(), raw, about), made
 
 
-def _unparsed(draft: Draft) -> Draft:
+def _drop_parsed(draft: Draft) -> Draft:
     """Return it with the bytes only: what was parsed from them takes several times their room."""
     came = draft.came or draft.request
     bare = Request(draft.request.wire, draft.request.body)
@@ -353,7 +353,7 @@ class AutoCompression:
             # Another request, or another server, may have compressed it since this one was read.
             sent = draft if draft.uncompressed else await self._compressor.now_sent(draft)
             return replace(sent, reasons=(*sent.reasons, reason))
-        return await self._compressed(draft.uncompressed or draft)
+        return await self._compress(draft.uncompressed or draft)
 
     async def _is_full(self, draft: Draft) -> bool:
         limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
@@ -374,7 +374,7 @@ class AutoCompression:
         in_a_row = sum(1 for at in state.automatic if 0 <= now - at < ROW_S)
         return "compression_limit" if in_a_row >= self._settings.max_in_a_row else ""
 
-    async def _compressed(self, uncompressed: Draft) -> Draft:
+    async def _compress(self, uncompressed: Draft) -> Draft:
         notes: tuple[Note, ...] = ()
         reasons: tuple[Reason, ...] = ()
         try:
@@ -456,7 +456,7 @@ class SessionCompressions:
         return {"threshold": preset.threshold_percentage, **await self._compressor.stats(who, session)}
 
     async def _id(self, who: Caller, id_or_name: str) -> str:
-        return (await self._sessions.own(who, id_or_name)).id
+        return (await self._sessions.own_session(who, id_or_name)).id
 
 
 def event_of(done: JsonObject) -> JsonObject:

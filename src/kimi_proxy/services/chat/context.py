@@ -65,8 +65,8 @@ class LatestRequest:
         return context_map.pairs(self.came, self.leaves, self.compression)
 
     @property
-    def summarized(self) -> Mapping[int, Message]:
-        return context_map.summarized(self.came, self.compression)
+    def summarized_messages(self) -> Mapping[int, Message]:
+        return context_map.summarized_messages(self.came, self.compression)
 
 
 class LatestRequests(ChatObserver):
@@ -108,7 +108,7 @@ class LatestRequests(ChatObserver):
         weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
         total = latest.counted or weighed.total
         weighed = scaled_to(weighed, total)  # so that all views show the one count
-        pairs, summarized = latest.pairs, latest.summarized
+        pairs, summarized = latest.pairs, latest.summarized_messages
         came = await self._counter.composition(latest.came) if summarized else weighed
         return {
             "session_id": session,
@@ -123,7 +123,7 @@ class LatestRequests(ChatObserver):
                 "tool_definitions_tokens": weighed.definitions,
                 "buried": weighed.is_buried(weighed.apart, window),
             },
-            "described_tools": await asyncio.to_thread(_described, latest.came),
+            "described_tools": await asyncio.to_thread(_describe_tools, latest.came),
             "buried": sink(weighed, window).is_sunk,
             "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
@@ -151,10 +151,10 @@ class LatestRequests(ChatObserver):
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def summarized(self, who: Caller, session: str, index: int) -> JsonObject:
+    async def summarized_messages(self, who: Caller, session: str, index: int) -> JsonObject:
         """Return a message that was not sent, and the summary that stands for it and its neighbours."""
         latest = self._latest(who, session)
-        message = latest.summarized.get(index)
+        message = latest.summarized_messages.get(index)
         if message is None:
             raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
         summary = _summary(latest.pairs)
@@ -175,7 +175,7 @@ class LatestRequests(ChatObserver):
         return latest
 
 
-def _described(request: Request) -> list[JsonValue]:
+def _describe_tools(request: Request) -> list[JsonValue]:
     """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
     weights = tools.tool_weights(request, tokens.count)
     client = tools.client_of(one.name for one in weights)

@@ -89,7 +89,7 @@ class TokenCounter:
     def _weigh_text(self, text: str) -> TextWeight:
         weight = self._known_weight(text)
         if weight is None:
-            weight = weigh_text(text, self._counted)
+            weight = weigh_text(text, self._count_text)
             with self._lock:
                 self._known.put(_key(text), weight)
         return weight
@@ -98,7 +98,7 @@ class TokenCounter:
         with self._lock:
             return self._known.get(_key(text))
 
-    def _counted(self, text: str) -> int:
+    def _count_text(self, text: str) -> int:
         if len(text) > MAX_CHARS:
             return tokens.estimate(text)
         first, *rest = tokens.slices(text, SLICE_CHARS)

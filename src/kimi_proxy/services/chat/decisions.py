@@ -13,7 +13,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.plan import LongOutput
@@ -92,7 +92,7 @@ class ChatDecisions:
     def _unwritten(self, who: Caller) -> dict[bytes, DecisionRecord]:
         return self._unwritten_of.setdefault(who.scope, {})
 
-    async def known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    async def read_known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
         if self.is_shared:
             places = ((who.scope, output.key) for output in outputs)
@@ -101,7 +101,7 @@ class ChatDecisions:
         # Not looked up: the disk may say otherwise until it is written, which may be while we read.
         unwritten = self._as_unwritten(who, outputs)
         checked = [output for output in outputs if (who.scope, output.key) in self._checked]
-        found = self.remembered(who, checked) | unwritten
+        found = self.from_memory(who, checked) | unwritten
         unread = [output for output in outputs if output.key not in found and not self.is_short(who, output)]
         found |= await self._looked_up(who, unread) if unread else {}
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
@@ -125,7 +125,7 @@ class ChatDecisions:
             for output in outputs:
                 self._short.put((who.scope, output.key), True)
 
-    def remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    def from_memory(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return how these outputs were sent last, as far as that is in memory."""
         records = (self._last.get((who.scope, output.key)) for output in outputs)
         found = {record.key: _decision(record) for record in records if record is not None}
@@ -166,14 +166,14 @@ class ChatDecisions:
         cache has nothing to lose.
         """
         kept: list[bool] = []
-        for some in batched(shortened, AT_ONCE):
-            kept += await asyncio.gather(*(self._kept(who, one, session) for one in some))
+        for some in in_batches(shortened, AT_ONCE):
+            kept += await asyncio.gather(*(self._keep(who, one, session) for one in some))
         records: list[DecisionRecord] = []
-        for pairs in batched(list(zip(shortened, kept, strict=True)), AT_ONCE):
+        for pairs in in_batches(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
         try:
-            on_disk = await self._added(who, records, replaces)
+            on_disk = await self._add(who, records, replaces)
         finally:
             self.replacements += replaces
             for record in records:
@@ -181,7 +181,7 @@ class ChatDecisions:
         own = {record.key: self._remember(who, on_disk[record.key]) for record in records if record.key in on_disk}
         return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
-    async def _added(
+    async def _add(
         self, who: Caller, records: Sequence[DecisionRecord], replaces: bool
     ) -> Mapping[bytes, DecisionRecord]:
         """Write decisions, and what is not on disk yet; return what is then decided for all of them."""
@@ -210,7 +210,7 @@ class ChatDecisions:
 
     async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
-        record = DecisionRecord(_key("owed", session, call), "owed", encoded(text), session=session)
+        record = DecisionRecord(_key("owed", session, call), "owed", encode_text(text), session=session)
         self._recent_pending.forget((who.scope, record.key))
         await self._stored.add(who, [record])
 
@@ -218,23 +218,23 @@ class ChatDecisions:
         """Return the recall results that the model reads beside the results of these calls."""
         keys: dict[bytes, str] = {}
         known: dict[bytes, str | None] = {}
-        for some in batched(calls, AT_ONCE):
+        for some in in_batches(calls, AT_ONCE):
             named = {_key("owed", session, call): call for call in some}
             keys |= named
             known |= {key: self._recent_pending.get((who.scope, key)) for key in named}
             await asyncio.sleep(0)
         unread = [key for key, text in known.items() if text is None]
         records = await self._stored.get(who, unread) if unread else {}
-        for part in batched(unread, AT_ONCE):
+        for part in in_batches(unread, AT_ONCE):
             for key in part:
-                known[key] = text = decoded(records[key].shown or b"") if key in records else ""
+                known[key] = text = decode_text(records[key].shown or b"") if key in records else ""
                 self._recent_pending.put((who.scope, key), text, sys.getsizeof(text))
             await asyncio.sleep(0)
         return {keys[key]: text for key, text in known.items() if text}
 
     async def save_response_id(self, who: Caller, shown: str, real: str) -> None:
         """Remember which response is meant by an id that the client knows."""
-        await self._stored.add(who, [DecisionRecord(_key("renamed", shown), "renamed", encoded(real))])
+        await self._stored.add(who, [DecisionRecord(_key("renamed", shown), "renamed", encode_text(real))])
 
     async def real_response_id(self, who: Caller, shown: str) -> str | None:
         return await self._text_of(who, _key("renamed", shown))
@@ -242,17 +242,17 @@ class ChatDecisions:
     async def save_open_results(self, who: Caller, response_id: str, results: Mapping[str, str]) -> None:
         """Remember recall results for a response that the provider keeps, by the ids of their calls."""
         text = json.encode(results).decode()
-        await self._stored.add(who, [DecisionRecord(_key("open", response_id), "open", encoded(text))])
+        await self._stored.add(who, [DecisionRecord(_key("open", response_id), "open", encode_text(text))])
 
     async def open_results(self, who: Caller, response_id: str) -> Mapping[str, str]:
         """Return the results that the first request after a response has to carry."""
         text = await self._text_of(who, _key("open", response_id))
-        results = None if text is None else json.decode(encoded(text))
+        results = None if text is None else json.decode(encode_text(text))
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
 
     async def _text_of(self, who: Caller, key: bytes) -> str | None:
         record = (await self._stored.get(who, [key])).get(key)
-        return None if record is None or record.shown is None else decoded(record.shown)
+        return None if record is None or record.shown is None else decode_text(record.shown)
 
     async def has_tool(self, who: Caller, conversation: bytes) -> bool:
         """Return whether our tool is in the tools of a conversation."""
@@ -283,7 +283,7 @@ class ChatDecisions:
         """Return what was cut last, in chats and elsewhere."""
         return await self._originals.page(who, NEWEST, limit)
 
-    async def marked(self, who: Caller, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
+    async def mark_cut(self, who: Caller, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
         """Return the outputs, those with a marker of this conversation as already cut.
 
         A marker with an id that we never gave out, or gave to another conversation, is text like any other.
@@ -359,7 +359,7 @@ class ChatDecisions:
             return False
         return True
 
-    async def _kept(self, who: Caller, made: ShortenedOutput, session: str) -> bool:
+    async def _keep(self, who: Caller, made: ShortenedOutput, session: str) -> bool:
         """Keep all that would be hidden; return whether that is on disk."""
         try:
             for hidden in made.shortened.hidden:
@@ -371,17 +371,17 @@ class ChatDecisions:
         return True
 
 
-def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+def in_batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """Yield the items in their order, up to `size` at a time."""
     return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _key(kind: str, *names: str) -> bytes:
-    return sha256(b"\0".join(map(encoded, (kind, *names)))).digest()
+    return sha256(b"\0".join(map(encode_text, (kind, *names)))).digest()
 
 
 def _original(who: Caller, hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
-    raw = encoded(hidden.text)
+    raw = encode_text(hidden.text)
     key = sha256(b"output\0" + output.key + raw).digest()
     return Original(hidden.id, who.scope, key, raw, cut_note(hidden, goal, session))
 
@@ -405,7 +405,7 @@ def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecor
     return DecisionRecord(
         key=made.output.key,
         why=done.why,
-        shown=encoded(f"{made.output.head}{done.shown}{made.output.tail}") if is_cut else None,
+        shown=encode_text(f"{made.output.head}{done.shown}{made.output.tail}") if is_cut else None,
         original_ids=tuple(hidden.id for hidden in done.hidden),
         preview=made.output.text[:PREVIEW_CHARS] if is_cut else "",
         session=session,
@@ -415,5 +415,5 @@ def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecor
 
 
 def _decision(record: DecisionRecord) -> Decision:
-    shown = None if record.shown is None else decoded(record.shown)
+    shown = None if record.shown is None else decode_text(record.shown)
     return Decision(OtherReason(record.why), shown, record.tokens_before, record.tokens_after)

@@ -153,7 +153,7 @@ class Chat:
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
-        request = await _parsed(incoming)
+        request = await _parse(incoming)
         target = self.models.target(request.model, incoming.wire, self._credential(incoming), translate=True)
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
@@ -167,13 +167,13 @@ class Chat:
             self._call(observer.on_start, came, leaves)
         # If no stage had anything to do, these are the caller's own bytes.
         outgoing = _outgoing(incoming, leaves.request.body)
-        async with self._relayed(leaves, outgoing, self._observers) as answer:
+        async with self._relay(leaves, outgoing, self._observers) as answer:
             yield answer
 
     @asynccontextmanager
     async def count_tokens(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Let an Anthropic provider count; for the models of others, we do."""
-        request = await _parsed(incoming)
+        request = await _parse(incoming)
         try:
             target = self.models.target(request.model, incoming.wire, self._credential(incoming))
         except NoProvider:
@@ -183,7 +183,7 @@ class Chat:
             return
         draft = Draft(edit.with_model(request, target.model), target, Session(""), incoming.caller)
         path = incoming.wire.format.paths[0] + incoming.wire.format.count_tokens
-        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path)) as answer:
+        async with self._relay(draft, _outgoing(incoming, draft.request.body, path)) as answer:
             yield answer
 
     @asynccontextmanager
@@ -196,10 +196,10 @@ class Chat:
             async with self.relay(replace(incoming, wire=Wire.RESPONSES), "GET", MODELS_PATH) as answer:
                 yield answer
             return
-        offered = [(key, model.provider) for key, model in self.models.offered()]
-        yield _json(incoming.wire.format.model_list(offered) if offered else await self._listed(incoming))
+        offered = [(key, model.provider) for key, model in self.models.offered_models()]
+        yield _json(incoming.wire.format.model_list(offered) if offered else await self._list_models(incoming))
 
-    async def _listed(self, incoming: ChatRequest) -> JsonObject:
+    async def _list_models(self, incoming: ChatRequest) -> JsonObject:
         """Return what the providers list: that of one as it came, those of several under names that lead to each."""
         wire, found = incoming.wire, list[tuple[str, str]]()
         names = self.models.listing(wire, self._credential(incoming))
@@ -246,11 +246,11 @@ class Chat:
         observers = self._observers if is_compaction else ()
         for observer in observers:
             self._call(observer.on_start, draft, draft)
-        async with self._relayed(draft, _outgoing(incoming, draft.request.body, path, method), observers) as answer:
+        async with self._relay(draft, _outgoing(incoming, draft.request.body, path, method), observers) as answer:
             yield answer
 
     @asynccontextmanager
-    async def _relayed(
+    async def _relay(
         self, draft: Draft, outgoing: UpstreamRequest, observers: Sequence[ChatObserver] = ()
     ) -> AsyncIterator[Answer]:
         relay = Relay(draft, self._now)
@@ -261,7 +261,7 @@ class Chat:
                 answer, ours = await relay.answer(reply), (*draft.answer_headers, *budgets)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
         except KimiProxyError as e:
-            relay.failed(e)
+            relay.on_failure(e)
             raise
         finally:
             # A client that hangs up ends us here; what its request came to is counted all the same.
@@ -314,7 +314,7 @@ class Chat:
         send = partial(self._upstreams.send, draft.target.provider)
         if self._recall is None or not draft.own_tool:
             return send(outgoing)
-        return self._recall.answered(send, outgoing, draft, on_recall)
+        return self._recall.answer(send, outgoing, draft, on_recall)
 
     def _credential(self, incoming: ChatRequest) -> str:
         return credential(incoming.headers, self._token)
@@ -336,7 +336,7 @@ class Chat:
             self._metrics.count_chat_tokens(provider, tokens)
 
 
-async def _parsed(incoming: ChatRequest) -> chat.Request:
+async def _parse(incoming: ChatRequest) -> chat.Request:
     """Return the request; a long one is read in a thread, and others get their turn meanwhile."""
     if len(incoming.body) <= IN_LOOP_MAX_BYTES:
         return chat.parse(incoming.body, incoming.wire)

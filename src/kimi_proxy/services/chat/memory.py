@@ -15,7 +15,7 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
@@ -54,7 +54,7 @@ class MemoryFile:
                 return MemoryContent()
             if len(raw) > self._max_bytes:
                 return MemoryContent(trouble=f"{self.path} is larger than memory.max_bytes: shorten it")
-            return _remembered(json.decode(raw))
+            return _read_content(json.decode(raw))
         except ParseError as e:
             return MemoryContent(trouble=f"{self.path} is not JSON ({e}): mend it, or save anew")
         except FileRefused as e:
@@ -82,7 +82,7 @@ class MemoryFile:
             raise FileRefused(f"{self.path} cannot be closed to others: {e.strerror}") from e
 
 
-def _remembered(value: JsonValue) -> MemoryContent:
+def _read_content(value: JsonValue) -> MemoryContent:
     """Return the content as we write it; a file in another form is all content."""
     match value:
         case {"content": content, "updated": int() | float() as updated} if 0 <= updated < LATEST:
@@ -119,13 +119,13 @@ class ProjectMemory:
         """Return a person's file: in a team everyone has their own."""
         if who.scope == LOCAL_SCOPE:
             return self._shared_file
-        return MemoryFile(self._home / "team" / sha256(encoded(who.scope)).hexdigest(), self._max_bytes)
+        return MemoryFile(self._home / "team" / sha256(encode_text(who.scope)).hexdigest(), self._max_bytes)
 
     async def load(self, who: Caller) -> JsonObject:
-        return self._shown(who, await asyncio.to_thread(self._file(who).read))
+        return self._to_json(who, await asyncio.to_thread(self._file(who).read))
 
     async def save(self, who: Caller, content: JsonValue) -> JsonObject:
-        return self._shown(who, await asyncio.to_thread(self._file(who).write, content, self._now()))
+        return self._to_json(who, await asyncio.to_thread(self._file(who).write, content, self._now()))
 
     async def inject(self, draft: Draft) -> Draft:
         """Return `draft` with the block that its conversation began with, or itself if that began without."""
@@ -152,18 +152,18 @@ class ProjectMemory:
         session, decision_key = draft.session.id, _decision_key(draft.session.id)
         record = (await self._decisions.get(who, [decision_key])).get(decision_key)
         if record is not None and record.shown is not None:
-            return self._injected(draft, decoded(record.shown))
+            return self._inject(draft, decode_text(record.shown))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
-            return self._injected(draft, "")
+            return self._inject(draft, "")
         text = memory_block((await asyncio.to_thread(self._file(who).read)).content)
         # On disk before it is sent: the next process has to send the same.
         records = await self._decisions.add(
-            who, [DecisionRecord(decision_key, "memory", encoded(text), session=session)]
+            who, [DecisionRecord(decision_key, "memory", encode_text(text), session=session)]
         )
-        text = decoded(records[decision_key].shown or b"")
-        return self._injected(draft, text, tokens.count(text))
+        text = decode_text(records[decision_key].shown or b"")
+        return self._inject(draft, text, tokens.count(text))
 
-    def _injected(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
+    def _inject(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
         self._blocks.put((draft.caller.scope, draft.session.id), block)
         return with_memory(draft, block, tokens)
 
@@ -178,7 +178,7 @@ class ProjectMemory:
         if len(self._unsure) < MAX_SESSIONS:
             self._unsure.add((scope, _decision_key(session)))
 
-    def _shown(self, who: Caller, remembered: MemoryContent) -> JsonObject:
+    def _to_json(self, who: Caller, remembered: MemoryContent) -> JsonObject:
         text = memory_block(remembered.content)
         return {
             "content": remembered.content,
@@ -191,4 +191,4 @@ class ProjectMemory:
 
 
 def _decision_key(session: str) -> bytes:
-    return sha256(b"project-memory\0" + encoded(session)).digest()
+    return sha256(b"project-memory\0" + encode_text(session)).digest()

@@ -10,7 +10,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import ALPHABET
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Target
@@ -93,7 +93,7 @@ class Messages:
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:
-                return decoded((await self._originals.get(who, id)).text)
+                return decode_text((await self._originals.get(who, id)).text)
             except PruneIdNotFound as e:
                 if e.reason == "expired":
                     raise

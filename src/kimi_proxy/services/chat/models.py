@@ -12,10 +12,10 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
-from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, chosen, routed
+from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.counting import TokenCounter
@@ -83,7 +83,7 @@ class Routing:
         if not self.is_on or wanted is None or is_certainly_below(draft.request, self._lower(wanted)):
             return draft
         route = await self._route(draft, wanted)
-        return draft if route is None else routed(draft, route)
+        return draft if route is None else apply_route(draft, route)
 
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
         """Return the model whose window fits the request; None if it certainly fits the one that was asked for."""
@@ -128,7 +128,7 @@ class Routing:
             return wanted
         if tokens < now.size * self._threshold:
             return now
-        return chosen(tokens, now, self._others(now.target), self._threshold) or now
+        return choose_model(tokens, now, self._others(now.target), self._threshold) or now
 
     def _others(self, target: Target) -> list[ModelWindow]:
         windows = map(self._window, self._models.siblings(target, self._fallback_models))
@@ -153,7 +153,7 @@ class Routing:
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
             return self._routes.get((draft.caller.scope, decision_key)) or STAYS
-        key = STAYS if record is None or record.shown is None else decoded(record.shown)
+        key = STAYS if record is None or record.shown is None else decode_text(record.shown)
         self._routes.put((draft.caller.scope, decision_key), key)
         return key
 
@@ -161,7 +161,7 @@ class Routing:
         self._routes.put((draft.caller.scope, decision_key), key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encoded(key))]
+                new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encode_text(key))]
                 await self._decisions.add(draft.caller, new, forget=[decision_key])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
@@ -174,7 +174,7 @@ class Routing:
 def _decision_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
     pieces = ("routed", draft.session.id, draft.target.name)
-    return sha256(b"\0".join(encoded(piece) for piece in pieces)).digest()
+    return sha256(b"\0".join(encode_text(piece) for piece in pieces)).digest()
 
 
 class ModelWindows(ChatObserver):
@@ -204,7 +204,7 @@ class ModelWindows(ChatObserver):
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def unknown(self, who: Caller) -> list[JsonObject]:
+    def unknown_windows(self, who: Caller) -> list[JsonObject]:
         """Return the models that a person used whose window is not known, the last seen last."""
         places = (place for place, _ in self._unknown.items())
         targets = [one for scope, one in places if scope == who.scope and self._models.window(one) is None]

@@ -11,7 +11,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules
 from kimi_proxy.features.pipeline import Draft
@@ -223,7 +223,7 @@ class PromptCaches(ChatObserver):
         by_ours = is_cold(sent, now)
         if self._replicas is None:
             return by_ours, True
-        own = sha256(encoded(place[0]) + b"\0" + place[1]).digest()
+        own = sha256(encode_text(place[0]) + b"\0" + place[1]).digest()
         if rules.clock == "response" and now.cold_after_s:
             now = replace(now, cold_after_s=now.cold_after_s + ANSWER_S)
         try:

@@ -140,7 +140,7 @@ class OwnedObjects:
         read = b"" if is_form(question.headers) else question.body
         value, in_body = await _off_loop(named_in, read, _is_at_objects(question))
         ids = ({in_path} if in_path else set()) | in_body | (set() if in_path else cursors_in(question.query))
-        foreign = ids - await self._own(name, ids, question.caller)
+        foreign = ids - await self._own_ids(name, ids, question.caller)
         foreign -= await self._answered_before(question.caller, foreign & {in_path, *_previous(value)})
         self._note_all(name, question, in_path, foreign)
         given = given_ids(value)
@@ -166,7 +166,7 @@ class OwnedObjects:
             self._note(question.caller, USED, in_path, did)
             self._noted.put(key, True)
 
-    async def _own(self, name: str, ids: set[str], caller: Caller) -> set[str]:
+    async def _own_ids(self, name: str, ids: set[str], caller: Caller) -> set[str]:
         """Return those of `ids` that are the caller's."""
         own = {id for id in ids if (name, caller.scopes, id) in self._known}
         asked = {id for id in ids - own if len(id) <= MAX_ID_CHARS}
@@ -182,7 +182,7 @@ class OwnedObjects:
         """Return the reply; whose the objects in it are is written down before a byte of them is passed on."""
         if not 200 <= reply.status < 300 or reply.media_type not in (_STREAM, "application/json"):
             return reply
-        kept = _kept(checked.question)
+        kept = _kept_ids(checked.question)
         if reply.encoding not in _PLAIN:
             if kept is AnswerIds.ALL:
                 self._lose(ParseError(f"{name} compressed its answer"))
@@ -226,7 +226,7 @@ class OwnedObjects:
             new = {id for id in made if len(id) <= MAX_ID_CHARS and (name, caller.scopes, id) not in self._known}
             if new:
                 await self._tables.add_objects(name, new, caller.scope, self._now())
-                await self._own(name, new, caller)  # one that is another's already stays theirs
+                await self._own_ids(name, new, caller)  # one that is another's already stays theirs
                 await self._expire()
         except (StoreUnavailable, ParseError) as e:
             self._lose(e)
@@ -265,7 +265,7 @@ class OwnedObjects:
 
     async def _own_part(self, name: str, question: UpstreamRequest, page: JsonObject) -> list[JsonValue]:
         ids = {str(each["id"]) for each in _data(page) if "id" in each}
-        own = await self._own(name, ids, question.caller)
+        own = await self._own_ids(name, ids, question.caller)
         return [each for each in _data(page) if each.get("id") in own]
 
 
@@ -273,7 +273,7 @@ def _path(question: UpstreamRequest) -> str:
     return question.path or question.wire.format.paths[0]
 
 
-def _kept(question: UpstreamRequest) -> AnswerIds:
+def _kept_ids(question: UpstreamRequest) -> AnswerIds:
     """Return which ids of the answer are of what the provider keeps."""
     objects, path = question.wire.format.objects, _path(question)
     if objects is None or not _is_at_objects(question):
@@ -326,22 +326,22 @@ async def _restore(reply: ReplyStream, swapped: Mapping[str, str]) -> AsyncItera
     """Yield an answer in which the ids stand that the client sent."""
     events = EventSplitter()
 
-    def restored(raw: bytes) -> bytes:
+    def restore_ids(raw: bytes) -> bytes:
         for new, old in swapped.items():
             raw = raw.replace(new.encode(), _in_json(old))
         return raw
 
     if reply.media_type != _STREAM:
         body, rest = await read_up_to(MAX_BYTES, reply.pieces())
-        yield restored(body)
+        yield restore_ids(body)
         if rest is not None:
             async for piece in rest:
                 yield piece
         return
     async for piece in reply.pieces():
         for event in events.feed(piece):
-            yield restored(event)
-    yield restored(events.rest())
+            yield restore_ids(event)
+    yield restore_ids(events.rest())
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

@@ -79,13 +79,13 @@ class RateLimiter:
         rate, now = self._rates[provider], self._now()
         wait_s = rate.wait_s(now)
         if wait_s == 0 and rate.per_minute and self._replicas is not None:
-            wait_s = await self._taken(self._replicas, provider, rate.per_minute)
+            wait_s = await self._take_shared_turn(self._replicas, provider, rate.per_minute)
         if wait_s > 0:
             raise RateLimited(provider, wait_s)
         # While we waited for the database another request may have been counted.
         self._rates[provider] = self._rates[provider].with_request(now)
 
-    async def _taken(self, replicas: Replicas, provider: str, per_minute: int) -> float:
+    async def _take_shared_turn(self, replicas: Replicas, provider: str, per_minute: int) -> float:
         """Count it for all servers; return the seconds to wait. While the store is away each counts for itself."""
         try:
             return await replicas.take_turn(provider, per_minute)
@@ -152,7 +152,7 @@ class TranslatingClient:
         """Ask the provider of that name; its answer is open as long as the block runs."""
         if question.path or not self._providers[name].translates(question.wire):
             return self._client.send(name, question)
-        return self._translated(name, question)
+        return self._translate(name, question)
 
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
@@ -161,7 +161,7 @@ class TranslatingClient:
         return await self._list_models(name, _in_its_api(name, provider, question, b"") if is_translated else question)
 
     @asynccontextmanager
-    async def _translated(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
+    async def _translate(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
         """Raise InvalidParams for a field of the request that cannot be carried and must not be left out."""
         dialect = _dialect(name, self._providers[name])
         if len(question.body) <= SHORT_BYTES:

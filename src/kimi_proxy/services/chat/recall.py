@@ -23,14 +23,14 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import decoded
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
-from kimi_proxy.features.tool import checked
+from kimi_proxy.features.tool import validate
 from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
@@ -142,7 +142,7 @@ class Recall:
         self._max_rounds = max_rounds
 
     @asynccontextmanager
-    async def answered(
+    async def answer(
         self, ask: Ask, question: UpstreamRequest, draft: Draft, on_recall: OnRecall
     ) -> AsyncIterator[ReplyStream]:
         """Yield the provider's reply without a call of our tool; it is open as long as the block runs."""
@@ -165,7 +165,7 @@ class Recall:
         draft = progress.draft
         rounds = draft.request.format.recall_stream(draft.own_tool)
         try:
-            async for shown in _shown(reply, rounds):
+            async for shown in _visible_bytes(reply, rounds):
                 yield shown
             while rounds.calls.own and not rounds.calls.others:
                 async for came in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
@@ -176,7 +176,7 @@ class Recall:
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
                     raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
-                async for shown in _shown(reply, rounds):
+                async for shown in _visible_bytes(reply, rounds):
                     yield shown
         finally:
             progress.count(rounds)  # a client that hangs up pays for what the provider has counted
@@ -197,7 +197,7 @@ class Recall:
             reply = await self._next_round(rounds, progress)
         is_changed = rounds.calls.own or progress.request is not progress.draft.request
         await self._keep_pending(rounds, progress)
-        return RewrittenReply(reply, _pieces(json.encode(rounds.joined()) if is_changed else body, None))
+        return RewrittenReply(reply, _pieces(json.encode(rounds.join_rounds()) if is_changed else body, None))
 
     async def _next_round(self, rounds: RecallRounds, progress: _Progress) -> ReplyStream:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
@@ -209,7 +209,7 @@ class Recall:
                 "it was refused: ask again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
-        answers = [await self._recovered(call, progress) if may_read else NO_MORE for call in calls]
+        answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
@@ -225,19 +225,19 @@ class Recall:
         progress.request = _with_results(progress.request, shorter)
         return await progress.ask_again(progress.request)
 
-    async def _recovered(self, call: RecallCall, progress: _Progress) -> str:
+    async def _recover(self, call: RecallCall, progress: _Progress) -> str:
         """Return what the model asked for, or what is wrong with how it did."""
         try:
             arguments = _object(call.arguments.encode("utf-8", "replace") or b"{}")
             if arguments is None:
                 raise InvalidParams("arguments", "they are not a JSON object")
-            recover = checked(Recover, arguments)
+            recover = validate(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
             original = await self._originals.get(progress.draft.caller, recover.id)
             if not progress.may_read(recover.id, session_of(original.about)):
                 raise PruneIdNotFound(recover.id, "unknown")
-            part = recovery.part(decoded(original.text), recover)
+            part = recovery.part(decode_text(original.text), recover)
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()
             return f"{e.code}: {e}"
@@ -255,7 +255,7 @@ class Recall:
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
         if calls.own and calls.others:
-            results = [(call, _fitting(await self._recovered(call, progress), PENDING_CHARS)) for call in calls.own]
+            results = [(call, _fitting(await self._recover(call, progress), PENDING_CHARS)) for call in calls.own]
             try:
                 progress.count(rounds)
                 beside = unique_call_id(draft.came or draft.request, calls.others[-1])
@@ -288,7 +288,7 @@ async def with_pings(
         await asyncio.wait({task})
 
 
-async def _shown(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
+async def _visible_bytes(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
     """Yield what the client sees of one round."""
     events = EventSplitter()
     async for piece in reply.pieces():

@@ -112,7 +112,7 @@ class Relay:
         length = (b"content-length", str(len(body)).encode())
         return Answer(reply.status, (*_without_length(reply.headers), length), body)
 
-    def failed(self, error: KimiProxyError) -> None:
+    def on_failure(self, error: KimiProxyError) -> None:
         self._outcome = error.code
 
     def exchange(self) -> Exchange:
@@ -127,7 +127,7 @@ class Relay:
                 self._note(piece, reader)
                 yield piece
         except UpstreamError as e:
-            self.failed(e)  # the client has its status already: the answer just stops
+            self.on_failure(e)  # the client has its status already: the answer just stops
             raise
         self._outcome = "ok"
 
@@ -156,7 +156,7 @@ class Relay:
             if rest := events.end():
                 yield rest
         except UpstreamError as e:
-            self.failed(e)
+            self.on_failure(e)
             if wire_format.has_error_event or isinstance(e, UpstreamUnreadable):
                 yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
             raise

@@ -48,7 +48,7 @@ from kimi_proxy.features.sanitizer.policy import (
 )
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
-from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey, ShortenedOutput, batched
+from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey, ShortenedOutput, in_batches
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.metrics import Metrics
@@ -105,7 +105,7 @@ class Sanitizer:
         """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
         found, cache = await self._plan(draft), await self._caches.observe(draft)
         draft = replace(draft, cache=cache)
-        decided = await self._decided(draft, found, cache)
+        decided = await self._decide(draft, found, cache)
         is_short = len(draft.request.body) <= IN_LOOP_MAX_BYTES
         done = sanitize(draft, decided) if is_short else await asyncio.to_thread(sanitize, draft, decided)
         self._count(decided, done)
@@ -144,13 +144,13 @@ class Sanitizer:
         self._since_start.update(numbers)
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
-    async def _decided(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
+    async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return how each long tool result of a request leaves: as it did before, or as is decided now."""
         deadline = self._now() + BUSY_FACTOR * self._cpu_s
         offers_tool, rewritten = await self._offers_tool(draft, cache), 0
         decisions = await self._decisions_on(draft, found, offers_tool, deadline)
         if found and self._is_on_for(draft) and self._may_cut(draft, offers_tool):
-            aged, rewritten = await self._aged(draft, found, decisions, cache)
+            aged, rewritten = await self._age(draft, found, decisions, cache)
             decisions |= aged
         long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
@@ -195,7 +195,7 @@ class Sanitizer:
 
     # Old results
 
-    async def _aged(
+    async def _age(
         self, draft: Draft, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], cache: CacheMoment
     ) -> tuple[dict[bytes, Decision], int]:
         """Return new decisions for old results, where cutting them is free or pays, and the tokens rewritten for it."""
@@ -233,7 +233,7 @@ class Sanitizer:
         hint = self._hint(draft)
         forms = [(output, aged_form(output, self._draw(SEED_BYTES), hint)) for output in old]
         gone = {output.key for output, form in forms if form}
-        renewed = self._renewed(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
+        renewed = self._renew(draft.caller, outputs, decisions, gone, hint, goal(draft.request)) if gone else ()
         # What stands before the cold part is still in the prompt cache, and stays as it was sent.
         cold = [] if cold_from is None else [output for output in outputs if output.spot[0] >= cold_from]
         tables = self._tables(cold, decisions, gone, edits_by_quoting(draft.request.tool_names))
@@ -250,7 +250,7 @@ class Sanitizer:
             if is_whole and not output.is_unread and not is_quoted(output.origin, quotes):
                 yield output, table_form(output, self._draw(SEED_BYTES))
 
-    def _renewed(
+    def _renew(
         self,
         who: Caller,
         outputs: Sequence[LongOutput],
@@ -266,7 +266,7 @@ class Sanitizer:
             if decision is not None and decision.why == "repeated" and output.key not in gone:
                 earlier = readable_before(outputs[:at], decisions, output, rows_of, gone)
                 form = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
-                yield output, self._bounded(output, form or _whole(output, "asked_again"), hint, about)
+                yield output, self._fit(output, form or _whole(output, "asked_again"), hint, about)
 
     async def _with_previous_response(
         self, who: Caller, decided: RequestDecisions, response_id: str
@@ -312,7 +312,7 @@ class Sanitizer:
         try:
             # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
             async with self._store_answers(max(0.0, deadline - self._now())):
-                known = await self._decisions.known(who, outputs)
+                known = await self._decisions.read_known(who, outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._fell_back("remember", "store_unavailable", str(e))
             return self._as_remembered(who, outputs)
@@ -325,21 +325,21 @@ class Sanitizer:
             return known | self._decisions.went_whole(who, new, "attested" if draft.is_attested else "switched_off")
         if not self._may_cut(draft, offers_tool):
             return known | self._decisions.went_whole(who, new, "not_worth_resending")
-        marked = await self._read(self._decisions.marked(who, new, draft.session), new)
-        made = await self._shortened(draft, outputs, marked, known, deadline)
+        marked = await self._read(self._decisions.mark_cut(who, new, draft.session), new)
+        made = await self._shorten_new(draft, outputs, marked, known, deadline)
         shortened = [one for one in made if one.shortened.why != "below_threshold"]
         short = (one.output for one in made if one.shortened.why == "below_threshold")
         self._decisions.note_short(who, short, since)
-        return known | await self._committed(draft, shortened, deadline)
+        return known | await self._commit(draft, shortened, deadline)
 
     def _as_remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
-        known = self._decisions.remembered(who, outputs)
+        known = self._decisions.from_memory(who, outputs)
         others = [o for o in outputs if o.key not in known and not self._decisions.is_short(who, o)]
         unread = self._decisions.went_whole(who, (one for one in others if one.is_unread), "store_unavailable")
         return known | {output.key: Decision("store_unavailable") for output in others} | unread
 
-    async def _shortened(
+    async def _shorten_new(
         self,
         draft: Draft,
         outputs: Sequence[LongOutput],
@@ -353,7 +353,7 @@ class Sanitizer:
         about = goal(request) if is_short else await asyncio.to_thread(goal, request)
         context_of = await asyncio.to_thread(self._contexts, draft, outputs, known)
         scored: list[ShortenedText] = []
-        for some in batched(new, AT_ONCE):
+        for some in in_batches(new, AT_ONCE):
             if self._now() > deadline + HURRY_S:
                 scored += [_whole(output, output.whole_because or "out_of_time") for output in some]
                 continue
@@ -413,9 +413,9 @@ class Sanitizer:
             return scored
         light = lossless_form(output, earlier, self._draw(SEED_BYTES), hint)
         best = light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
-        return self._bounded(output, best, hint, about)
+        return self._fit(output, best, hint, about)
 
-    def _bounded(self, output: LongOutput, form: ShortenedText, hint: str, about: str) -> ShortenedText:
+    def _fit(self, output: LongOutput, form: ShortenedText, hint: str, about: str) -> ShortenedText:
         if len(form.shown) > HUGE_TOKENS and (form.tokens_after or tokens.count(form.shown)) > HUGE_TOKENS:
             return bounded_form(output, self._draw(SEED_BYTES), HUGE_TOKENS, hint, form.tokens_before, about) or form
         return form
@@ -454,7 +454,7 @@ class Sanitizer:
             self._fell_back("shorten", "failed", str(e))
             return _whole(output, "failed")
 
-    async def _committed(
+    async def _commit(
         self, draft: Draft, shortened: Sequence[ShortenedOutput], deadline: float
     ) -> dict[bytes, Decision]:
         if not shortened:

@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.sessions import (
     LOCAL_IDS,
     Session,
@@ -70,10 +70,10 @@ class SessionNames:
     async def own_id(self, who: Caller, name: str) -> str:
         """Return the id of the person's own session of that name; an id of another's is a name like any other."""
         if who.scope == LOCAL_SCOPE:
-            return LOCAL_IDS.named(name).id
-        keyed = (await self._ids(who)).named(name).id
+            return LOCAL_IDS.session_named(name).id
+        keyed = (await self._ids(who)).session_named(name).id
         if (who.scope, keyed) not in self._in_use:
-            await self._look_up(who, {keyed: SessionIds(who.scope).named(name).id})
+            await self._look_up(who, {keyed: SessionIds(who.scope).session_named(name).id})
         return self._id(who, keyed)
 
     def _id(self, who: Caller, keyed: str) -> str:
@@ -84,7 +84,7 @@ class SessionNames:
     async def _look_up(self, who: Caller, public: Mapping[str, str]) -> None:
         """Remember which id is in use: the one that anyone can work out, if the person has a session of that id."""
         try:
-            own = await self._session_store.own(who, list(public.values()))
+            own = await self._session_store.own_ids(who, list(public.values()))
         except StoreUnavailable as e:
             log.warning("the id of a session cannot be looked up", extra={"what": str(e)[:300]})
             return
@@ -118,7 +118,7 @@ class SessionsByAnswer:
         self._writing: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
-    def remembered(self, who: Caller, key: bytes) -> Session | None:
+    def from_memory(self, who: Caller, key: bytes) -> Session | None:
         """Return the session in memory."""
         return self._known.get((who.scope, key))
 
@@ -128,7 +128,7 @@ class SessionsByAnswer:
 
     async def get(self, who: Caller, key: bytes, waits_s: Sequence[float] = (0.0,)) -> Session | None:
         """Return the session; None if it is not known, or cannot be read in time. `waits_s` come before each try."""
-        known = self.remembered(who, key)
+        known = self.from_memory(who, key)
         if known is not None:
             return known
         try:
@@ -189,12 +189,12 @@ class SessionsByResponse(ChatObserver):
     def on_end(self, exchange: Exchange) -> None:
         request, response_id = exchange.draft.request, exchange.reply.response_id
         if response_id and request.is_kept:
-            key = _key(b"answered", encoded(response_id))
+            key = _key(b"answered", encode_text(response_id))
             self._sessions.put(exchange.draft.caller, key, exchange.draft.session)
 
     async def session_after(self, who: Caller, response_id: str) -> Session | None:
         """Return the session of an answer; None if it is not known, or cannot be read in time."""
-        return await self._sessions.get(who, _key(b"answered", encoded(response_id)), self._waits_s)
+        return await self._sessions.get(who, _key(b"answered", encode_text(response_id)), self._waits_s)
 
 
 @dataclass(slots=True)
@@ -229,19 +229,19 @@ class Conversations(ChatObserver):
         """Return the session of a request that is known by its beginning alone."""
         answers = answers_in(request)
         if not answers:
-            return await self._started(who, beginning)
+            return await self._start(who, beginning)
         keys = [_key(b"said", beginning.id.encode(), answer) for answer in answers]
         found = await self._of_answers(who, keys)
         if found is None:
             found = await self._going_on(who, beginning, answers[0])
             self._sessions.put(who, _key(b"began", beginning.id.encode()), found)
-        if self._sessions.remembered(who, keys[0]) is None:
+        if self._sessions.from_memory(who, keys[0]) is None:
             self._sessions.put(who, keys[0], found)
         for key in keys[1:]:
             self._sessions.remember(who, key, found)
         return found
 
-    async def _started(self, who: Caller, beginning: Session) -> Session:
+    async def _start(self, who: Caller, beginning: Session) -> Session:
         """Return the session of a first request: a new one, unless the client may be repeating one that failed."""
         starts = self._starts.get((who.scope, beginning.id)) or []
         if starts and not starts[-1].is_answered:
@@ -252,7 +252,7 @@ class Conversations(ChatObserver):
         return session
 
     async def _of_answers(self, who: Caller, keys: Sequence[bytes]) -> Session | None:
-        in_memory = (known for key in keys if (known := self._sessions.remembered(who, key)) is not None)
+        in_memory = (known for key in keys if (known := self._sessions.from_memory(who, key)) is not None)
         return next(in_memory, None) or await self._sessions.get(who, keys[0])
 
     async def _going_on(self, who: Caller, beginning: Session, answer: bytes) -> Session:

@@ -67,24 +67,24 @@ class Summaries:
         """Return the provider's summary; if it gives no usable one in time, the outline."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                summary = await self._asked(draft, task)
+                summary = await self._ask_model(draft, task)
             if 0 < await asyncio.to_thread(tokens.count, summary.text) <= task.max_tokens:
                 return summary
             self._fell_back("too_long" if summary.text else "no_words")
             # What is of no use was paid for all the same.
-            return replace(await self.outlined(task), usage=summary.usage)
+            return replace(await self.outline(task), usage=summary.usage)
         except TimeoutError:
             self._fell_back("timeout")
         except KimiProxyError as e:
             self._fell_back(e.code)
-        return await self.outlined(task)
+        return await self.outline(task)
 
-    async def outlined(self, task: SummaryTask) -> Summary:
+    async def outline(self, task: SummaryTask) -> Summary:
         """Return a summary put together from the messages themselves, without a provider."""
         text = await asyncio.to_thread(outline, task.messages, task.before, task.max_tokens, tokens.count)
         return Summary(text, "heuristic")
 
-    async def _asked(self, draft: Draft, task: SummaryTask) -> Summary:
+    async def _ask_model(self, draft: Draft, task: SummaryTask) -> Summary:
         """Return the summary that the session's own model writes. Raise UpstreamError if there is none."""
         if self._upstreams is None:
             raise UpstreamUnreadable("no provider is switched on")

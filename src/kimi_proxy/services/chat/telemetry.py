@@ -134,7 +134,7 @@ class Telemetry(ChatObserver):
             ADDRESS: url.hostname if url else None,
             PORT: (url.port or {"https": 443, "http": 80}.get(url.scheme)) if url else None,
         }
-        return _known(found)
+        return _drop_unknown(found)
 
     def _details(self, exchange: Exchange) -> dict[str, AttributeValue]:
         draft, reply, usage = exchange.draft, exchange.reply, exchange.usage
@@ -153,7 +153,7 @@ class Telemetry(ChatObserver):
             found |= {REASONING: usage.reasoning_tokens or None}
             # The conventions have no name for it.
             found |= {"kimi_proxy.cache_miss.cause": _miss_cause(exchange)}
-        return _known(found)
+        return _drop_unknown(found)
 
 
 def _providers(settings: TelemetrySettings) -> tuple[TracerProvider, MeterProvider]:
@@ -187,7 +187,7 @@ def _miss_cause(exchange: Exchange) -> str | None:
     return miss.cause if miss else None
 
 
-def _known(found: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+def _drop_unknown(found: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -106,10 +106,10 @@ class FileEdit(Protocol):
     @property
     def lock(self) -> Path | None: ...
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         """Return `text` with our part in it."""
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         """Return `text` without our part, or with what `before` had in its place."""
 
 
@@ -122,11 +122,11 @@ class ServerEdit:
     entry: JsonObject
     lock: Path | None = None
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         return self.form.with_entry(text, self.entry)
 
-    def undone(self, text: str, before: str) -> str:
-        return self.form.restored(text, before)
+    def revert(self, text: str, before: str) -> str:
+        return self.form.restore(text, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ class RulesEdit:
     start: str = ""
     lock: Path | None = None
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         return put_block(text or self.start, self.block)
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         rest = remove_block(text)
         return "" if not before and rest.strip() == self.start.strip() else rest
 
@@ -149,8 +149,8 @@ class RulesEdit:
 class FilePart(Protocol):
     """Something of ours in a file of a client."""
 
-    def done(self, text: str) -> str: ...
-    def undone(self, text: str, before: str) -> str: ...
+    def apply(self, text: str) -> str: ...
+    def revert(self, text: str, before: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +161,11 @@ class PartEdit:
     part: FilePart
     lock: Path | None = None
 
-    def done(self, text: str) -> str:
-        return self.part.done(text)
+    def apply(self, text: str) -> str:
+        return self.part.apply(text)
 
-    def undone(self, text: str, before: str) -> str:
-        return self.part.undone(text, before)
+    def revert(self, text: str, before: str) -> str:
+        return self.part.revert(text, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +176,18 @@ class CombinedEdit:
     edits: tuple[FileEdit, ...]
     lock: Path | None = None
 
-    def done(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         for edit in self.edits:
-            text = edit.done(text)
+            text = edit.apply(text)
         return text
 
-    def undone(self, text: str, before: str) -> str:
+    def revert(self, text: str, before: str) -> str:
         for edit in self.edits:
-            text = edit.undone(text, before)
+            text = edit.revert(text, before)
         return text
 
 
-def combined(edits: Iterable[FileEdit]) -> list[FileEdit]:
+def combine(edits: Iterable[FileEdit]) -> list[FileEdit]:
     """Return the edits with those of one file as one, and each of them once."""
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
@@ -234,7 +234,7 @@ def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
     path = edit.path.resolve()
     before = private_files.read(path)
     with _naming(path):
-        after = edit.done(_text(before)).encode("utf-8")
+        after = edit.apply(_text(before)).encode("utf-8")
     return FileChange(edit, path, before, after, log.find(path), known or edit)
 
 
@@ -249,15 +249,15 @@ def plan_undo(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
     after, is_partial = _before_us(known, path, now, record), False
     if now is not None and known is not edit:
         with _naming(path):
-            rest = edit.undone(_text(now), _text(record.before))
-            is_partial = rest != known.undone(_text(now), _text(record.before))
+            rest = edit.revert(_text(now), _text(record.before))
+            is_partial = rest != known.revert(_text(now), _text(record.before))
         after = rest.encode("utf-8") if is_partial else after
     return FileChange(edit, path, now, after, record, known, is_undo=True, is_partial=is_partial)
 
 
 def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:
     """Make a change that was shown. Raise FileRefused if the file has changed in the meantime."""
-    with private_files.locked(change.edit.lock):
+    with private_files.hold_lock(change.edit.lock):
         if private_files.read(change.path) != change.before:
             raise FileRefused(f"{change.path} has just been changed by another program: run this again")
         if change.is_undo:
@@ -294,7 +294,7 @@ def _before_us(edit: FileEdit, path: Path, now: bytes | None, record: EditRecord
     if now is None or digest(now) == record.after:
         return now if now is None else record.before
     with _naming(path):
-        undone = edit.undone(_text(now), _text(record.before))
+        undone = edit.revert(_text(now), _text(record.before))
         return None if record.before is None and not undone.strip() else undone.encode("utf-8")
 
 

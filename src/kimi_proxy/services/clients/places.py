@@ -76,7 +76,7 @@ def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: Proxy
         raise FileRefused(f"{client.title} keeps this address for all projects: use --user")
     if scope == "project":
         return PartEdit(dirs.here / found.project, found.keys(target))
-    path = _moved(client, dirs, Path(found.user).name) or dirs.home / found.user
+    path = _moved_path(client, dirs, Path(found.user).name) or dirs.home / found.user
     return PartEdit(path, found.keys(target))
 
 
@@ -105,7 +105,7 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
             part = OwnTextFile(plugins.cline_plugin(target.url), hooks.PATH)
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
-    moved = None if client.hooks.is_own else _moved(client, dirs, Path(client.hooks.user).name)
+    moved = None if client.hooks.is_own else _moved_path(client, dirs, Path(client.hooks.user).name)
     return PartEdit(moved or dirs.home / client.hooks.user, part)
 
 
@@ -131,7 +131,7 @@ def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[t
         if not client.project:
             raise FileRefused(f"{client.title} has no servers of a project: use --user")
         return ((dirs.here / client.project, client.form),)
-    moved = _moved(client, dirs, Path(client.user[0]).name)
+    moved = _moved_path(client, dirs, Path(client.user[0]).name)
     if moved:
         return ((moved, client.form),)
     files = tuple((dirs.home / path.replace("{code}", str(dirs.code)), client.form) for path in client.user)
@@ -156,7 +156,7 @@ def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:
         return dirs.here / client.rules
     if not client.user_rules:
         raise FileRefused(f"{client.title} keeps its user's rules in its settings: use --project, or paste them there")
-    return _moved(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
+    return _moved_path(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
 
 
 def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def own_command(scope: Scope, path: str | None = None) -> tuple[str, ...]:
     return (str(script),) if script.exists() else (sys.executable, "-P", "-m", "kimi_proxy")
 
 
-def _moved(client: ClientApp, dirs: BaseDirs, name: str) -> Path | None:
+def _moved_path(client: ClientApp, dirs: BaseDirs, name: str) -> Path | None:
     """Return the file that a client's variable names, or `name` in the directory that it names."""
     moved = dirs.env.get(client.moved_by) if client.moved_by else None
     if not moved:

@@ -252,9 +252,9 @@ class PrunerRun:
             return
         self._endpoint = endpoint
         self._step(RunEvent.HEALTHY, host=host, port=port, pid=server.pid)
-        self._watch = asyncio.create_task(self._watched(server, host, port))
+        self._watch = asyncio.create_task(self._watch_server(server, host, port))
 
-    async def _watched(self, server: LocalServer, host: str, port: int) -> None:
+    async def _watch_server(self, server: LocalServer, host: str, port: int) -> None:
         failures = 0
         while failures < self._settings.probe_failures:
             await asyncio.wait({server.exited}, timeout=self._settings.probe_interval_ms / 1000)
@@ -320,7 +320,7 @@ async def run_agent(
 ) -> int:
     """Return the agent's exit code. A signal before it has started ends the run, a later one is the agent's."""
     agent_signals = _AgentSignals()
-    with _received(agent_signals.receive):
+    with _receive_signals(agent_signals.receive):
         try:
             async with tools as run:
                 announce(run)
@@ -358,7 +358,7 @@ class _AgentSignals:
 
 
 @contextmanager
-def _received(receive: Receive) -> Iterator[None]:
+def _receive_signals(receive: Receive) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     for number in FORWARDED:
         loop.add_signal_handler(number, partial(receive, number))

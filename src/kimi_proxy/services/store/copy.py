@@ -69,8 +69,8 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
         ):
             if schema.version(source) != schema.VERSION:
                 raise ConfigError(f"{file} was written by another version: start this one with it once, and end it")
-            copied = {name: _copied(source, target, str(file), name, progress) for name in TABLES}
-            verified, damaged = _verified(source, target, progress)
+            copied = {name: _copy_table(source, target, str(file), name, progress) for name in TABLES}
+            verified, damaged = _verify(source, target, progress)
     except sqlite3.Error as e:
         raise StoreUnavailable(f"{file} cannot be read: {e}") from e
     except psycopg.Error as e:
@@ -91,7 +91,7 @@ async def _brought_up(url: str) -> None:
         await database.close()
 
 
-def _copied(
+def _copy_table(
     source: sqlite3.Connection, target: "psycopg.Connection[Row]", file: str, name: str, progress: CopyProgress
 ) -> int:
     """Copy the rows of a table after the last one that an earlier run has copied; return how many."""
@@ -175,7 +175,7 @@ def _insert_records(
     target.execute("UPDATE kept SET originals = originals + %s, bytes = bytes + %s WHERE shard = 0", (count, size))
 
 
-def _verified(
+def _verify(
     source: sqlite3.Connection, target: "psycopg.Connection[Row]", progress: CopyProgress
 ) -> tuple[int, tuple[str, ...]]:
     """Read every original back from the database; return how many are the same, and which the file has damaged."""

@@ -268,7 +268,7 @@ class SessionStore(Protocol):
     async def secret(self) -> bytes:
         """Return the key of the ids of sessions: made once, the same for every server that has this store."""
 
-    async def own(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+    async def own_ids(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         """Return those of `ids` that are sessions in the person's scope."""
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:

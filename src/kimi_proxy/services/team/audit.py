@@ -48,14 +48,14 @@ class AuditLog:
     def publishing(self, publish: Publish) -> Publish:
         """Return `publish`, with those events noted that are in the log."""
 
-        def noted(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+        def note_event(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
             if action := AUDITED.get(event):
                 switches = fields.get("switches")
                 on = switches.items() if isinstance(switches, Mapping) else ()
                 self.add(who, action, detail=", ".join(name for name, is_on in on if is_on))
             publish(who, event, fields)
 
-        return noted
+        return note_event
 
     async def entries(self, since: float, page: int) -> AsyncIterator[AuditEntry]:
         """Return the entries since then, the newest first; no read is a long one."""

@@ -52,11 +52,11 @@ def budgets_for(settings: Mapping[str, BudgetSettings], who: Caller, model: str,
     return [
         Budget(name, one, UsageRange(_first_day(one, now), *chosen), _resets_at(one, now))
         for name, one in settings.items()
-        if (chosen := _chosen(one, who, model)) is not None
+        if (chosen := _counted_by(one, who, model)) is not None
     ]
 
 
-def _chosen(budget: BudgetSettings, who: Caller, model: str) -> tuple[str | None, str | None, str | None] | None:
+def _counted_by(budget: BudgetSettings, who: Caller, model: str) -> tuple[str | None, str | None, str | None] | None:
     """Return whose requests are counted; None if the budget is not for this one."""
     found: list[str | None] = []
     for wanted, actual in ((budget.person, who.person), (budget.team, who.team), (budget.model, model)):

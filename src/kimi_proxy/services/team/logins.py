@@ -151,7 +151,7 @@ class Logins:
         found = next((one for one in everyone if one.subject == subject), None)
         if found is None:
             name = _name(claims, self.settings.name_claim)
-            found = next((one for one in everyone if one.name == name), None) or await self._added(name)
+            found = next((one for one in everyone if one.name == name), None) or await self._add_person(name)
         if found.revoked is not None:
             raise LoginFailed("revoked", "the person was revoked")
         if found.subject not in ("", subject):
@@ -161,7 +161,7 @@ class Logins:
             raise LoginFailed("revoked", "the person was revoked, or came as another, in this moment")
         return person
 
-    async def _added(self, name: str) -> PersonRecord:
+    async def _add_person(self, name: str) -> PersonRecord:
         if self.settings.new_people == "refuse":
             raise LoginFailed("unknown", "the person is not in the team")
         try:

@@ -70,7 +70,7 @@ class Issuer:
 
     async def login_url(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
         """Return where a browser is sent to log in. Raise LoginFailed if the issuer is away."""
-        endpoint = (await self._discovered()).authorization
+        endpoint = (await self._discover()).authorization
         challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code",
@@ -86,7 +86,7 @@ class Issuer:
 
     async def claims(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> JsonObject:
         """Return what the issuer says of the person who brought `code`. Raise LoginFailed if it says nothing valid."""
-        endpoints = await self._discovered()
+        endpoints = await self._discover()
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -99,27 +99,27 @@ class Issuer:
             form["client_secret"] = self._secret
         elif self._secret:
             headers["authorization"] = _basic(self._settings.client_id, self._secret)
-        answer = await self._asked("POST", endpoints.token, urlencode(form).encode(), headers)
+        answer = await self._ask_issuer("POST", endpoints.token, urlencode(form).encode(), headers)
         token = answer.get("id_token")
         if not isinstance(token, str):
             raise LoginFailed("invalid", "the issuer's answer holds no ID token")
-        return self._checked(await self._verified(token, endpoints), nonce)
+        return self._check_claims(await self._verify_token(token, endpoints), nonce)
 
-    async def _verified(self, token: str, endpoints: Endpoints) -> JsonObject:
+    async def _verify_token(self, token: str, endpoints: Endpoints) -> JsonObject:
         """Return the claims of a token that a key of the issuer's has signed."""
         keys = self._keys.get(endpoints.keys)
         if keys is not None:
             try:
-                return _signed(token, keys.found)
+                return _verify_signature(token, keys.found)
             except LoginFailed:
                 if self._monotonic() - keys.fetched < ASK_AGAIN_S:
                     raise
         # Not asked for yet; or the issuer may have a new key.
-        found = _key_set(await self._asked("GET", endpoints.keys))
+        found = _key_set(await self._ask_issuer("GET", endpoints.keys))
         self._keys.put(endpoints.keys, _Keys(found, self._monotonic()))
-        return _signed(token, found)
+        return _verify_signature(token, found)
 
-    def _checked(self, claims: JsonObject, nonce: str) -> JsonObject:
+    def _check_claims(self, claims: JsonObject, nonce: str) -> JsonObject:
         """Return `claims` if they are meant for us, and for this login."""
         ours = self._settings.client_id
         expected = jwt.JWTClaimsRegistry(
@@ -143,11 +143,11 @@ class Issuer:
             raise LoginFailed("invalid", "the ID token is of another login")
         return claims
 
-    async def _discovered(self) -> Endpoints:
+    async def _discover(self) -> Endpoints:
         issuer = self._settings.issuer
         if (known := self._endpoints.get(issuer)) is not None:
             return known
-        found = await self._asked("GET", issuer.rstrip("/") + DISCOVERY)
+        found = await self._ask_issuer("GET", issuer.rstrip("/") + DISCOVERY)
         if found.get("issuer") != issuer:
             raise LoginFailed("invalid", "team.oidc.issuer is not what the issuer calls itself")
         methods = found.get("token_endpoint_auth_methods_supported")
@@ -161,7 +161,7 @@ class Issuer:
         self._endpoints.put(issuer, endpoints)
         return endpoints
 
-    async def _asked(
+    async def _ask_issuer(
         self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] = _HEADERS
     ) -> JsonObject:
         """Return the JSON object that the issuer answers."""
@@ -184,7 +184,7 @@ class Issuer:
         return found
 
 
-def _signed(token: str, keys: KeySet) -> JsonObject:
+def _verify_signature(token: str, keys: KeySet) -> JsonObject:
     """Return the claims of a token that one of `keys` has signed, by an algorithm that we accept."""
     try:
         return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)

@@ -23,7 +23,7 @@ def columns(text: str) -> tuple[Column, ...]:
     return found
 
 
-def grouped(usage: Iterable[tuple[UsageKey, UsageSum]], by: Sequence[Column]) -> list[tuple[tuple[str, ...], UsageSum]]:
+def group(usage: Iterable[tuple[UsageKey, UsageSum]], by: Sequence[Column]) -> list[tuple[tuple[str, ...], UsageSum]]:
     """Return the sums for each group; by days in their order, else the costliest first."""
     sums: dict[tuple[str, ...], UsageSum] = {}
     for key, one in usage:
@@ -61,7 +61,7 @@ def as_text(rows: Sequence[tuple[tuple[str, ...], UsageSum]], by: Sequence[Colum
         for group, one in rows
     ]
     widths = [max(len(row[at]) for row in (head, *table)) for at in range(len(head))]
-    return "".join(_aligned(row, widths, len(by)) for row in (head, *table))
+    return "".join(_align(row, widths, len(by)) for row in (head, *table))
 
 
 def audit_line(entry: AuditEntry) -> JsonObject:
@@ -84,7 +84,7 @@ def _cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
+def _align(row: Sequence[str], widths: Sequence[int], names: int) -> str:
     cells = (
         cell.ljust(width) if at < names else cell.rjust(width)
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -35,34 +35,34 @@ PART_BYTES = 4 * 1024**2
 LISTED_PARTS = 8  # more parts are listed in an original of their own
 
 
-async def shown(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
+async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
     """Return the whole output if it has so many tokens, else what failed or is odd in it, else its two ends."""
     if spool.size <= max(max_tokens * READ_BYTES_PER_TOKEN, ends.MAX_CHOSEN_CHARS) and not spool.lost:
         text = await asyncio.to_thread(lambda: text_lines.decode(spool.end(spool.size)))
         if len(text) <= max_tokens or await asyncio.to_thread(tokens.count, text) <= max_tokens:
             return text
-        if (fitting := await _chosen(who, text, keeper, max_tokens)) is not None:
+        if (fitting := await _choose(who, text, keeper, max_tokens)) is not None:
             return fitting
     head, tail = await asyncio.to_thread(_ends, spool, max_tokens)
     if len(head) + len(tail) >= spool.size:
         return text_lines.decode(spool.end(spool.size))
     try:
-        return await _abbreviated(who, spool, keeper, head, tail)
+        return await _abbreviate(who, spool, keeper, head, tail)
     except StoreUnavailable as e:
         if spool.size <= WHOLE_BYTES and not spool.lost:
             return text_lines.decode(spool.end(spool.size))
         missing = spool.size - len(head) - len(tail)
-        return _joined(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
+        return _join(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
 
 
-async def _chosen(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
+async def _choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
     try:
-        return await ends.chosen(who, text, keeper, max_tokens)
+        return await ends.choose(who, text, keeper, max_tokens)
     except StoreUnavailable:
         return None  # its ends may still be shown, with a word about the rest
 
 
-async def _abbreviated(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
+async def _abbreviate(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
     end = min(spool.kept, spool.size - len(tail))
     markers: list[str] = []
     async for part in _parts(spool, len(head), end):
@@ -75,7 +75,7 @@ async def _abbreviated(who: Caller, spool: Spool, keeper: Keeper, head: bytes, t
     if spool.lost:
         why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
         markers.append(f"[kimi-proxy] {spool.lost} bytes of output were not kept here: {why}")
-    return _joined(head, text_lines.join(markers), tail)
+    return _join(head, text_lines.join(markers), tail)
 
 
 def _ends(spool: Spool, max_tokens: int) -> tuple[bytes, bytes]:
@@ -99,7 +99,7 @@ async def _parts(spool: Spool, start: int, end: int) -> AsyncIterator[bytes]:
         start += len(part)
 
 
-def _joined(head: bytes, middle: str, tail: bytes) -> str:
+def _join(head: bytes, middle: str, tail: bytes) -> str:
     gap = "" if head.endswith(b"\n") else "\n"
     return f"{text_lines.decode(head)}{gap}{middle}\n{text_lines.decode(tail)}"
 
@@ -151,7 +151,7 @@ def tool(
         with Spool(spool_bytes) as spool:
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
             outcome = await commands.in_thread(run, threads)
-            shows = partial(shown, who, spool, keeper, asked.max_tokens or settings.max_tokens)
+            shows = partial(fit_output, who, spool, keeper, asked.max_tokens or settings.max_tokens)
             yield _output(outcome, spool, shows, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)

@@ -7,7 +7,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
-from kimi_proxy.features.fitting import fills_all_lines, ranked, within_tokens, write_by_lines
+from kimi_proxy.features.fitting import fills_all_lines, rank, within_tokens, write_by_lines
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.services.originals import Keeper
 
@@ -46,7 +46,7 @@ def _fitting(pieces: list[bytes], max_tokens: int) -> int:
     return size
 
 
-async def chosen(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
+async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
     """Return the records, or the lines about failures, of a text that fit into so many tokens.
 
     None if there is nothing to choose by, or if no whole lines could go. Raise StoreUnavailable if it cannot be kept.
@@ -54,14 +54,14 @@ async def chosen(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str
     gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens)
     if not gaps:
         return None
-    return write_by_lines(text, gaps, await keeper.keep_text(who, text_lines.encoded(text), "contents"))
+    return write_by_lines(text, gaps, await keeper.keep_text(who, text_lines.encode_text(text), "contents"))
 
 
 def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
     if len(text) > MAX_CHOSEN_CHARS or "\n" not in text.strip():
         return None
     before = tokens.count(text)
-    ranking = ranked(text, "", max_tokens * len(text) // max(1, before))
+    ranking = rank(text, "", max_tokens * len(text) // max(1, before))
     if ranking is None:
         return None
     id = "prn_" + "0" * 16
@@ -71,7 +71,7 @@ def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
     return found if found and fills_all_lines(text, found) else None
 
 
-async def shown(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
+async def fit_text(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
     """Return a text of a file as it goes out: whole if it has so many tokens, else its ends.
 
     `first_line` is that of a window, whose lines are numbered.
@@ -79,38 +79,38 @@ async def shown(who: Caller, text: str, first_line: int | None, keeper: Keeper, 
     parts = await asyncio.to_thread(_parts, text, max_tokens) if len(text) > max_tokens else None
     if parts is not None and first_line is None:
         try:
-            if (fitting := await chosen(who, text, keeper, max_tokens)) is not None:
+            if (fitting := await choose(who, text, keeper, max_tokens)) is not None:
                 return fitting
         except StoreUnavailable:
             return text
     if parts is not None:
         begin, middle, end, rows = parts
         try:
-            prune_id = await keeper.keep_text(who, text_lines.encoded(middle), "contents")
+            prune_id = await keeper.keep_text(who, text_lines.encode_text(middle), "contents")
         except StoreUnavailable:
             parts = None
     if parts is None:
-        return text if first_line is None else numbered(text, first_line)
+        return text if first_line is None else number_lines(text, first_line)
     first, count = (first_line or 1) + rows, middle.count("\n") + 1
     reason = f"lignes {first}-{first + count - 1} du fichier"
     marker = str(PruneMarker(prune_id, 1, count, reason))
     if first_line is None:
         return f"{begin}\n{marker}\n{end}"
-    return f"{numbered(begin, first_line)}\n{marker}\n{numbered(end, first + count)}"
+    return f"{number_lines(begin, first_line)}\n{marker}\n{number_lines(end, first + count)}"
 
 
 def _parts(text: str, max_tokens: int) -> tuple[str, str, str, int] | None:
     """Return head, middle and tail, without the newlines between them, and the lines of the head; None if all fits."""
     if len(text) <= max_tokens * READ_BYTES_PER_TOKEN and tokens.count(text) <= max_tokens:
         return None
-    raw = text_lines.encoded(text)
+    raw = text_lines.encode_text(text)
     begin, end = head(raw, max_tokens // 2), tail(raw, max_tokens // 2)
     if len(begin) + len(end) >= len(raw):
         return None
     middle = raw[len(begin) : len(raw) - len(end)].removesuffix(b"\n")
-    whole = (text_lines.decoded(part) for part in (begin.removesuffix(b"\n"), middle, end))
+    whole = (text_lines.decode_text(part) for part in (begin.removesuffix(b"\n"), middle, end))
     return next(whole), next(whole), next(whole), begin.count(b"\n")
 
 
-def numbered(text: str, first: int) -> str:
+def number_lines(text: str, first: int) -> str:
     return text_lines.join(text_lines.with_number(first + i, line) for i, line in enumerate(text.split("\n")))

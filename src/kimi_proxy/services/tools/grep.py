@@ -49,13 +49,13 @@ def show_hits(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str
             break
         relative = name.removeprefix(b"./")
         try:
-            with workspace.opened(str(place.directory / os.fsdecode(relative))) as fd:
+            with workspace.open_file(str(place.directory / os.fsdecode(relative))) as fd:
                 read = [(hit, line) for hit in found if (line := _line(fd, hit)) is not None]
         except ToolFailed:
             read = []
         # A name that is not UTF-8 must not put half a character into the conversation.
-        named = path if place.name else _joined(path, text_lines.decode(relative))
-        printed = list(_printed(read, named, context_lines))
+        named = path if place.name else _join_path(path, text_lines.decode(relative))
+        printed = list(_format_hits(read, named, context_lines))
         if lines and printed and context_lines:
             lines.append("--")
         lines += printed
@@ -65,7 +65,7 @@ def show_hits(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str
     return Shown("\n".join(lines), matches, unread)
 
 
-def _printed(read: Sequence[tuple[Hit, str]], name: str, context_lines: int) -> Iterator[str]:
+def _format_hits(read: Sequence[tuple[Hit, str]], name: str, context_lines: int) -> Iterator[str]:
     before: int | None = None
     for hit, line in read:
         if context_lines and before is not None and hit.line > before + 1:
@@ -102,7 +102,7 @@ def _bytes(fd: int, offset: int, size: int) -> bytes:
     return os.read(fd, size)
 
 
-def _joined(path: str, relative: str) -> str:
+def _join_path(path: str, relative: str) -> str:
     return relative if PurePath(path) == PurePath() else f"{path.rstrip('/')}/{relative}"
 
 
@@ -180,7 +180,7 @@ def _place(path: str, real: Path, workspace: Workspace) -> Place:
     try:
         mode = real.lstat().st_mode
     except OSError as e:
-        raise workspace.refused(path, e) from e
+        raise workspace.refusal_of(path, e) from e
     if stat.S_ISDIR(mode):
         return Place(real)
     if stat.S_ISREG(mode):

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
-from kimi_proxy.features.pruning.model import Scorers, installed
+from kimi_proxy.features.pruning.model import Scorers, load_scorers
 from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
 from kimi_proxy.services.pruner import Pruner
 
@@ -102,7 +102,9 @@ def _local_time() -> datetime:
     return datetime.now().astimezone()
 
 
-def health_tool(now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = installed) -> Tool[Health]:
+def health_tool(
+    now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = load_scorers
+) -> Tool[Health]:
     async def health(who: Caller, asked: Health) -> ToolAnswer:
         fault = (await asyncio.to_thread(scorers)).fault
         answer: JsonObject = {

@@ -16,7 +16,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import source_type
@@ -58,10 +58,10 @@ async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> JsonObject:
     question = Question(asked.code, asked.query, source_type.guess("", asked.code), options)
     answer = await pruner.prune(who, question)
     scores = await pruner.line_scores(question)
-    return await asyncio.to_thread(_answered, asked, answer, scores)
+    return await asyncio.to_thread(_to_swe_answer, asked, answer, scores)
 
 
-def _answered(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> JsonObject:
+def _to_swe_answer(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> JsonObject:
     lines = parts(asked.code)
     cuts = _cuts(asked, answer)
     pruned_code = asked.code
@@ -108,7 +108,7 @@ class PrunedOutput:
     exact: bool = True
 
     @property
-    def applied(self) -> bool:
+    def is_applied(self) -> bool:
         return bool(self.annotations) or not self.exact
 
     @property
@@ -119,7 +119,7 @@ class PrunedOutput:
     def hidden(self) -> int:
         return sum(annotation.cut.count for annotation in self.annotations)
 
-    def numbered(self, first: int) -> str:
+    def number_lines(self, first: int) -> str:
         """Return the text with the numbers of its lines, which begin at `first`; markers have none."""
         if not self.exact or is_one_line(self.original):
             return self.text
@@ -186,11 +186,11 @@ async def _shorten_there(
     source_type: SourceType,
 ) -> PrunedOutput:
     kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
-    raw = encoded(text)
-    key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encoded(question), raw)
+    raw = encode_text(text)
+    key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encode_text(question), raw)
     prune_id = await keeper.id_for(who, key)
     found = await asyncio.to_thread(_with_markers, text, kept, prune_id)
-    if not found.applied:
+    if not found.is_applied:
         return found
     pruned = Pruned(found.text, found.annotations, found.lines, found.tokens_before, found.tokens_after)
     note = originals.encode_note(_question(text, question, source_type, settings), pruned, "swe-pruner")

@@ -99,7 +99,7 @@ def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Execut
     async def read(who: Caller, asked: Read) -> AsyncIterator[ToolOutput]:
         output = await in_thread(partial(_read, asked, seen_by_client(workspace)), threads)
         limit = asked.max_tokens or max_tokens
-        yield replace(output, shown=lambda: ends.shown(who, output.text(), output.first_line, keeper, limit))
+        yield replace(output, shown=lambda: ends.fit_text(who, output.text(), output.first_line, keeper, limit))
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 
@@ -113,7 +113,7 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> ToolOutpu
 
     window = asked.window()
     start, end = window or (1, None)
-    with workspace.opened(asked.file_path) as fd:
+    with workspace.open_file(asked.file_path) as fd:
         size = os.fstat(fd).st_size
         try:
             found = files.excerpt(fd, start, end, MAX_BYTES, check)

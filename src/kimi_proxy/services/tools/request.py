@@ -15,8 +15,8 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import SourceType
-from kimi_proxy.features.tool import TRANSITIONS, Arguments, Integer, RequestEvent, RequestState, ToolAnswer, checked
-from kimi_proxy.services.tools.ends import numbered
+from kimi_proxy.features.tool import TRANSITIONS, Arguments, Integer, RequestEvent, RequestState, ToolAnswer, validate
+from kimi_proxy.services.tools.ends import number_lines
 from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
 
 
@@ -53,10 +53,10 @@ def of_text(
 ) -> ToolOutput:
     """Return an output that is a text in memory."""
 
-    async def shown() -> str:
-        return text if first_line is None else numbered(text, first_line)
+    async def show() -> str:
+        return text if first_line is None else number_lines(text, first_line)
 
-    return ToolOutput(len(text), lambda: text, shown, source_type, first_line, problem, remarks, meta or {})
+    return ToolOutput(len(text), lambda: text, show, source_type, first_line, problem, remarks, meta or {})
 
 
 MAX_CHARS = 4000
@@ -146,7 +146,7 @@ class AgentTool(Generic[Arguments]):
         """Check the arguments, run the tool, prune its output, answer."""
         request.step(RequestEvent.ACCEPTED)
         try:
-            checked_arguments = checked(self.arguments, arguments)
+            checked_arguments = validate(self.arguments, arguments)
         except InvalidParams as e:
             request.step(RequestEvent.INVALID, validation_errors=e.field)
             raise
@@ -156,10 +156,10 @@ class AgentTool(Generic[Arguments]):
             try:
                 output = await stack.enter_async_context(self.run(who, checked_arguments))
             except ToolFailed as e:
-                return _failed(request, e.reason, str(e), {})
+                return _failure_answer(request, e.reason, str(e), {})
             problem = output.problem
             if problem and not output.size:
-                return _failed(request, problem.reason, problem.remark, output.meta)
+                return _failure_answer(request, problem.reason, problem.remark, output.meta)
             fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
             if problem is None:
                 request.step(RequestEvent.SUCCEEDED, **fields)
@@ -173,9 +173,9 @@ class AgentTool(Generic[Arguments]):
             if len(question) > MAX_CHARS:
                 cut = f"of the question of {len(question)} characters the first {MAX_CHARS} were used"
                 output = replace(output, remarks=(*output.remarks, cut))
-            return await self._pruned(who, request, output, question[:MAX_CHARS])
+            return await self._prune(who, request, output, question[:MAX_CHARS])
 
-    async def _pruned(self, who: Caller, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
+    async def _prune(self, who: Caller, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
         """Return the output pruned for the question; if that cannot be done, as it is."""
         pruning: JsonObject
         why_not = self._ineligible(output, question)
@@ -183,7 +183,7 @@ class AgentTool(Generic[Arguments]):
             event, reason, remark = why_not
             request.step(event)
             pruning = {"attempted": False, "applied": False, "reason": reason}
-            return _answered(request, output, await output.shown(), pruning, remark)
+            return _make_answer(request, output, await output.shown(), pruning, remark)
         request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
             found = await self.pruning.shorten(who, output.text(), question, output.source_type)
@@ -192,14 +192,14 @@ class AgentTool(Generic[Arguments]):
             request.step(event, reason=e.reason, duration_ms=request.lap_ms())
             request.step(RequestEvent.FELL_BACK)
             pruning = {"attempted": True, "applied": False, "fallback": True, "error": e.reason}
-            return _answered(request, output, await output.shown(), pruning, f"not pruned: {e.reason}")
+            return _make_answer(request, output, await output.shown(), pruning, f"not pruned: {e.reason}")
         request.step(RequestEvent.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
-        pruning = {"attempted": True, "applied": found.applied, "tokens_before": found.tokens_before}
+        pruning = {"attempted": True, "applied": found.is_applied, "tokens_before": found.tokens_before}
         pruning["tokens_after"] = found.tokens_after
         hidden: JsonObject = {"prune_id": found.prune_id, "pruned_lines": found.hidden}
-        pruning |= hidden if found.applied else {"reason": "nothing_to_prune"}
-        text = found.text if output.first_line is None else found.numbered(output.first_line)
-        return _answered(request, output, text, pruning, _way_back(found, output.first_line))
+        pruning |= hidden if found.is_applied else {"reason": "nothing_to_prune"}
+        text = found.text if output.first_line is None else found.number_lines(output.first_line)
+        return _make_answer(request, output, text, pruning, _way_back(found, output.first_line))
 
     def _ineligible(self, output: ToolOutput, question: str) -> tuple[RequestEvent, str, str] | None:
         limit = self.pruning.max_input_bytes
@@ -220,7 +220,7 @@ def parse_failed(problem: str) -> None:
     ToolRequest("").step(RequestEvent.UNPARSABLE, problem=problem[:200])
 
 
-def _failed(request: ToolRequest, reason: str, problem: str, meta: JsonObject) -> ToolAnswer:
+def _failure_answer(request: ToolRequest, reason: str, problem: str, meta: JsonObject) -> ToolAnswer:
     event = RequestEvent.TIMED_OUT if reason == "timeout" else RequestEvent.FAILED
     request.step(event, error=reason, duration_ms=request.lap_ms())
     return ToolAnswer(problem, is_error=True, meta={**meta, "request_id": request.id, "error": reason})
@@ -228,7 +228,7 @@ def _failed(request: ToolRequest, reason: str, problem: str, meta: JsonObject) -
 
 def _way_back(found: PrunedOutput, first_line: int | None) -> str:
     """Return how a model reads the lines that it doesn't see."""
-    if not found.applied:
+    if not found.is_applied:
         return ""
     counted = f"{found.hidden} of {found.lines} lines pruned ({found.tokens_before}→{found.tokens_after} tokens)"
     if not found.exact:
@@ -239,7 +239,7 @@ def _way_back(found: PrunedOutput, first_line: int | None) -> str:
     return f'{counted}; read hidden lines with recover_text, prune_id "{found.prune_id}" and {markers}'
 
 
-def _answered(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
+def _make_answer(request: ToolRequest, output: ToolOutput, text: str, pruning: JsonObject, remark: str) -> ToolAnswer:
     problem = output.problem.remark if output.problem else ""
     remarks = [line for line in (problem, *output.remarks, remark) if line]
     meta: JsonObject = {**output.meta, "request_id": request.id, "pruning": pruning}

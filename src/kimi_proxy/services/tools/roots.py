@@ -49,11 +49,11 @@ class KnownRoots:
         """Return the roots of a session; () if they are unknown and its client cannot be asked or does not answer."""
         known = self._roots.get(session)
         if known is None and send is not None:
-            known = await self._asked(session, send)
+            known = await self._ask_client(session, send)
             self._roots.put(session, known)
         return known or ()
 
-    async def _asked(self, session: str, send: jsonrpc.Listener) -> tuple[str, ...]:
+    async def _ask_client(self, session: str, send: jsonrpc.Listener) -> tuple[str, ...]:
         id = PREFIX + secrets.token_hex(16)
         question = self._open[id] = RootsQuestion(session, asyncio.get_running_loop().create_future())
         send({"jsonrpc": "2.0", "id": id, "method": METHOD})
@@ -95,7 +95,7 @@ def serve_client(client: RootsClient) -> None:
     _client.set(client)
 
 
-def initialized(params: JsonObject) -> None:
+def on_initialize(params: JsonObject) -> None:
     """Begin a session with a client that says that it has roots."""
     client = _client.get()
     match params:
@@ -103,7 +103,7 @@ def initialized(params: JsonObject) -> None:
             client.new_session = PREFIX + secrets.token_hex(16)
 
 
-def received(message: JsonValue) -> None:
+def on_message(message: JsonValue) -> None:
     """Take a client's answer, or the notice that its roots changed."""
     client = _client.get()
     if client is None or not client.is_own:
@@ -116,7 +116,7 @@ def received(message: JsonValue) -> None:
             client.known.answer(client.session, message)
 
 
-async def required(tool: str, params: JsonObject) -> JsonObject | None:
+async def require_roots(tool: str, params: JsonObject) -> JsonObject | None:
     """Let the paths of a call begin in the client's roots. Return the result that asks for them, if it has to."""
     client = _client.get()
     if client is None or tool not in FILE_TOOLS:

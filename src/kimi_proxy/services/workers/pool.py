@@ -57,12 +57,12 @@ class WorkerProcess(Process):
 
     async def ready(self) -> None:
         """Wait for its first message, which says that it is ready for jobs."""
-        await self._answered()
+        await self._read_answer()
 
     async def ask(self, message: bytes) -> WorkerAnswer:
         self._answer = asyncio.get_running_loop().create_future()
         self._pipe(STDIN).write(worker.HEADER.pack(worker.DONE, len(message)) + message)
-        return await self._answered()
+        return await self._read_answer()
 
     def retire_after(self, idle_s: float, retire: Callable[[Self], object]) -> None:
         self._retirement = asyncio.get_running_loop().call_later(idle_s, retire, self)
@@ -71,7 +71,7 @@ class WorkerProcess(Process):
         if self._retirement:
             self._retirement.cancel()
 
-    async def _answered(self) -> WorkerAnswer:
+    async def _read_answer(self) -> WorkerAnswer:
         answer = await self._answer
         if answer is None:
             raise ChildProcessError("a worker ended in the middle of a job")
@@ -143,19 +143,19 @@ class Workers:
         if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
         as_list = None if scores is None else list(scores)
-        job = worker.PruneJob(worker.packed(question), prune_id, as_list, within_s)
+        job = worker.PruneJob(worker.pack_texts(question), prune_id, as_list, within_s)
         return worker.decode_pruned(await self._in_child(job, len(question.text)))
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.local_scores(question, check), within_s)
-        job = worker.ScoreJob(worker.packed(question), within_s)
+        job = worker.ScoreJob(worker.pack_texts(question), within_s)
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[float])
 
     async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
         if self._is_in_thread(question.text):
             return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
-        job = worker.ExplainJob(worker.packed(question), list(cuts), within_s)
+        job = worker.ExplainJob(worker.pack_texts(question), list(cuts), within_s)
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
@@ -164,7 +164,7 @@ class Workers:
         A chat request waits for this: where it would wait long for a child, a thread does it by line rules.
         """
         try:
-            return await self._scored(task, within_s, cpu_s)
+            return await self._score(task, within_s, cpu_s)
         except TimeoutError:
             return await self.shorten_unscored(task)
 
@@ -174,7 +174,7 @@ class Workers:
             lambda check: _faults_named(lambda: shorten(task, is_hurried=True)), self._hurried_s, parse=None
         )
 
-    async def _scored(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
+    async def _score(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         def work(check: worker.Check) -> ShortenedText:
             return _faults_named(lambda: worker.shorten_within(task, cpu_s, time.thread_time, check))
 
@@ -184,7 +184,7 @@ class Workers:
             return await self._in_thread(work, within_s)
         deadline = time.monotonic() + within_s
         free_within_s = WAIT_SHARE * within_s if len(task.text) <= HURRIED_MAX_CHARS else None
-        job = worker.ShortenJob(worker.packed(task), within_s, cpu_s)
+        job = worker.ShortenJob(worker.pack_texts(task), within_s, cpu_s)
         try:
             return worker.decode_shortened(await self._in_child(job, len(task.text), free_within_s), task)
         except NoWorkerFree:
@@ -223,13 +223,13 @@ class Workers:
             if abandoned or time.monotonic() >= deadline:
                 raise TimeoutError
 
-        def guarded() -> Value:
+        def run_guarded() -> Value:
             with parsing_by(parse):
                 return work(check)
 
         try:
             async with asyncio.timeout(within_s):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, run_guarded)
         finally:
             abandoned = True
 
@@ -303,11 +303,11 @@ class Workers:
     def _start(self) -> None:
         self._spawning += 1
         self._starting += 1
-        self._beside(self._started())
+        self._beside(self._start_workers())
 
-    async def _started(self) -> None:
+    async def _start_workers(self) -> None:
         try:
-            await self._make_ready(await self._spawned())
+            await self._make_ready(await self._spawn())
         except OSError as e:  # TimeoutError and ChildProcessError are among them
             if not self._closed:
                 log.error("worker did not start", extra={"problem": f"{type(e).__name__}: {e}"})
@@ -315,19 +315,19 @@ class Workers:
         finally:
             self._starting -= 1
 
-    async def _spawned(self) -> WorkerProcess:
+    async def _spawn(self) -> WorkerProcess:
         try:
             child = WorkerProcess()
             await child.launch(Command(self._command, without_secrets(os.environ)), stderr=DEVNULL)
             self._children.add(child)
-            self._beside(self._watched(child))
+            self._beside(self._watch(child))
             return child
         finally:
             self._spawning -= 1
 
-    async def _watched(self, child: WorkerProcess) -> None:
+    async def _watch(self, child: WorkerProcess) -> None:
         """Start another one if `child` ended by itself and none is left."""
-        await child.closed()
+        await child.wait_closed()
         if child in self._children:
             self._discard(child)
             if self._stays_warm:

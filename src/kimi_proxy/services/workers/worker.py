@@ -79,11 +79,11 @@ def _unpack(text: str) -> str:
     return text.encode("latin-1").decode("utf-8", "surrogatepass")
 
 
-def packed(value: Texts) -> Texts:
+def pack_texts(value: Texts) -> Texts:
     return replace(value, text=_pack(value.text), goal=_pack(value.goal))
 
 
-def _unpacked(value: Texts) -> Texts:
+def _unpack_texts(value: Texts) -> Texts:
     return replace(value, text=_unpack(value.text), goal=_unpack(value.goal))
 
 
@@ -96,14 +96,14 @@ def perform(job: Job) -> bytes:
     answer: Pruned | ShortenedText | list[float] | list[LineWhy]
     match job:
         case PruneJob():
-            pruned = engine.prune(_unpacked(job.question), job.prune_id, job.scores)
+            pruned = engine.prune(_unpack_texts(job.question), job.prune_id, job.scores)
             answer = replace(pruned, text=_pack(pruned.text))
         case ScoreJob():
-            answer = engine.local_scores(_unpacked(job.question))
+            answer = engine.local_scores(_unpack_texts(job.question))
         case ExplainJob():
-            answer = engine.explain(_unpacked(job.question), job.cuts)
+            answer = engine.explain(_unpack_texts(job.question), job.cuts)
         case ShortenJob():
-            task = _unpacked(job.task)
+            task = _unpack_texts(job.task)
             done = shorten_within(task, job.cpu_s, time.process_time, _hurried_after(OWN_SHARE * job.within_s))
             # A hidden text that is the task's own does not travel back.
             hidden = (replace(one, text="" if one.text == task.text else _pack(one.text)) for one in done.hidden)

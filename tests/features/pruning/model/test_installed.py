@@ -32,7 +32,7 @@ def flipped(at: int) -> bytes:
 
 
 def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_megabyte() -> None:
-    scorers = model.installed()
+    scorers = model.load_scorers()
 
     assert set(scorers.learned) == {"code", "docs", "logs", "used", "used output"}
     assert scorers.fault == ""
@@ -40,7 +40,7 @@ def test_the_package_carries_a_scorer_for_every_kind_of_text_of_less_than_a_mega
 
 
 def test_every_signal_that_it_weighs_is_told_in_words_or_known_to_be_the_same_for_all_lines() -> None:
-    forests = model.installed().learned
+    forests = model.load_scorers().learned
     weighed = {name for source_type in ("code", "docs", "logs") for name in forests[source_type].forest.signals}
 
     assert weighed <= {*explain._REASON_OF, *CONSTANT_SIGNALS}
@@ -76,7 +76,7 @@ def test_scores_from_outside_need_no_scorer() -> None:
 def test_a_line_is_not_explained_by_what_it_does_not_have() -> None:
     lines = TEXT.split("\n")
     signals = measure(lines, asked().goal, "code", engine.outline(lines, "code"), lambda: None)
-    shares = score.contributions("code", signals, model.installed())
+    shares = score.contributions("code", signals, model.load_scorers())
 
     assert all((added[signals[name] == 0] == 0).all() for name, added in shares.items())
     assert any((added != 0).any() for added in shares.values())

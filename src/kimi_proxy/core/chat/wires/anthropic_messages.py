@@ -34,7 +34,7 @@ class _MessagesRounds(RecallRounds):
             if block.get("type") == "tool_use":
                 yield read.as_text(block.get("id")), read.as_text(block.get("name")), arguments
 
-    def _said(self) -> list[JsonObject]:
+    def _said_items(self) -> list[JsonObject]:
         return [{"role": "assistant", "content": [block for block, _ in self._content]}]
 
     def _is_own(self, block: JsonObject) -> bool:
@@ -50,7 +50,7 @@ class _MessagesRounds(RecallRounds):
 class MessagesRecallBody(_MessagesRounds, RecallBody):
     _shown_before: tuple[JsonObject, ...] = ()  # blocks of the rounds that are over
 
-    def joined(self) -> JsonObject:
+    def join_rounds(self) -> JsonObject:
         return {**self._body, "content": [*self._shown_before, *self._others], "usage": self._shown_usage}
 
     def _begin(self) -> None:
@@ -94,7 +94,7 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
     @property
     def _content(self) -> Sequence[tuple[JsonObject, str]]:
-        blocks = ((self._grown(at), "".join(self._arguments.get(at, ()))) for at in self._blocks)
+        blocks = ((self._assemble_block(at), "".join(self._arguments.get(at, ()))) for at in self._blocks)
         blocks = ((block, arguments or _input(block)) for block, arguments in blocks)
         said = ((block, text) for block, text in blocks if block.get("type") != "text" or block.get("text"))
         return [(_with_input(block, text), text) for block, text in said]
@@ -121,7 +121,7 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
             self._growth.setdefault(index, {}).setdefault(name, []).append(read.as_text(delta.get(name)))
         self._arguments.setdefault(index, []).append(read.as_text(delta.get("partial_json")))
 
-    def _grown(self, index: int) -> JsonObject:
+    def _assemble_block(self, index: int) -> JsonObject:
         """Return a block with all that came of it."""
         block, growth = self._blocks[index], self._growth.get(index, {})
         grown: JsonObject = {name: read.as_text(block.get(name)) + "".join(by) for name, by in growth.items()}
@@ -178,9 +178,9 @@ class AnthropicMessages(WireFormat):
 
     def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
         if message is not None:
-            return _marked(body, self._content_of(body, message), ttl)
+            return _mark_end(body, self._content_of(body, message), ttl)
         system, tools = body.members.get("system"), read.array(body.members.get("tools"))
-        if system is not None and (edit := _marked(body, system, ttl)):
+        if system is not None and (edit := _mark_end(body, system, ttl)):
             return edit
         return _with_mark(body, tools[-1], ttl) if tools else None
 
@@ -267,7 +267,7 @@ class AnthropicMessages(WireFormat):
                 return self._whole(facts, read.members(members.get("message")))
             case "message_delta":
                 finish = read.string(read.members(members.get("delta")).get("stop_reason"))
-                return _cleared(facts.updated(None, finish, self.usage(read.value(members.get("usage")))), members)
+                return _with_cleared(facts.update(None, finish, self.usage(read.value(members.get("usage")))), members)
             case "message_stop":
                 return replace(facts, is_complete=True)
             case _:
@@ -275,10 +275,10 @@ class AnthropicMessages(WireFormat):
 
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         finish, usage = read.string(members.get("stop_reason")), self.usage(read.value(members.get("usage")))
-        return _cleared(facts.updated(members.get("model"), finish, usage), members)
+        return _with_cleared(facts.update(members.get("model"), finish, usage), members)
 
 
-def _marked(body: JsonBody, content: Raw | None, ttl: str) -> Edit | None:
+def _mark_end(body: JsonBody, content: Raw | None, ttl: str) -> Edit | None:
     """Mark the end of a text or of blocks; an empty text and what the model thought cannot be marked."""
     if content is None:
         return None
@@ -305,7 +305,7 @@ def _mark_member(ttl: str) -> bytes:
     return b'"cache_control":' + json.encode({"type": "ephemeral", **({"ttl": ttl} if ttl else {})})
 
 
-def _cleared(facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+def _with_cleared(facts: ReplyFacts, members: RawObject) -> ReplyFacts:
     """Return `facts` with what the provider says that it took out, if it says so here."""
     edits = read.as_objects(read.value(read.members(members.get("context_management")).get("applied_edits")))
     tokens = sum(count(edit, "cleared_input_tokens") for edit in edits)

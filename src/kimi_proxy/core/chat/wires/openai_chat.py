@@ -86,7 +86,7 @@ class _ChatRounds(RecallRounds):
                 read.as_text(function.get("arguments")),
             )
 
-    def _said(self) -> list[JsonObject]:
+    def _said_items(self) -> list[JsonObject]:
         calls: list[JsonObject] = []
         for call in read.as_objects(self._message.get("tool_calls")):
             function = read.as_object(call.get("function"))
@@ -103,7 +103,7 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         self._message = read.as_object(self._choice.get("message"))
         return super().take(body)
 
-    def joined(self) -> JsonObject:
+    def join_rounds(self) -> JsonObject:
         message, choice = self._message, self._choice
         calls = read.as_objects(message.get("tool_calls"))
         others = [call for call in calls if read.as_object(call.get("function")).get("name") != self._own]
@@ -284,7 +284,7 @@ class OpenAiChat(WireFormat):
         """Kimi counts inside of the choice, Groq in a member of its own."""
         choice = next((read.members(raw) for raw in read.array(members.get("choices"))[:1]), {})
         counted = members.get("usage") or choice.get("usage") or read.members(members.get("x_groq")).get("usage")
-        return facts.updated(
+        return facts.update(
             members.get("model"), read.string(choice.get("finish_reason")), self.usage(read.value(counted))
         )
 

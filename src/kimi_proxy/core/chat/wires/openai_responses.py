@@ -49,7 +49,7 @@ class _ResponsesRounds(RecallRounds):
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
                 yield id, self._own if is_own else "", read.as_text(item.get("arguments"))
 
-    def _said(self) -> list[JsonObject]:
+    def _said_items(self) -> list[JsonObject]:
         return [
             {**item, "arguments": valid_arguments(read.as_text(item.get("arguments")))}
             if item.get("type") == "function_call"
@@ -62,7 +62,7 @@ class _ResponsesRounds(RecallRounds):
         # Codex calls an MCP server's tools by both names.
         return is_ours and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
 
-    def _shown(self) -> tuple[JsonObject, ...]:
+    def _shown_items(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
         return (*self._shown_before, *(item for item in self._output if not self._is_own(item)))
 
@@ -72,11 +72,11 @@ class ResponsesRecallBody(_ResponsesRounds, RecallBody):
         self.id = self.real_id = read.as_text(body.get("id"))
         return super().take(body)
 
-    def joined(self) -> JsonObject:
-        return {**self._body, "output": self._shown()}
+    def join_rounds(self) -> JsonObject:
+        return {**self._body, "output": self._shown_items()}
 
     def _begin(self) -> None:
-        self._shown_before = self._shown()
+        self._shown_before = self._shown_items()
 
     @property
     def _output(self) -> Sequence[JsonObject]:
@@ -92,7 +92,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         super().__init__(own)
 
     def _begin(self) -> None:
-        self._shown_before = self._shown()
+        self._shown_before = self._shown_items()
         self._items = {}
         self._usage, self._is_over = None, False
         self._held = []
@@ -108,28 +108,28 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         if (self._is_later and kind in _BEGINS) or (index is not None and self._is_own(self._items.get(index, {}))):
             self._is_moved = True
             return b""
-        return self._moved(event, value, index, raw)
+        return self._move_event(event, value, index, raw)
 
-    def _ended(self, value: JsonObject) -> JsonObject:
-        return self._numbered(value)
+    def _finish_event(self, value: JsonObject) -> JsonObject:
+        return self._renumber(value)
 
     @property
     def _output(self) -> Sequence[JsonObject]:
         return tuple(self._items.values())
 
-    def _moved(self, event: SseEvent, value: JsonObject, index: int | None, raw: bytes) -> bytes:
+    def _move_event(self, event: SseEvent, value: JsonObject, index: int | None, raw: bytes) -> bytes:
         """Return the event in its place among those that the client sees."""
         if not self._is_moved:
             number = read.as_index(value.get("sequence_number"))
             self._number = self._number if number is None else number
             return raw
-        value = self._numbered(value)
+        value = self._renumber(value)
         if index is not None:
             before = sum(1 for at, item in self._items.items() if at < index and not self._is_own(item))
             value["output_index"] = len(self._shown_before) + before
         return event_bytes(event, value)
 
-    def _numbered(self, value: JsonObject) -> JsonObject:
+    def _renumber(self, value: JsonObject) -> JsonObject:
         if "sequence_number" not in value:
             return dict(value)
         self._number += 1
@@ -143,7 +143,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         self._is_over = True
         if not self._is_moved and not self.calls.own:
             return raw
-        whole = {**response, "id": self.id, "output": self._shown()}
+        whole = {**response, "id": self.id, "output": self._shown_items()}
         self._held.append((event, {**value, "response": whole}))
         return b""
 
@@ -275,7 +275,7 @@ class OpenAiResponses(WireFormat):
     def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         status = read.string(members.get("status"))
         finish = "" if status in ("in_progress", "queued") else status
-        facts = facts.updated(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
+        facts = facts.update(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
         response_id = read.string(members.get("id"))
         return replace(facts, response_id=response_id) if response_id not in ("", facts.response_id) else facts
 
@@ -306,13 +306,13 @@ def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterat
     if output is None or (read.is_array(output) and not read.array(output)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
     elif read.is_array(output):
-        printed = list(_printed(body, output, call_id))
+        printed = list(_shell_outputs(body, output, call_id))
         yield from printed or body.parts(output, "tool_result", _KINDS, call_id)
     else:
         yield body.part("tool_result", output, call_id)
 
 
-def _printed(body: JsonBody, output: Raw, call_id: str) -> Iterator[Part]:
+def _shell_outputs(body: JsonBody, output: Raw, call_id: str) -> Iterator[Part]:
     """Yield what the commands of a `shell_call_output` printed, each to its two streams."""
     for block in map(read.members, read.array(output)):
         outcome = read.members(block.get("outcome"))

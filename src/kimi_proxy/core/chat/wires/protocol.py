@@ -30,7 +30,7 @@ class Usage:
     reasoning_tokens: int = 0
     long_write_tokens: int = 0  # of those put there, for the longer of the lives that the provider sells
 
-    def merged(self, other: "Usage") -> "Usage":
+    def merge(self, other: "Usage") -> "Usage":
         """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
         return Usage(*(max(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
@@ -60,12 +60,12 @@ class ReplyFacts:
     response_id: str = ""  # where the API lets clients go on from an answer by its id
     miss_reason: str = ""  # why the prompt cache was missed, in the provider's word
 
-    def updated(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
+    def update(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
         """Return the same object if nothing is new: most events only carry text."""
         name = self.model or read.string(model)
         if name == self.model and not finish and usage is None:
             return self
-        both = self.usage.merged(usage) if self.usage and usage else usage or self.usage
+        both = self.usage.merge(usage) if self.usage and usage else usage or self.usage
         return replace(self, model=name, finish=finish or self.finish, usage=both)
 
 

@@ -62,7 +62,7 @@ class RecallRounds(ABC):
 
     def next_round(self) -> list[JsonObject]:
         """Begin the next round; return what the model said in this one, to be sent back with our results."""
-        said = self._said()
+        said = self._said_items()
         self._usages_before += (self._usage,)
         self._begin()
         return said
@@ -72,7 +72,7 @@ class RecallRounds(ABC):
         """The tool calls of this round: their ids, names and arguments."""
 
     @abstractmethod
-    def _said(self) -> list[JsonObject]:
+    def _said_items(self) -> list[JsonObject]:
         """What the model said in this round, as items of a conversation."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class RecallBody(RecallRounds):
         return self.calls
 
     @abstractmethod
-    def joined(self) -> JsonObject:
+    def join_rounds(self) -> JsonObject:
         """Return all rounds as one answer, without our calls."""
 
 
@@ -119,7 +119,7 @@ class RecallStream(RecallRounds):
     def ending(self) -> bytes:
         """Return what was held back of the last round."""
         return b"".join(
-            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._ended(value))
+            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._finish_event(value))
             for event, value in self._held
         )
 
@@ -130,7 +130,7 @@ class RecallStream(RecallRounds):
         """Return what the client may see of an event that is no JSON object."""
         return raw
 
-    def _ended(self, value: JsonObject) -> JsonObject:
+    def _finish_event(self, value: JsonObject) -> JsonObject:
         """Return a held event as it is sent."""
         return value
 

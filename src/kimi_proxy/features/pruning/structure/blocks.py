@@ -11,7 +11,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
 
 
-def scaled(values: Floats) -> Floats:
+def scale_to_one(values: Floats) -> Floats:
     """Return `values` with their greatest at 1."""
     top = float(values.max(initial=0.0))
     return values / top if top > 0 else values

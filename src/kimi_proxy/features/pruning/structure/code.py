@@ -23,11 +23,11 @@ def outlining(lines: Sequence[str], check: Callable[[], None]) -> Iterator[Calla
     is_parsed = name and sum(map(len, lines)) + len(lines) <= PARSE_MAX_CHARS
     with syntax.reading(lines, name, check) if is_parsed else nullcontext(lambda: None) as parsed:
 
-        def outlined() -> Outline:
+        def make_outline() -> Outline:
             alike = likenesses(lines, check)  # before it waits for the parse
             return _outline(lines, name, parsed() or Syntax(errors=[(0, len(lines))]), alike, check)
 
-        yield outlined
+        yield make_outline
 
 
 def _outline(
@@ -63,7 +63,7 @@ def _marks(lines: Sequence[str], found: Syntax, alike: Sequence[int], check: Cal
 def _definitions(lines: Sequence[str], found: Syntax, marks: dict[int, str], check: Callable[[], None]) -> list[Span]:
     if sum(end - start for start, end in found.errors) * 2 > len(lines):
         return rule_spans(lines, check)
-    above = _attached(lines, found, marks)
+    above = _attached_rows(lines, found, marks)
     spans: list[Span] = []
     for definition in found.definitions:
         start = above(definition.start)
@@ -73,7 +73,7 @@ def _definitions(lines: Sequence[str], found: Syntax, marks: dict[int, str], che
     return spans
 
 
-def _attached(lines: Sequence[str], found: Syntax, marks: dict[int, str]) -> Callable[[int], int]:
+def _attached_rows(lines: Sequence[str], found: Syntax, marks: dict[int, str]) -> Callable[[int], int]:
     """Return a function from a definition's first row to that of the comments and attributes right above it."""
     comments = {end: start for start, end in found.comments if lines[start].lstrip().startswith(_COMMENT_OPENERS)}
     attributes = {end: start for start, end in found.attributes}

@@ -56,9 +56,9 @@ class Headings:
     def at(self, row: int) -> Heading | None:
         """Return the heading whose first line is `row`."""
         line = self._lines[row][:LINE_CHARS]
-        return self._marked(row, line) or self._overlined(row, line) or self._underlined(row, line)
+        return self._atx_heading(row, line) or self._overlined_heading(row, line) or self._setext_heading(row, line)
 
-    def _marked(self, row: int, line: str) -> Heading | None:
+    def _atx_heading(self, row: int, line: str) -> Heading | None:
         first = line.lstrip()[:1]
         if first == "#" and not self._restructured:
             found = _ATX.match(line)
@@ -68,10 +68,10 @@ class Headings:
             return Heading(row, row + 1, len(found[1]), found[2].removesuffix("\r").rstrip(" \t")) if found else None
         if first == "<":
             found = _HTML.match(line)
-            return self._tagged(row, int(found[1])) if found else None
+            return self._html_heading(row, int(found[1])) if found else None
         return None
 
-    def _tagged(self, row: int, level: int) -> Heading:
+    def _html_heading(self, row: int, level: int) -> Heading:
         """Return a heading of HTML, to the line that closes it if that is near."""
         for end in range(row + 1, min(row + 1 + TAG_LINES, len(self._lines) + 1)):
             text = " ".join(line[:LINE_CHARS] for line in self._lines[row:end])
@@ -79,7 +79,7 @@ class Headings:
                 return Heading(row, end, level, _TAG.sub("", text).strip())
         return Heading(row, row + 1, level, _TAG.sub("", self._lines[row][:LINE_CHARS]).strip())
 
-    def _underlined(self, row: int, line: str) -> Heading | None:
+    def _setext_heading(self, row: int, line: str) -> Heading | None:
         title = line.strip()
         if row + 1 >= len(self._lines) or not title or line[:1] in (" ", "\t"):
             return None
@@ -96,7 +96,7 @@ class Headings:
         # Dots also continue a line in Python's interactive examples.
         return length >= (len(title) if char == "." else min(len(title), 4)) and not title.startswith(("...", ">>>"))
 
-    def _overlined(self, row: int, line: str) -> Heading | None:
+    def _overlined_heading(self, row: int, line: str) -> Heading | None:
         if not self._restructured or row + 2 >= len(self._lines):
             return None
         char = adornment(line)
@@ -132,11 +132,11 @@ def markup_of(lines: Sequence[str]) -> Markup:
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("= ") or any(line.startswith("[source") for line in lines[:SAMPLE_LINES]):
         return Markup.ASCIIDOC
-    signs = sum(_restructured(line[:LINE_CHARS].rstrip()) for line in lines[:SAMPLE_LINES])
+    signs = sum(_rst_sign(line[:LINE_CHARS].rstrip()) for line in lines[:SAMPLE_LINES])
     return Markup.RESTRUCTURED if signs > 0 else Markup.MARKDOWN
 
 
-def _restructured(line: str) -> int:
+def _rst_sign(line: str) -> int:
     """Return 1 for a sign of reStructuredText, -1 for one of Markdown."""
     if line.startswith(("# ", "## ", "```")):
         return -1
@@ -362,9 +362,9 @@ class _DocumentReader:
             for row in range(span.start, span.end)
             if _indent(lines[row]) == indent and row not in fenced and _ITEM.match(lines[row][:LINE_CHARS])
         ]
-        return [_span(start, self._trimmed(start, end), "item") for start, end in pairwise([*starts, span.end])]
+        return [_span(start, self._trim_end(start, end), "item") for start, end in pairwise([*starts, span.end])]
 
-    def _trimmed(self, start: int, end: int) -> int:
+    def _trim_end(self, start: int, end: int) -> int:
         while end - 1 > start and not self._lines[end - 1].strip():
             end -= 1
         return end

@@ -95,7 +95,7 @@ def _protect_alerts(index: WordIndex, protected: list[str], check: Callable[[], 
     meant = alerts | (errors & by_contract)
     if len(meant) <= FULL_OF_ALERTS * count:
         around = {near for row in meant for near in (row - 1, row, row + 1) if 0 <= near < count}
-        for row in around | _announced(index.lines, meant):
+        for row in around | _announced_rows(index.lines, meant):
             if index.lines[row].strip():
                 protected[row] = "context"
     for row in by_contract | alerts:
@@ -121,7 +121,7 @@ def _reporting(lines: Sequence[str], rows: Sequence[int], check: Callable[[], No
     return found
 
 
-def _announced(lines: Sequence[str], rows: Iterable[int]) -> set[int]:
+def _announced_rows(lines: Sequence[str], rows: Iterable[int]) -> set[int]:
     """Return the rows of the paragraph after each line that ends with a colon."""
     found: set[int] = set()
     for row in rows:
@@ -283,7 +283,7 @@ def template(line: str) -> str:
 def templates(lines: Iterable[str]) -> list[str]:
     """Return the template of each line; each different word is looked at once, so this takes microseconds a line."""
     # Translating costs the same for a line as for thousands.
-    plain = [_unquoted(line) for line in lines]
+    plain = [_unquote(line) for line in lines]
     shape = _WordShapes().__getitem__
     return [" ".join(map(shape, line.split())) for line in split("\n".join(plain).translate(_ZEROS))] or plain
 
@@ -312,7 +312,7 @@ def _with_zeros(text: str) -> str:
     return _RUN_OF_ZEROS.sub("0", text.translate(_ZEROS))
 
 
-def _unquoted(line: str) -> str:
+def _unquote(line: str) -> str:
     """Return `line` on one line, without colours and quotations."""
     line = line[:LINE_CHARS]
     if "\x1b" in line:

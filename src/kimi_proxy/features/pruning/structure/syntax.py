@@ -62,20 +62,20 @@ def grammar_of(language: str) -> Grammar:
     table = languages()[language]
     base = grammar_of(table.like) if table.like else Grammar()
 
-    def own(words: str, inherited: frozenset[str]) -> frozenset[str]:
+    def own_words(words: str, inherited: frozenset[str]) -> frozenset[str]:
         return frozenset(words.split()) or inherited
 
     return Grammar(
         table.module or base.module,
         table.entry or base.entry,
         {**base.definitions, **{node: kind for kind, words in table.definitions.items() for node in words.split()}},
-        own(table.imports, base.imports),
-        own(table.with_body, base.with_body),
-        own(table.wrappers, base.wrappers),
-        own(table.members, base.members),
-        own(table.attributes, base.attributes),
-        own(table.calls, base.calls),
-        own(table.closures, base.closures),
+        own_words(table.imports, base.imports),
+        own_words(table.with_body, base.with_body),
+        own_words(table.wrappers, base.wrappers),
+        own_words(table.members, base.members),
+        own_words(table.attributes, base.attributes),
+        own_words(table.calls, base.calls),
+        own_words(table.closures, base.closures),
     )
 
 
@@ -200,17 +200,17 @@ def reading(lines: Sequence[str], language: str, check: Callable[[], None]) -> I
 
     None if it has too many errors or takes too long. Rows are lines: like us, tree-sitter counts `\\n` alone.
     """
-    with _guarded(lines, language) as answered:
+    with _parse_in_fork(lines, language) as answered:
 
-        def parsed() -> Syntax | None:
+        def parse() -> Syntax | None:
             found = answered()
             check()
             return None if found is None else _decoder.decode(found)
 
-        yield parsed
+        yield parse
 
 
-def _guarded(
+def _parse_in_fork(
     lines: Sequence[str], language: str, only_errors: bool = False
 ) -> AbstractContextManager[Callable[[], bytes | None]]:
     guard = _guard.get()
@@ -317,7 +317,7 @@ def count_errors(lines: Sequence[str], language: str) -> int | None:
     `lines` may be the head of a longer text: where it was cut in a comment, that comment reads as
     nonsense, so the last two fifths are parsed but not judged.
     """
-    with _guarded(lines, language, only_errors=True) as answered:
+    with _parse_in_fork(lines, language, only_errors=True) as answered:
         found = answered()
     return None if found is None else int(found)
 
@@ -347,7 +347,7 @@ def _rows(node: "Node") -> tuple[int, int]:
 def _definition(node: "Node", grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
     kind, value = grammar.definitions[node.type], node
     if kind == "assigned":
-        assigned = _assigned(node)
+        assigned = _assigned_definition(node)
         if assigned is None:
             return None
         value = assigned
@@ -361,7 +361,7 @@ def _definition(node: "Node", grammar: Grammar, first: int, end: int, holder: st
     return Definition(first, signature, _header_end(value, body, signature, end, kind), end, kind, _name(node))
 
 
-def _assigned(node: "Node") -> "Node | None":
+def _assigned_definition(node: "Node") -> "Node | None":
     """Return the function or class that a declaration, an assignment or a property gives a name to."""
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if value is None or value.type not in _FUNCTIONS or value.start_point[0] == value.end_point[0]:

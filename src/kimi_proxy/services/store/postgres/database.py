@@ -134,7 +134,7 @@ class PostgresDatabase:
         """
         task = asyncio.create_task(doing)
         self._doing.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
         try:
             await asyncio.wait([task], timeout=self._timeout_s)
             if not task.done():
@@ -143,7 +143,7 @@ class PostgresDatabase:
             task.cancel()
         return task.result()
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
+    def _on_end(self, task: asyncio.Task[object]) -> None:
         self._doing.discard(task)
         if not task.cancelled():
             task.exception()  # of one that is not waited for any more
@@ -151,17 +151,17 @@ class PostgresDatabase:
     async def _do(self, work: Work[T]) -> T:
         await self._brought_up()
         try:
-            return await self._connected(work)
+            return await self._run_connected(work)
         except (errors.DeadlockDetected, errors.SerializationFailure):
-            return await self._connected(work)  # the other one is through
+            return await self._run_connected(work)  # the other one is through
         except psycopg.OperationalError as e:
             if not _is_dead_connection(e):
                 raise
             await self._ping()  # fails at once where the pool would wait
             await self._pool.check()  # others that died with this one
-            return await self._connected(work)
+            return await self._run_connected(work)
 
-    async def _connected(self, work: Work[T]) -> T:
+    async def _run_connected(self, work: Work[T]) -> T:
         async with self._pool.connection() as connection:
             try:
                 return await work(connection, self.clock.look())
@@ -247,10 +247,10 @@ async def configure(connection: Connection) -> None:
 async def execute(connection: Connection, statement: str, values: Row = ()) -> Cursor:
     """Execute a statement whose values stand in it as `?`."""
     taken = [storable(value) if isinstance(value, str) else value for value in values]
-    return await connection.execute(formatted(statement), taken or None)
+    return await connection.execute(to_psycopg(statement), taken or None)
 
 
-def formatted(statement: str) -> bytes:
+def to_psycopg(statement: str) -> bytes:
     """Return a statement as psycopg reads it."""
     return statement.replace("?", "%s").encode()
 
@@ -261,16 +261,16 @@ def storable(words: str) -> str:
 
 
 def read_bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else _unexpected(value)
+    return value if isinstance(value, bytes) else _raise_unexpected(value)
 
 
 def read_int(value: object) -> int:
-    return value if isinstance(value, int) else _unexpected(value)
+    return value if isinstance(value, int) else _raise_unexpected(value)
 
 
 def read_float(value: object) -> float:
-    return value if isinstance(value, float) else _unexpected(value)
+    return value if isinstance(value, float) else _raise_unexpected(value)
 
 
-def _unexpected(value: object) -> NoReturn:
+def _raise_unexpected(value: object) -> NoReturn:
     raise StoreUnavailable(f"PostgreSQL: a column holds a {type(value).__name__} that kimi-proxy did not write")

@@ -9,7 +9,7 @@ from psycopg import errors
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     Cursor,
@@ -76,10 +76,10 @@ class PostgresOriginals:
             rows = await connection.execute(
                 """UPDATE record SET last_used = greatest(last_used, %s) WHERE seq =
                      (SELECT max(seq) FROM record WHERE scope = %s AND key = %s AND last_used >= %s) RETURNING id""",
-                (moment.latest, encoded(who.scope), key, moment.earliest - self._ttl_s),
+                (moment.latest, encode_text(who.scope), key, moment.earliest - self._ttl_s),
             )
             row = await rows.fetchone()
-            return decoded(read_bytes(row[0])) if row else None
+            return decode_text(read_bytes(row[0])) if row else None
 
         return await self._database.read(work)
 
@@ -87,12 +87,12 @@ class PostgresOriginals:
         self._database.note(who, "recover", id)
 
         async def work(connection: Connection, moment: Moment) -> Original:
-            handle = ([*map(encoded, who.scopes)], encoded(id))
+            handle = ([*map(encode_text, who.scopes)], encode_text(id))
             values = (moment.latest, *handle, moment.earliest - self._ttl_s)
-            row = await (await _used(connection, _GET, values, _PEEK)).fetchone()
+            row = await (await _execute_or_peek(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
                 scope, key, about, hashed, frame = map(read_bytes, row)
-                return Original(id, decoded(scope), key, decompress(CompressedText(hashed, frame)), about)
+                return Original(id, decode_text(scope), key, decompress(CompressedText(hashed, frame)), about)
             known = await connection.execute(
                 """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
                    UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s""",
@@ -104,10 +104,10 @@ class PostgresOriginals:
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
-            scopes, wanted = [*map(encoded, who.scopes)], [*map(encoded, ids)]
+            scopes, wanted = [*map(encode_text, who.scopes)], [*map(encode_text, ids)]
             values = (moment.latest, scopes, wanted, moment.earliest - self._ttl_s)
-            rows = await _used(connection, _LIVE, values, _PEEK_LIVE)
-            return frozenset(decoded(read_bytes(id)) for (id,) in await rows.fetchall())
+            rows = await _execute_or_peek(connection, _LIVE, values, _PEEK_LIVE)
+            return frozenset(decode_text(read_bytes(id)) for (id,) in await rows.fetchall())
 
         return await self._database.read(work)
 
@@ -116,11 +116,11 @@ class PostgresOriginals:
             rows = await connection.execute(
                 """SELECT seq, id, about, created, last_used FROM record
                    WHERE scope = ANY(%s) AND seq < %s ORDER BY seq DESC LIMIT %s""",
-                ([*map(encoded, who.scopes)], before, limit),
+                ([*map(encode_text, who.scopes)], before, limit),
             )
             listed: list[ListedOriginal] = []
             for seq, raw, about, created, last_used in await rows.fetchall():
-                id = decoded(read_bytes(raw))
+                id = decode_text(read_bytes(raw))
                 row = await (await execute(connection, *decision_of(who, id, with_shown=False))).fetchone()
                 times = read_float(created), read_float(last_used)
                 listed.append(
@@ -139,10 +139,10 @@ class PostgresOriginals:
                 """SELECT record.seq, record.id, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
                    WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
-                ([*map(encoded, who.scopes)], before, limit),
+                ([*map(encode_text, who.scopes)], before, limit),
             )
             return [
-                StoredText(read_int(seq), decoded(read_bytes(id)), readable(read_bytes(hashed), read_bytes(frame)))
+                StoredText(read_int(seq), decode_text(read_bytes(id)), readable(read_bytes(hashed), read_bytes(frame)))
                 for seq, id, hashed, frame in await rows.fetchall()
             ]
 
@@ -186,7 +186,7 @@ class PostgresOriginals:
             before = moment.earliest - self._ttl_s - GRACE_S
             return await _delete_idle(connection, moment.latest, self._at_once, before)
 
-        return await self._timed(work)
+        return await self._run_timed(work)
 
     async def make_room(self, needed: int = 0) -> int:
         """Delete some of the longest idle while `needed` more bytes do not fit; return how many originals went."""
@@ -205,11 +205,11 @@ class PostgresOriginals:
                 left, go = left - read_int(size), go + 1
             return await _delete_idle(connection, moment.latest, go, float("inf"))
 
-        gone = await self._timed(work)
+        gone = await self._run_timed(work)
         await self.count()
         return gone
 
-    async def _timed(self, work: Work[int]) -> int:
+    async def _run_timed(self, work: Work[int]) -> int:
         """Do `work` alone, and have the next one delete as many as take half of LONG_S, going by this one."""
         began = time.monotonic()
         gone = await self._database.alone(work)
@@ -220,7 +220,7 @@ class PostgresOriginals:
 
 async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
     """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
-    scope, id = encoded(original.scope), encoded(original.id)
+    scope, id = encode_text(original.scope), encode_text(original.id)
     # The same text is stored once. If the disk has damaged it since, what we hold now mends it.
     rows = await connection.execute(
         """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s)
@@ -244,7 +244,7 @@ async def _insert(connection: Connection, moment: Moment, original: Original, co
     return row is not None
 
 
-async def _used(connection: Connection, statement: str, values: Sequence[object], peek: str) -> Cursor:
+async def _execute_or_peek(connection: Connection, statement: str, values: Sequence[object], peek: str) -> Cursor:
     """Execute `statement`; `peek` without its first value if the database can only be read."""
     try:
         return await connection.execute(statement.encode(), values)

@@ -9,16 +9,16 @@ from types import MappingProxyType
 from psycopg import errors
 
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
     execute,
-    formatted,
     read_bytes,
     read_float,
     storable,
+    to_psycopg,
 )
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment, Row
@@ -42,9 +42,9 @@ from kimi_proxy.services.store.sql.sessions import (
     SqlSessions,
     add_metric,
     after_metric,
-    chosen,
     containing,
     open_session,
+    where_chosen,
 )
 from kimi_proxy.services.store.sql.team import (
     ADD_AUDIT,
@@ -53,7 +53,7 @@ from kimi_proxy.services.store.sql.team import (
     ADMIT,
     EXPIRE_AT_ONCE,
     SqlTeam,
-    spent,
+    select_spent,
     usage_rows,
 )
 from kimi_proxy.services.store.team import AuditEntry, LoginRecord, Spent, UsageKey, UsageRange, UsageSum, usage_of
@@ -74,7 +74,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                 with suppress(errors.ReadOnlySqlTransaction, errors.DiskFull):
                     await connection.execute(
                         "UPDATE pin SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
-                        (moment.latest, encoded(scope), used),
+                        (moment.latest, encode_text(scope), used),
                     )
             return found
 
@@ -83,7 +83,8 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
     async def times(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, float]:
             rows = await connection.execute(
-                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(who.scope), list(keys))
+                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)",
+                (encode_text(who.scope), list(keys)),
             )
             return {read_bytes(key): read_float(created) for key, created in await rows.fetchall()}
 
@@ -101,14 +102,14 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             if forget:
                 await connection.execute(
-                    "DELETE FROM pin WHERE scope = %s AND place = ANY(%s)", (encoded(scope), list(forget))
+                    "DELETE FROM pin WHERE scope = %s AND place = ANY(%s)", (encode_text(scope), list(forget))
                 )
             if replaces:
                 # A row that another server is replacing is waited for, and is then no longer the one that was read.
                 await connection.execute(
                     """DELETE FROM pin USING unnest(%s::bytea[], %s::float8[]) AS old (place, created)
                        WHERE pin.scope = %s AND pin.place = old.place AND pin.created = old.created""",
-                    (list(replaces), list(replaces.values()), encoded(scope)),
+                    (list(replaces), list(replaces.values()), encode_text(scope)),
                 )
             # In one order on every server, so that no two of them wait for each other.
             for record in sorted(new, key=lambda record: record.key):
@@ -140,7 +141,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 async def _fetch(connection: Connection, scope: str, keys: Sequence[bytes]) -> dict[bytes, DecisionRecord]:
     rows = await connection.execute(
         f"SELECT {DECISION} FROM pin WHERE scope = %s AND place = ANY(%s)".encode(),  # noqa: S608 - one fixed text
-        (encoded(scope), list(keys)),
+        (encode_text(scope), list(keys)),
     )
     found = {record.key: record for record in map(decision, await rows.fetchall())}
     return {key: found[key] for key in keys if key in found}
@@ -164,7 +165,7 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
     ) -> Sequence[Spent]:
         async def work(connection: Connection, moment: Moment) -> Sequence[Spent]:
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (BUDGETS,))
-            rows = [await (await execute(connection, *spent(each))).fetchone() for each in ranges]
+            rows = [await (await execute(connection, *select_spent(each))).fetchone() for each in ranges]
             used = [Spent(*row) for row in rows if row]  # type: ignore[arg-type]
             if decide(used):
                 await execute(connection, ADMIT, astuple(use))
@@ -174,7 +175,7 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
 
     async def add_audit(self, entries: Sequence[AuditEntry]) -> None:
         async def work(connection: Connection, moment: Moment) -> None:
-            await connection.cursor().executemany(formatted(ADD_AUDIT), [astuple(one) for one in entries])
+            await connection.cursor().executemany(to_psycopg(ADD_AUDIT), [astuple(one) for one in entries])
 
         await self.database.run(work)
 
@@ -216,7 +217,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return read_bytes(found[0][0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
         return await self._sessions(who, where, (*own, containing(words), limit))
@@ -231,7 +232,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return await self._delete(who)
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         where, given = f"{theirs}{which}", (*own, *values)
 
         async def work(connection: Connection, moment: Moment) -> Sequence[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
     CompressionTotals,
@@ -55,11 +55,11 @@ class SqlDecisions(SqlTables[D]):
     async def totals(self, who: Caller) -> DecisionTotals:
         outputs = await self.database.rows(
             "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> ? OR shown IS NULL) GROUP BY why",
-            (encoded(who.scope), b""),
+            (encode_text(who.scope), b""),
         )
         ((before, after),) = await self.database.rows(
             f"SELECT {sums('tokens_before', 'tokens_after')} FROM pin WHERE scope = ? AND ids <> ?",
-            (encoded(who.scope), b""),
+            (encode_text(who.scope), b""),
         )
         return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def decision_of(who: Caller, id: str, with_shown: bool) -> SqlStatement:
     return SqlStatement(
         # Ids are joined by spaces, and "!" comes next after those.
         f"SELECT {columns} FROM pin WHERE {one_of('scope', who.scopes)} AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1",
-        (*map(encoded, who.scopes), encoded(id), encoded(id + "!")),
+        (*map(encode_text, who.scopes), encode_text(id), encode_text(id + "!")),
     )
 
 
@@ -107,8 +107,8 @@ def add_decision(scope: str, record: DecisionRecord, now: float) -> SqlStatement
     return SqlStatement(
         f"INSERT INTO pin (scope, {DECISION}) VALUES ({marks(12)}) ON CONFLICT DO NOTHING",
         (
-            *(encoded(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
-            *(encoded(" ".join(record.original_ids)), encoded(record.preview), encoded(record.session)),
+            *(encode_text(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
+            *(encode_text(" ".join(record.original_ids)), encode_text(record.preview), encode_text(record.session)),
             *(record.tokens_before, record.tokens_after, now, now),
         ),
     )
@@ -143,8 +143,8 @@ def decision(row: Row) -> DecisionRecord:
         case (bytes(key), str(why), hashed, frame, bytes(ids), bytes(preview), bytes(session), *counts):
             is_cut = isinstance(hashed, bytes) and isinstance(frame, bytes)
             shown = decompress(CompressedText(hashed, frame)) if is_cut else None  # type: ignore[arg-type]
-            names = tuple(decoded(ids).split())
-            return DecisionRecord(key, why, shown, names, decoded(preview), decoded(session), *counts)  # type: ignore[arg-type]
+            names = tuple(decode_text(ids).split())
+            return DecisionRecord(key, why, shown, names, decode_text(preview), decode_text(session), *counts)  # type: ignore[arg-type]
         case _:
             raise StoreUnavailable("a decision in the database is not readable")
 

@@ -49,19 +49,19 @@ _SENT = "(metrics.status = 200 OR metrics.net_saved_tokens IS NOT NULL)"
 class SqlSessions(SqlTables[D]):
     """The part of SessionStore that is the same in every database."""
 
-    async def own(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+    async def own_ids(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         rows = await self.database.rows(
             f"SELECT id FROM sessions WHERE scope = ? AND id IN ({marks(len(ids))})", (who.scope, *ids)
         )
         return frozenset(str(id) for (id,) in rows)
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None:
-        theirs, own = chosen(who.counts)
+        theirs, own = where_chosen(who.counts)
         found = await self._sessions(who, f"{theirs} AND id = ?", (*own, id))
         return found[0] if found else None
 
     async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
-        theirs, own = chosen(who.counts)
+        theirs, own = where_chosen(who.counts)
         if after is None:
             return await self._sessions(who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
         where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
@@ -72,12 +72,12 @@ class SqlSessions(SqlTables[D]):
         return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (limit,))]
 
     async def count(self, who: Caller) -> int:
-        theirs, own = chosen(who.counts)
+        theirs, own = where_chosen(who.counts)
         ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
         return int(str(sessions))
 
     async def totals(self, who: Caller) -> SessionTotals:
-        theirs, own = chosen(who.counts)
+        theirs, own = where_chosen(who.counts)
         counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
         (row,) = await self.database.rows(
             f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
@@ -87,7 +87,7 @@ class SqlSessions(SqlTables[D]):
         return SessionTotals(*row)  # type: ignore[arg-type]
 
     async def memory_totals(self, who: Caller) -> MemoryTotals:
-        theirs, own = chosen(who.counts)
+        theirs, own = where_chosen(who.counts)
         (row,) = await self.database.rows(
             f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
@@ -106,7 +106,7 @@ class SqlSessions(SqlTables[D]):
         return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
 
     async def newest_context(self, who: Caller, session: str) -> tuple[JsonValue, JsonValue]:
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         rows = await self.database.rows(
             f"SELECT memory_context, layout FROM sessions WHERE {theirs} AND id = ?", (*own, session)
         )
@@ -114,7 +114,7 @@ class SqlSessions(SqlTables[D]):
         return _value(memory), _value(layout)
 
     async def rename(self, who: Caller, id: str, title: str) -> bool:
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         statement = f"UPDATE sessions SET title = ? WHERE {theirs} AND id = ? RETURNING 1"
         return bool(await self.database.change(statement, (title, *own, id)))
 
@@ -123,20 +123,20 @@ class SqlSessions(SqlTables[D]):
         return found[0] if found else None
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
-        theirs, own = chosen(who.counts, session)
+        theirs, own = where_chosen(who.counts, session)
         found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
         if not after:
             self.database.note(who, "export", session or "all")
-        theirs, own = chosen(who.counts, session)
+        theirs, own = where_chosen(who.counts, session)
         return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
     async def accounts(self, who: Caller, since: float, session: str | None = None) -> Sequence[SavingsLine]:
         """The session that was used last comes first; one of another person has no title."""
-        theirs, own = chosen(who.counts, session, "metrics.")
-        readable, readers = chosen(who.scopes, table="sessions.")
+        theirs, own = where_chosen(who.counts, session, "metrics.")
+        readable, readers = where_chosen(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         counts = sums(
             *(f"coalesce(tokens_before, {counted})", f"coalesce(tokens_after, {counted})"),
@@ -158,7 +158,7 @@ class SqlSessions(SqlTables[D]):
 
     async def _reasons(self, who: Caller, since: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
-        theirs, own = chosen(who.counts, session)
+        theirs, own = where_chosen(who.counts, session)
         rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
                WHERE at >= ? AND {theirs} AND {_SENT} AND reasons <> '' GROUP BY session_id, model, reasons""",
@@ -184,7 +184,9 @@ def _readable(session: SessionRecord, who: Caller) -> SessionRecord:
     return session if session.scope in who.scopes else replace(session, name="", title="", directory="")
 
 
-def chosen(scopes: Sequence[str] | None, session: str | None = None, table: str = "") -> tuple[str, tuple[str, ...]]:
+def where_chosen(
+    scopes: Sequence[str] | None, session: str | None = None, table: str = ""
+) -> tuple[str, tuple[str, ...]]:
     """Return the condition that rows are those of these scopes and this session, and its values."""
     theirs = one_of(f"{table}scope", scopes)
     if session is None:

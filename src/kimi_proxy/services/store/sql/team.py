@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import astuple
 
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
 from kimi_proxy.services.store.team import SUMS, AuditEntry, LoginRecord, PersonRecord, UsageKey, UsageRange, UsageSum
 
@@ -85,7 +85,7 @@ class SqlTeam(SqlTables[D]):
 
     async def add_objects(self, provider: str, ids: Collection[str], scope: str, at: float) -> None:
         # Servers that write the same ids lock them in the same order.
-        rows = [(provider, encoded(id), scope, at) for id in sorted(ids)]
+        rows = [(provider, encode_text(id), scope, at) for id in sorted(ids)]
         for start in range(0, len(rows), OBJECTS_AT_ONCE):
             some = rows[start : start + OBJECTS_AT_ONCE]
             places = ", ".join(f"({marks(4)})" for _ in some)
@@ -95,7 +95,7 @@ class SqlTeam(SqlTables[D]):
 
     async def own_objects(self, provider: str, ids: Collection[str], scopes: Sequence[str]) -> frozenset[str]:
         found: set[str] = set()
-        wanted = [encoded(id) for id in ids]
+        wanted = [encode_text(id) for id in ids]
         for start in range(0, len(wanted), OBJECTS_AT_ONCE):
             some = wanted[start : start + OBJECTS_AT_ONCE]
             rows = await self.database.rows(
@@ -103,7 +103,7 @@ class SqlTeam(SqlTables[D]):
                    WHERE provider = ? AND id IN ({marks(len(some))}) AND {one_of("scope", scopes)}""",  # noqa: S608
                 (provider, *some, *scopes),
             )
-            found.update(decoded(id) for (id,) in rows)  # type: ignore[arg-type]
+            found.update(decode_text(id) for (id,) in rows)  # type: ignore[arg-type]
         return frozenset(found)
 
     async def expire_objects(self, before: float) -> int:
@@ -115,7 +115,7 @@ class SqlTeam(SqlTables[D]):
         return len(gone)
 
 
-def spent(wanted: UsageRange) -> SqlStatement:
+def select_spent(wanted: UsageRange) -> SqlStatement:
     """Return what asks for the requests and the money of a range."""
     chosen = [(name, getattr(wanted, name)) for name in ("person", "team", "model")]
     where = "".join(f" AND {name} = ?" for name, value in chosen if value is not None)

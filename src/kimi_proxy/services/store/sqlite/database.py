@@ -90,7 +90,7 @@ def _code(error: sqlite3.Error) -> int:
 
 def set_aside(path: Path, seen: Identity) -> None:
     """Rename the damaged file `seen` at `path`, unless another process already has."""
-    with _locked(path.parent):
+    with _hold_lock(path.parent):
         if identity(path) != seen:
             return
         damaged = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
@@ -115,7 +115,7 @@ def _journal(path: Path) -> Path:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _hold_lock(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory: two processes that find the same damage must not rename each other's fresh file."""
     if sys.platform == "win32":  # a file that is open elsewhere can't be renamed there
         yield
@@ -264,7 +264,7 @@ class Database:
         """
         is_wanted = True
 
-        def wanted(connection: sqlite3.Connection, moment: Moment) -> T:
+        def write_if_open(connection: sqlite3.Connection, moment: Moment) -> T:
             done = work(connection, moment)
             if not is_wanted:
                 raise CancelledError("its caller has stopped waiting")
@@ -272,7 +272,7 @@ class Database:
 
         try:
             async with self.timeout(), self.turn:
-                return await self.in_writer(lambda: self.transact(wanted))
+                return await self.in_writer(lambda: self.transact(write_if_open))
         finally:
             is_wanted = False
 

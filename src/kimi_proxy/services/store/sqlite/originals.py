@@ -7,7 +7,7 @@ from sqlite3 import Connection
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.lines import decoded, encoded
+from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
@@ -103,9 +103,9 @@ class SqliteOriginals(SqlTables[Database]):
         moment = self.database.clock.look()
         rows = connection.execute(
             "SELECT id, last_used FROM record WHERE scope = ? AND key = ? ORDER BY seq DESC LIMIT 20",
-            (encoded(who.scope), key),
+            (encode_text(who.scope), key),
         )
-        found = ((decoded(id), last_used) for id, last_used in rows.fetchall())
+        found = ((decode_text(id), last_used) for id, last_used in rows.fetchall())
         return next((id for id, last_used in found if self._use((who.scope, id), last_used, moment)), None)
 
     async def get(self, who: Caller, id: str) -> Original:
@@ -115,7 +115,7 @@ class SqliteOriginals(SqlTables[Database]):
     @reads
     def _get(self, connection: Connection, who: Caller, id: str) -> Original:
         moment = self.database.clock.look()
-        theirs, handle = one_of("scope", who.scopes), (*map(encoded, who.scopes), encoded(id))
+        theirs, handle = one_of("scope", who.scopes), (*map(encode_text, who.scopes), encode_text(id))
         row = connection.execute(
             f"""SELECT record.scope, record.key, record.about, record.last_used, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text WHERE record.{theirs} AND record.id = ?""",  # noqa: S608
@@ -125,28 +125,30 @@ class SqliteOriginals(SqlTables[Database]):
             statement = f"SELECT 1 FROM tombstone WHERE {theirs} AND id = ?"  # noqa: S608
             raise PruneIdNotFound(id, "expired" if connection.execute(statement, handle).fetchone() else "unknown")
         raw, key, about, last_used, hashed, frame = row
-        scope = decoded(raw)
+        scope = decode_text(raw)
         if not self._use((scope, id), last_used, moment):
             raise PruneIdNotFound(id, "expired")
         return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
 
     @reads
     def live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
-        moment, scopes = self.database.clock.look(), tuple(map(encoded, who.scopes))
+        moment, scopes = self.database.clock.look(), tuple(map(encode_text, who.scopes))
         statement = f"SELECT scope, last_used FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
-        rows = {id: connection.execute(statement, (*scopes, encoded(id))).fetchone() for id in ids}
-        return frozenset(id for id, row in rows.items() if row and self._use((decoded(row[0]), id), row[1], moment))
+        rows = {id: connection.execute(statement, (*scopes, encode_text(id))).fetchone() for id in ids}
+        return frozenset(id for id, row in rows.items() if row and self._use((decode_text(row[0]), id), row[1], moment))
 
     @reads
     def page(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         rows = connection.execute(
             f"""SELECT seq, id, about, created, last_used FROM record
                WHERE {one_of("scope", who.scopes)} AND seq < ? ORDER BY seq DESC LIMIT ?""",  # noqa: S608
-            (*map(encoded, who.scopes), before, limit),
+            (*map(encode_text, who.scopes), before, limit),
         ).fetchall()
-        decided = [connection.execute(*decision_of(who, decoded(row[1]), with_shown=False)).fetchone() for row in rows]
+        decided = [
+            connection.execute(*decision_of(who, decode_text(row[1]), with_shown=False)).fetchone() for row in rows
+        ]
         return [
-            ListedOriginal(seq, decoded(id), about, created, last_used, decision(row) if row else None)
+            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
@@ -161,9 +163,9 @@ class SqliteOriginals(SqlTables[Database]):
             f"""SELECT record.seq, record.id, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text
                WHERE {one_of("record.scope", who.scopes)} AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
-            (*map(encoded, who.scopes), before, limit),
+            (*map(encode_text, who.scopes), before, limit),
         )
-        return [StoredText(seq, decoded(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
+        return [StoredText(seq, decode_text(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
 
     @reads
     def newest_use(self, connection: Connection) -> float | None:
@@ -193,7 +195,7 @@ class SqliteOriginals(SqlTables[Database]):
         def work(connection: Connection, moment: Moment) -> int:
             connection.executemany(
                 "UPDATE record SET last_used = max(last_used, ?) WHERE scope = ? AND id = ?",
-                [(when, encoded(scope), encoded(id)) for (scope, id), when in uses.items()],
+                [(when, encode_text(scope), encode_text(id)) for (scope, id), when in uses.items()],
             )
             gone = self._expire(connection, moment)
             gone += self._make_room(connection, sum(one.size for one in pending), moment)
@@ -237,7 +239,7 @@ class SqliteOriginals(SqlTables[Database]):
 def _insert(connection: Connection, pending: PendingOriginal, now: float) -> bool:
     """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
     original, hashed = pending.original, pending.compressed.hash
-    scope, id = encoded(original.scope), encoded(original.id)
+    scope, id = encode_text(original.scope), encode_text(original.id)
     known = connection.execute(
         """SELECT record.key, text.hash FROM record JOIN text ON text.seq = record.text
            WHERE record.scope = ? AND record.id = ?""",

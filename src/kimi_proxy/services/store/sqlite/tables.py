@@ -7,7 +7,7 @@ from sqlite3 import Connection
 from types import MappingProxyType
 
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.lines import encoded
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment
@@ -31,9 +31,9 @@ from kimi_proxy.services.store.sql.sessions import (
     SqlSessions,
     add_metric,
     after_metric,
-    chosen,
     containing,
     open_session,
+    where_chosen,
 )
 from kimi_proxy.services.store.sql.team import (
     ADD_AUDIT,
@@ -42,7 +42,7 @@ from kimi_proxy.services.store.sql.team import (
     ADMIT,
     EXPIRE_AT_ONCE,
     SqlTeam,
-    spent,
+    select_spent,
     usage_rows,
 )
 from kimi_proxy.services.store.sqlite.database import Database, reads, writes
@@ -62,7 +62,7 @@ class SqliteDecisions(SqlDecisions[Database]):
 
     @reads
     def times(self, connection: Connection, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
-        statement, scope = "SELECT created FROM pin WHERE scope = ? AND place = ?", encoded(who.scope)
+        statement, scope = "SELECT created FROM pin WHERE scope = ? AND place = ?", encode_text(who.scope)
         found = ((key, connection.execute(statement, (scope, key))) for key in keys)
         return {key: float(row[0]) for key, rows in found if (row := rows.fetchone()) is not None}
 
@@ -77,17 +77,21 @@ class SqliteDecisions(SqlDecisions[Database]):
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             connection.executemany(
-                "DELETE FROM pin WHERE scope = ? AND place = ?", [(encoded(scope), key) for key in forget]
+                "DELETE FROM pin WHERE scope = ? AND place = ?", [(encode_text(scope), key) for key in forget]
             )
             connection.executemany(
                 "DELETE FROM pin WHERE scope = ? AND place = ? AND created = ?",
-                [(encoded(scope), key, made) for key, made in replaces.items()],
+                [(encode_text(scope), key, made) for key, made in replaces.items()],
             )
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
             connection.executemany(
                 "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
-                [(moment.latest, encoded(at), key) for (at, key), record in used.items() if record.last_used < stale],
+                [
+                    (moment.latest, encode_text(at), key)
+                    for (at, key), record in used.items()
+                    if record.last_used < stale
+                ],
             )
             for record in new:
                 connection.execute(*add_decision(scope, record, moment.latest))
@@ -113,7 +117,7 @@ class SqliteDecisions(SqlDecisions[Database]):
 
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
     statement = f"SELECT {DECISION} FROM pin WHERE scope = ? AND place = ?"  # noqa: S608 - one fixed text
-    rows = (connection.execute(statement, (encoded(scope), key)).fetchone() for key in keys)
+    rows = (connection.execute(statement, (encode_text(scope), key)).fetchone() for key in keys)
     return {record.key: record for row in rows if row for record in (decision(row),)}
 
 
@@ -134,7 +138,7 @@ class SqliteTeam(SqlTeam[Database]):
         ranges: Sequence[UsageRange],
         decide: Callable[[Sequence[Spent]], bool],
     ) -> Sequence[Spent]:
-        used = [Spent(*connection.execute(*spent(each)).fetchone()) for each in ranges]
+        used = [Spent(*connection.execute(*select_spent(each)).fetchone()) for each in ranges]
         if decide(used):
             connection.execute(ADMIT, astuple(use))
         return used
@@ -177,7 +181,7 @@ class SqliteSessions(SqlSessions[Database]):
         return bytes(connection.execute(READ_KEY).fetchone()[0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         columns = " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in ("title", "name", "id", "model", "provider"))
         where = f"{theirs} AND ({columns}) ORDER BY last_used DESC, id DESC LIMIT ?"
         return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
@@ -194,7 +198,7 @@ class SqliteSessions(SqlSessions[Database]):
     @writes
     def _delete(self, connection: Connection, who: Caller, which: Sequence[tuple[str, ...]]) -> Sequence[str]:
         gone: list[str] = []
-        theirs, own = chosen(who.scopes)
+        theirs, own = where_chosen(who.scopes)
         for condition, *values in which:
             where, given = f"{theirs}{condition}", (*own, *values)
             for table in OF_SESSIONS:
