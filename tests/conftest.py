@@ -5,7 +5,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.forks import warm_workers
+from tests.support.forks import warm_workers
 
 gc.disable()  # until all is collected: what collecting makes stays to the end
 

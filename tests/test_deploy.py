@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.checkout import clean_env
-from tests.deep import deep
-from tests.processes import within
+from tests.support.checkout import clean_env
+from tests.support.deep import deep
+from tests.support.processes import within
 
 from kimi_proxy.services.metrics import Metrics
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.deep import deep
+from tests.support.deep import deep
 
 ROOT = Path(__file__).parents[1]
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'>\s]+""")

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AI_SDK, LANGGRAPH, LLAMA_INDEX, PYDANTIC_AI
 from tests.clients.programs.packages import node, npm_modules, python_with
-from tests.deep import deep, too
-from tests.evil import evil
-from tests.model import Call, Says
-from tests.outputs import pytest_log
-from tests.services.chat.test_recall import Model
+from tests.support.api.proxy_world import proxy
+from tests.support.deep import deep, too
+from tests.support.evil import evil
+from tests.support.model import Call, Says
+from tests.support.outputs import pytest_log
+from tests.support.services.chat.recall import Model
 
 from kimi_proxy.core.chat import Wire
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.forks import Forks, commands
+from tests.support.forks import Forks, commands
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests import adversarial
+from tests.support import adversarial
 
 import kimi_proxy
 from kimi_proxy.features.pruning.structure import languages

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
-from tests.cli.test_checkup import free_port
-from tests.cli.test_serving import serving
+from tests.support.cli.checkup import free_port
+from tests.support.cli.serving import serving
 
 from kimi_proxy import __version__, quick
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft7Validator
-from tests.clients.judges import actionlint
+from tests.support.clients.judges import actionlint
 
 from kimi_proxy.cli import app
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from tests.deep import deep
+from tests.support.deep import deep
 
 from kimi_proxy.runner import ClaudeServer, State, pruner_run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
+from tests.support.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
 

@@ -12,7 +12,7 @@ from ctypes import c_uint32, c_uint64, c_void_p, cast
 from pathlib import Path, PureWindowsPath
 
 import pytest
-from tests.deep import deep, too
+from tests.support.deep import deep, too
 
 from kimi_proxy.cli.console import load
 from kimi_proxy.features.editing import jsonc, toml

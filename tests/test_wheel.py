@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from tests.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
-from tests.deep import deep
-from tests.texts import a_log
+from tests.support.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
+from tests.support.deep import deep
+from tests.support.texts import a_log
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
 

@@ -16,7 +16,7 @@ from timing import median, p95, table
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from tests import outputs
+from tests.support import outputs
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL

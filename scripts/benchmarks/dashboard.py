@@ -27,8 +27,8 @@ PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 async def delays(home: Path) -> list[tuple[str, str]]:
     """How late twenty viewers receive four events, alone and beside one that stopped reading."""
-    from tests.api.test_live import Audience, frozen_viewer, is_cut
-    from tests.api.watching import watching, world
+    from tests.support.api.live import Audience, frozen_viewer, is_cut
+    from tests.support.api.watching import watching, world
 
     async with world(home) as w, AsyncExitStack() as viewers:
         watchers = [await viewers.enter_async_context(watching(w.proxy.port)) for _ in range(VIEWERS)]
@@ -48,10 +48,10 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     with tempfile.TemporaryDirectory() as home:
         table("Live events", ("what", "figure"), asyncio.run(delays(Path(home))))
-    from tests.browser import chromium, test_load
-    from tests.browser.product import Product, started
-    from tests.browser.provider import provider
-    from tests.browser.window import Windows
+    from tests.support.browser import chromium, load
+    from tests.support.browser.product import Product, started
+    from tests.support.browser.provider import provider
+    from tests.support.browser.window import Windows
 
     program = chromium.find()
     if program is None:
@@ -62,19 +62,19 @@ def main() -> None:
         paints = []
         for _ in range(TIMES):
             with windows.opened(product.address) as window:
-                paints.append(float(test_load.opened(window).evaluate(PAINT)))
+                paints.append(float(load.opened(window).evaluate(PAINT)))
         sizes: list[int] = []
         with windows.opened(product.address) as window:
             window.page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))
-            page = test_load.opened(window)
+            page = load.opened(window)
             page.wait_for_timeout(1000)
             loaded = sum(sizes)
-            with test_load.lively(product):
+            with load.lively(product):
                 page.wait_for_timeout(1000 * WATCHED_S // 3)
-                before = test_load.heap(page)
+                before = load.heap(page)
                 took = [float(page.evaluate(SWITCH, view)) for view in ("sessions", "live", "cuts", "live") * 5]
                 page.wait_for_timeout(1000 * WATCHED_S * 2 // 3)
-                after = test_load.heap(page)
+                after = load.heap(page)
         return [
             ("first paint, median of 5", f"{median(paints):.0f} ms"),
             ("page weight, compressed", f"{loaded / 1000:.0f} KB"),
@@ -85,6 +85,6 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as home, provider() as told, Windows.of(program) as windows:
         with ThreadPoolExecutor(1) as aside:  # Playwright's loop runs in this thread
-            aside.submit(asyncio.run, test_load.remember(Path(home))).result()
+            aside.submit(asyncio.run, load.remember(Path(home))).result()
         with started(Path(home), told.toml()) as product:
             table("Dashboard, 10,000 requests in 200 sessions", ("what", "figure"), measure(windows, product))

@@ -32,7 +32,7 @@ from kimi_proxy.core.chat import Wire
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from tests import outputs
+from tests.support import outputs
 
 TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kimi-proxy" / "rivals"
 READY_WITHIN_S = 300

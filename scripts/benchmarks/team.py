@@ -24,11 +24,11 @@ from timing import table
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.outputs import pytest_log
-from tests.replicas.fleet import PATH, SETTINGS, Provider, Replica
-from tests.services.store.making import an_original
-from tests.services.store.postgres_server import controlled, url_of
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.outputs import pytest_log
+from tests.support.replicas.fleet import PATH, SETTINGS, Provider, Replica
+from tests.support.services.store.making import an_original
+from tests.support.services.store.postgres_server import controlled, url_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

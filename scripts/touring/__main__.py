@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.browser import chromium  # noqa: E402 - found once the root is on the path
+from tests.support.browser import chromium  # noqa: E402 - found once the root is on the path
 
 IMAGES = ROOT / "docs" / "images"
 SIZE = {"width": 1440, "height": 900}

@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.browser import chromium  # noqa: E402 - found once the root is on the path
+from tests.support.browser import chromium  # noqa: E402 - found once the root is on the path
 
 KEY = "sk-ant-dummy-of-a-newcomer"
 MODEL = "claude-sonnet-4-5-20250929"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.api import world
+from tests.support.api import world
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-from tests.api.proxy_world import Proxy, proxy
-from tests.api.watching import completion, models
-from tests.evil import Evil, Heard, Line, evil, http
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.api.watching import completion, models
+from tests.support.evil import Evil, Heard, Line, evil, http
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.team.people import Role

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.api import wire
-from tests.api.pruner_world import pruner
-from tests.processes import runs_in, within
+from tests.support.api import wire
+from tests.support.api.pruner_world import pruner
+from tests.support.processes import runs_in, within
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.api import wire
-from tests.api.pruner_world import pruner
-from tests.tool_schemas import PRUNE_SCHEMA, RECOVER_SCHEMA
+from tests.support.api import wire
+from tests.support.api.app import OPTIONS, lines
+from tests.support.api.pruner_world import pruner
+from tests.support.tool_schemas import PRUNE_SCHEMA, RECOVER_SCHEMA
 
 from kimi_proxy.api.apps import rules_of
 from kimi_proxy.core import json
@@ -15,13 +16,6 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.local_server import outward_address
 
-OPTIONS: JsonObject = {
-    "max_prune_ratio": 0.6,
-    "min_keep_lines": 5,
-    "timeout_ms": 60_000,
-    "annotate_lines": False,
-    "include_markers": True,
-}
 LOG = "\n".join(
     f"2026-11-15 10:{i // 60:02}:{i % 60:02} INFO worker {i % 7} finished job {i} in {i * 37 % 900} ms"
     if i != 150
@@ -36,14 +30,6 @@ def question(text: str = LOG, **options: JsonValue) -> JsonObject:
         "goal_hint": "why was the payment refused",
         "source_type": "logs",
         "options": {**OPTIONS, **options},
-    }
-
-
-def lines(prune_id: str, *ranges: tuple[int, int], numbers: bool = False) -> JsonObject:
-    return {
-        "prune_id": prune_id,
-        "ranges": [{"start_line": start, "end_line": end} for start, end in ranges],
-        "include_line_numbers": numbers,
     }
 
 

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.api.watching import MODEL, Watcher, World, models, watching, world
-from tests.deep import too
-from tests.texts import a_log, a_question
+from tests.support.api.watching import MODEL, Watcher, World, models, watching, world
+from tests.support.deep import too
+from tests.support.texts import a_log, a_question
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue

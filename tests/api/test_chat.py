@@ -10,9 +10,21 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.core.chat.bodies import BODIES
-from tests.evil import LAST_CHUNK, STREAM_HEAD, Evil, Heard, Line, Script, answering, chunk, evil, http, streaming
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.core.chat.bodies import BODIES
+from tests.support.evil import (
+    LAST_CHUNK,
+    STREAM_HEAD,
+    Evil,
+    Heard,
+    Line,
+    Script,
+    answering,
+    chunk,
+    evil,
+    http,
+    streaming,
+)
 
 from kimi_proxy.core.json import JsonValue
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.evil import STREAM_HEAD, Evil, Heard, Line, chunk, evil
-from tests.processes import until
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.evil import STREAM_HEAD, Evil, Heard, Line, chunk, evil
+from tests.support.processes import until
 
 TRIALS = 20
 WITHIN_S = 20  # a hundredth of this where the machine is idle; without a hang-up it would be 60

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import proxy
-from tests.api.watching import models, watching, world
-from tests.evil import Heard, Line, Script, answering, evil, http, streaming
-from tests.processes import until
+from tests.support.api.proxy_world import proxy
+from tests.support.api.watching import models, watching, world
+from tests.support.evil import Heard, Line, Script, answering, evil, http, streaming
+from tests.support.processes import until
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.store.sqlite.store import SqliteStore

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.core.chat.streams import DONE, STOP, USAGE_ALONE, delta, line, said
-from tests.evil import evil, streaming
+from tests.support.api.proxy_world import proxy
+from tests.support.core.chat.streams import DONE, STOP, USAGE_ALONE, delta, line, said
+from tests.support.evil import evil, streaming
 
 JSON = {"content-type": "application/json"}
 ALONE = line(USAGE_ALONE)

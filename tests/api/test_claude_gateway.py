@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.evil import Evil, Heard, Line, evil, http
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.evil import Evil, Heard, Line, evil, http
 
 ATTRIBUTION = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.325; cch=8d07b;"}
 PROMPT = {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}}

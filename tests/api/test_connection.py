@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
-from tests.api import wire
+from tests.support.api import wire
 from websockets.sync.client import connect
 
 from kimi_proxy.api.server import BoundedProtocol

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import FileIO
 
 import pytest
-from tests.api import world
+from tests.support.api import world
 
 from kimi_proxy.api.mcp import Catalog, stdio
 from kimi_proxy.api.mcp.stdio import LoadTools, converse

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.api import wire
-from tests.api.pruner_world import pruner
+from tests.support.api import wire
+from tests.support.api.pruner_world import pruner
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject

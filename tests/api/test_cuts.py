@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
+from tests.support.api.proxy_world import proxy
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.prune import Options, Question

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import proxy
-from tests.checkout import copy_to
+from tests.support.api.proxy_world import proxy
+from tests.support.checkout import copy_to
 
 from kimi_proxy.api.dashboard import FOLDER, TYPES
 

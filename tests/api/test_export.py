@@ -5,8 +5,8 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from tests.api.watching import World, world
-from tests.services.store.making import a_metric, a_session
+from tests.support.api.watching import World, world
+from tests.support.services.store.making import a_metric, a_session
 
 from kimi_proxy.api.sessions import COLUMNS, FORMULA
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -10,60 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.processes import until
-from tests.upstream import ACCEPTED, Heard, Pieces, answer, event, events, failure, handshake, http, scripted
+from tests.support.api.gateway import LONG, call, serve, toml
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.processes import until
+from tests.support.upstream import Heard, failure, handshake, http, scripted
 
 from kimi_proxy.core.json import MAX_READ_BYTES, JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
 
-LONG = "".join(f"line {i} é\n" for i in range(3000))
-STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")
+STDIO_SERVER = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-
-
-def toml(port: int, name: str = "s", path: str = "rpc", more: str = "") -> str:
-    return f'[mcp.servers.{name}]\nurl = "http://127.0.0.1:{port}/{path}"\n{more}\n'
 
 
 def program(name: str = "p", *arguments: str) -> str:
     args = json.dumps(["-I", "-S", STDIO_SERVER, *arguments])
     return f'[mcp.servers.{name}]\ncommand = "{sys.executable}"\nargs = {args}\n'
-
-
-def call(name: str = "read", **arguments: JsonValue) -> JsonObject:
-    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-
-
-def text(value: str) -> JsonValue:
-    return {"content": [{"type": "text", "text": value}]}
-
-
-def serve(heard: Heard) -> Pieces:
-    """A server of two tools and a few faults."""
-    match heard.message:
-        case {"method": "tools/list"}:
-            return answer(heard, {"tools": [{"name": "read"}, {"name": "write"}]})
-        case {"method": "tools/call", "params": {"name": "read"}}:
-            return answer(heard, text(LONG))
-        case {"method": "tools/call", "params": {"name": "echo", "arguments": arguments}}:
-            return answer(heard, arguments)
-        case {"method": "tools/call", "params": {"name": "hang_up"}}:
-            return b""
-        case {"method": "tools/call", "params": {"name": "html"}}:
-            return http(b"<html>", kind="text/html")
-        case {"method": "tools/call", "params": {"name": "status"}}:
-            return http(b"no", "500 Internal Server Error", "text/plain")
-        case {"method": "tools/call", "params": {"name": "wrong_id"}}:
-            return http(b'{"jsonrpc":"2.0","id":7,"result":{}}')
-        case {"method": "tools/call", "params": {"name": "stream"}}:
-            return events(event({"jsonrpc": "2.0", "id": heard.message["id"], "result": text(LONG)}))
-        case {"method": "tools/call", "params": {"name": "deep"}}:
-            return http(b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 10_000 + b"]" * 10_000 + b"}")
-        case {"method": "tools/call"}:
-            return failure(heard, -32001, "the server's own")
-    return ACCEPTED
 
 
 async def test_a_long_answer_is_masked_and_recovered_through_the_same_server(tmp_path: Path):

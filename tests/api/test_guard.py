@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from starlette.types import Receive
-from tests.api import wire, world
+from tests.support.api import wire, world
 
 from kimi_proxy.api.guard import Guard, Refusal, Rules, addresses, is_own_client
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.evil import answering, evil, http
-from tests.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.api.proxy_world import proxy
+from tests.support.evil import answering, evil, http
+from tests.support.fakes import MemoryDecisions, MemoryOriginals
 
 import kimi_proxy
 from kimi_proxy.core import chat

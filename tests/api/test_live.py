@@ -4,21 +4,20 @@ import asyncio
 import base64
 import json
 import logging
-import socket
 import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.api.watching import Watcher, models, watching, world
-from tests.processes import until
-from tests.texts import a_log, a_question
+from tests.support.api.live import Audience, frozen_viewer, is_cut
+from tests.support.api.watching import Watcher, models, watching, world
+from tests.support.processes import until
+from tests.support.texts import a_log, a_question
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, Hub
+from kimi_proxy.services.events import HISTORY, MAX_VIEWERS
 
 TOKEN = "a-token/that+is-long-enough"
 
@@ -176,47 +175,6 @@ async def test_a_sick_store_is_told_and_news_come_all_the_same(tmp_path: Path):
         await w.ask("hi")
         await watcher.until("metric_updated")
     assert init["store"] == "recovery_unavailable"
-
-
-def frozen_viewer(port: int) -> socket.socket:
-    """Somebody who asks for everything and reads nothing of it."""
-    line = socket.socket()
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    line.connect(("127.0.0.1", port))
-    line.sendall(
-        f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-    )
-    return line
-
-
-def is_cut(line: socket.socket) -> bool:
-    """Whether the other end is gone, told without reading: a cut resets the line."""
-    try:
-        line.send(b"\x8a\x80\x00\x00\x00\x00")  # a pong that nobody asked for
-    except OSError:
-        return True
-    return False
-
-
-class Audience:
-    """Viewers who look, and how late they hear of things."""
-
-    def __init__(self, hub: Hub, watchers: Sequence[Watcher]) -> None:
-        self._hub = hub
-        self._watchers = watchers
-        self._told = 0
-
-    async def hears_in(self, events: int = 4) -> float:
-        """Seconds until the last of them has heard the last of some events."""
-        began = time.monotonic()
-        for _ in range(events):
-            self._told += 1
-            self._hub.publish(LOCAL, "metric", {"n": self._told, "padding": "x" * 3000})
-        await until(lambda: all(watcher.events[-1].get("n") == self._told for watcher in self._watchers))
-        took = time.monotonic() - began
-        await asyncio.sleep(max(0.0, 0.025 - took))
-        return took
 
 
 async def test_a_frozen_viewer_is_cut_off_and_the_others_do_not_notice(tmp_path: Path):

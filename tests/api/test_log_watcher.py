@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.api.watching import models, watching, world
-from tests.processes import until
+from tests.support.api.watching import models, watching, world
+from tests.support.processes import until
 
 from kimi_proxy.core.json import JsonObject
 

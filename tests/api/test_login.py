@@ -18,10 +18,10 @@ import httpx
 import pytest
 from joserfc import jwt
 from pydantic import SecretStr
-from tests.api.proxy_world import Proxy, proxy
-from tests.fakes import Clock
-from tests.issuer import CLIENT, FETCH, SECRET, Browser, Issuer, changed, issuer, key, sign
-from tests.services.store import postgres_server
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.fakes import Clock
+from tests.support.issuer import CLIENT, FETCH, SECRET, Browser, Issuer, changed, issuer, key, sign
+from tests.support.services.store import postgres_server
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 

@@ -4,7 +4,7 @@ import base64
 import threading
 
 import pytest
-from tests.api import wire, world
+from tests.support.api import wire, world
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.api.watching import MODEL, World, completion, models, watching, world
-from tests.evil import answering, evil, http
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.api.watching import MODEL, World, completion, models, watching, world
+from tests.support.evil import answering, evil, http
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.json import JsonValue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.api import wire, world
+from tests.support.api import wire, world
 
 from kimi_proxy.core import json
 

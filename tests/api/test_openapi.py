@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from tests import outputs
-from tests.api.pruner_world import pruner
-from tests.api.watching import MODEL, World, completion, models, watching, world
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.deep import IS_DEEP
+from tests.support import outputs
+from tests.support.api.pruner_world import pruner
+from tests.support.api.watching import MODEL, World, completion, models, watching, world
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.deep import IS_DEEP
 
 from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard

@@ -13,15 +13,15 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests import outputs
-from tests.api.proxy_world import Proxy, proxy
-from tests.api.test_app import OPTIONS, lines
-from tests.api.test_gateway import call, serve, toml
-from tests.api.watching import completion
-from tests.conversations import Assistant, Call, Result, User, body
-from tests.deep import deep
-from tests.evil import answering, evil, http
-from tests.upstream import scripted
+from tests.support import outputs
+from tests.support.api.app import OPTIONS, lines
+from tests.support.api.gateway import call, serve, toml
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.api.watching import completion
+from tests.support.conversations import Assistant, Call, Result, User, body
+from tests.support.deep import deep
+from tests.support.evil import answering, evil, http
+from tests.support.upstream import scripted
 
 from kimi_proxy.api.apps import pruner_app
 from kimi_proxy.api.server import serve as listen

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.api.people_world import SHARED, PeopleWorld, people_world
-from tests.services.store import postgres_server
+from tests.support.services.store import postgres_server
 
 SECRET = "zebra-crossing"
 ASK = {"model": "openai-evil/m", "input": [{"role": "user", "content": SECRET}]}

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.api.watching import MODEL, models, world
+from tests.support.api.watching import MODEL, models, world
 
 from kimi_proxy.core import json
 from kimi_proxy.features.models.known import table

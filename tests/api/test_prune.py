@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.api import wire
-from tests.api.pruner_world import pruner
+from tests.support.api import wire
+from tests.support.api.pruner_world import pruner
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 

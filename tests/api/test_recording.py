@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.api.watching import MODEL, models, world
+from tests.support.api.watching import MODEL, models, world
 
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.recording import Recording, read

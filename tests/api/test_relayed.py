@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import websockets
-from tests.api.proxy_world import proxy
-from tests.clients.test_plans import LOGIN
-from tests.evil import Heard, Line, answering, evil, http, streaming
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.plans import LOGIN
+from tests.support.evil import Heard, Line, answering, evil, http, streaming
 
 MODELS = '[models."kimi/k2"]\nprovider = "openai-evil"\nmodel = "kimi-k2-upstream"\nmax_context_size = 1000\n'
 

@@ -5,8 +5,8 @@ import json
 import os
 from pathlib import Path
 
-from tests.api.watching import world
-from tests.forks import commands
+from tests.support.api.watching import world
+from tests.support.forks import commands
 
 from kimi_proxy.core.json import JsonObject
 

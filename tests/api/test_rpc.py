@@ -1,7 +1,7 @@
 """`/rpc`: plain JSON-RPC as the contract has it, and an MCP endpoint for the clients that take it for one."""
 
 import pytest
-from tests.api import wire, world
+from tests.support.api import wire, world
 
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue

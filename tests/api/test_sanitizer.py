@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.api.proxy_world import Proxy, proxy
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.evil import Evil, evil, http
-from tests.evil import answering as answers
+from tests.support import outputs
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import Evil, evil, http
+from tests.support.evil import answering as answers
 
 from kimi_proxy.core.chat import Wire
 

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.api import wire, world
-from tests.deep import too
-from tests.processes import within
+from tests.support.api import wire, world
+from tests.support.deep import too
+from tests.support.processes import within
 
 from kimi_proxy.api.server import AT_ONCE, is_loopback, refuse_exposure, run, serve
 from kimi_proxy.core.config.sections import ShutdownSettings

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
+from tests.support.api.proxy_world import proxy
 
-SCRIPT = str(Path(__file__).parents[1] / "stdio_server.py")
+SCRIPT = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
 
 
 def server(name: str, mode: str = "") -> str:

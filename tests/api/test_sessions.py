@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.api.watching import MODEL, World, watching, world
+from tests.support.api.watching import MODEL, World, watching, world
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
+from tests.support.api.proxy_world import proxy
 
 
 async def test_the_sanitizer_is_switched_off_and_stays_so(tmp_path: Path):

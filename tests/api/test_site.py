@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from tests.api import wire, world
+from tests.support.api import wire, world
 
 from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.test_team import LONG, OPTIONS, SECRET, TEAM, Team, ask, team, teams
-from tests.api.watching import listed
-from tests.services.store import postgres_server
+from tests.support.api.team import LONG, OPTIONS, SECRET, TEAM, Team, ask, team, teams
+from tests.support.api.watching import listed
+from tests.support.services.store import postgres_server
 
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id, quoted_ids

@@ -17,9 +17,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes
-from tests.api.proxy_world import proxy
-from tests.api.watching import MODEL, completion, models, world
-from tests.evil import answering, evil, http
+from tests.support.api.proxy_world import proxy
+from tests.support.api.watching import MODEL, completion, models, world
+from tests.support.evil import answering, evil, http
 
 from kimi_proxy.services.chat import telemetry
 

@@ -33,9 +33,9 @@ from tests.api.walk import (
     tool_calls,
     unknown_like,
 )
-from tests.api.watching import Watcher, listed
-from tests.deep import IS_DEEP, deep
-from tests.services.store import postgres_server
+from tests.support.api.watching import Watcher, listed
+from tests.support.deep import IS_DEEP, deep
+from tests.support.services.store import postgres_server
 from websockets.asyncio.client import connect
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec

@@ -12,7 +12,7 @@ from itertools import product
 
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
-from tests.api.watching import MODEL
+from tests.support.api.watching import MODEL
 
 from kimi_proxy.api.answers import DescribedRoute
 from kimi_proxy.api.guard import Guard

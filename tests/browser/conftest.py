@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.browser import chromium
-from tests.browser.product import Product, demo
-from tests.browser.window import SharedWindow, Window, Windows
+from tests.support.browser import chromium
+from tests.support.browser.product import Product, demo
+from tests.support.browser.window import SharedWindow, Window, Windows
 
 NONE = (
     "no Chromium here: install one (Debian and Ubuntu: apt install chromium) or name it in KIMI_PROXY_BROWSER, "

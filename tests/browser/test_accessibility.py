@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.browser.product import INVOICE, Product
-from tests.browser.window import SharedWindow, Theme, Window, Windows
-from tests.clients.servers import INSTALL_S, QUICKLY, installed
-from tests.deep import IS_DEEP, deep, too
+from tests.support.browser.product import INVOICE, Product
+from tests.support.browser.window import SharedWindow, Theme, Window, Windows
+from tests.support.clients.servers import INSTALL_S, QUICKLY, installed
+from tests.support.deep import IS_DEEP, deep, too
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

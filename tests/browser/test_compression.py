@@ -3,8 +3,8 @@
 import re
 
 from playwright.sync_api import expect
-from tests.browser.product import INVOICE, NOTES, Product, exchanges
-from tests.browser.window import Window
+from tests.support.browser.product import INVOICE, NOTES, Product, exchanges
+from tests.support.browser.window import Window
 
 
 def opened(window: Window, session: str) -> Window:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product, started
-from tests.browser.window import Window, Windows
-from tests.deep import deep
+from tests.support.browser.product import Product, started
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
 
 from kimi_proxy.core.json import JsonObject
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.product import INVOICE, NOTES, Product
-from tests.browser.window import Window, Windows
-from tests.deep import deep
+from tests.support.browser.product import INVOICE, NOTES, Product
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
 
 PRICE = "Prompt cache lost, text the model read back, and summaries."
 PRIX = "Cache perdu, textes relus par le modèle, résumés demandés."

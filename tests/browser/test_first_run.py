@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from playwright.sync_api import expect
-from tests.browser.product import started
-from tests.browser.provider import MODEL, WINDOW, provider
-from tests.browser.window import Windows
-from tests.deep import deep
+from tests.support.browser.product import started
+from tests.support.browser.provider import MODEL, WINDOW, provider
+from tests.support.browser.window import Windows
+from tests.support.deep import deep
 
 
 @deep

@@ -7,11 +7,11 @@ from threading import Event, Thread
 
 import pytest
 from playwright.sync_api import WebSocketRoute, expect
-from tests.browser.product import Product, started
-from tests.browser.provider import Provider, provider, say
-from tests.browser.window import SharedWindow, Window, Windows
-from tests.deep import deep, too
-from tests.processes import within
+from tests.support.browser.product import Product, started
+from tests.support.browser.provider import Provider, provider, say
+from tests.support.browser.window import SharedWindow, Window, Windows
+from tests.support.deep import deep, too
+from tests.support.processes import within
 
 REQUESTS = "Live requests"
 

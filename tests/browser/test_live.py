@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from playwright.sync_api import expect
-from tests.browser.product import INVOICE, Product, demo
-from tests.browser.window import Window, Windows
-from tests.deep import deep
+from tests.support.browser.product import INVOICE, Product, demo
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
 
 
 def test_the_day_is_listed_request_by_request(window: Window):

@@ -10,10 +10,10 @@ from threading import Thread
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import started
-from tests.browser.window import Window, Windows
-from tests.deep import deep
-from tests.issuer import CLIENT, SECRET, Issuer, issuer
+from tests.support.browser.product import started
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
+from tests.support.issuer import CLIENT, SECRET, Issuer, issuer
 
 TOKEN = "the-server's-own-token"
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import INVOICE, Product, exchanges, started
-from tests.browser.provider import MODEL, provider
-from tests.browser.window import Window, Windows
-from tests.deep import deep, too
+from tests.support.browser.product import INVOICE, Product, exchanges, started
+from tests.support.browser.provider import MODEL, provider
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep, too
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
-from tests.browser.product import Product
-from tests.browser.window import Window
+from tests.support.browser.product import Product
+from tests.support.browser.window import Window
 
 
 def opened(window: Window) -> Page:

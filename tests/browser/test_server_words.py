@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.product import Product, started
-from tests.browser.provider import Provider, provider, say
-from tests.browser.window import Window, Windows
-from tests.deep import too
+from tests.support.browser.product import Product, started
+from tests.support.browser.provider import Provider, provider, say
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import too
 
 BROKEN = f"""
 [mcp.servers.broken]

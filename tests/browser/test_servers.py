@@ -2,8 +2,8 @@
 
 import re
 
-from tests.browser.product import Product
-from tests.browser.window import Window
+from tests.support.browser.product import Product
+from tests.support.browser.window import Window
 
 DESK = "ticket-desk"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Route, WebSocketRoute, expect
-from tests.browser.product import INVOICE, NOTES, Product, started
-from tests.browser.provider import provider, say
-from tests.browser.window import Window, Windows
-from tests.deep import deep
+from tests.support.browser.product import INVOICE, NOTES, Product, started
+from tests.support.browser.provider import provider, say
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
 
 
 def row(window: Window, name: str) -> str:

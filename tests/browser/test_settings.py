@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from playwright.sync_api import WebSocketRoute, expect
-from tests.browser.product import Product, started
-from tests.browser.window import Window, Windows
-from tests.deep import deep
+from tests.support.browser.product import Product, started
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep
 
 SANITIZER = "Shorten long tool results"
 TOML = """\

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.product import Product, started
-from tests.browser.window import Window, Windows
-from tests.deep import deep, too
+from tests.support.browser.product import Product, started
+from tests.support.browser.window import Window, Windows
+from tests.support.deep import deep, too
 
 VIEWS = ("live", "sessions", "map", "cuts", "compression", "playground", "servers", "settings")
 TOKEN = "a-token/that+is-long-enough"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error
 from tests.browser.payloads import PAYLOADS
-from tests.browser.product import Product, started
-from tests.browser.provider import Provider, provider
-from tests.browser.window import SharedWindow, Window, Windows
-from tests.deep import IS_DEEP, deep
+from tests.support.browser.product import Product, started
+from tests.support.browser.provider import Provider, provider
+from tests.support.browser.window import SharedWindow, Window, Windows
+from tests.support.deep import IS_DEEP, deep
 
 from kimi_proxy.core.json import JsonValue
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.product import Product, started
-from tests.browser.window import Window, Windows
-from tests.services.store.making import a_metric, opened
+from tests.support.browser.product import Product, started
+from tests.support.browser.window import Window, Windows
+from tests.support.services.store.making import a_metric, opened
 
 from kimi_proxy.services.store.team import AuditEntry
 from kimi_proxy.services.team.people import People

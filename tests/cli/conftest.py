@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.forks import PATIENCE_S, Fork, commands
+from tests.support.forks import PATIENCE_S, Fork, commands
 
 COMMAND = (sys.executable, "-m", "kimi_proxy")
 

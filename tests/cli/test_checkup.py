@@ -5,23 +5,19 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.cli.checkup import free_port
+from tests.support.cli.serving import serving
 
 from kimi_proxy.cli import checks
 from kimi_proxy.features.pruning import model
 
 from .conftest import Cli
-from .test_serving import serving
 
 
 def report(cli: Cli, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """doctor's exit code, and level and remedy by the name of the check."""
     done = cli("doctor", "--json", env=env)
     return done.returncode, {c["name"]: (c["level"], c["mend"]) for c in json.loads(done.stdout)["checks"]}
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
 
 
 def test_on_a_healthy_machine_all_is_well(cli: Cli):

@@ -5,9 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from tests.api.test_compress import AUTOMATIC, FULL, conversation, words, world
-from tests.api.test_compress import World as Compressing
-from tests.forks import commands
+from tests.support.api.compress import AUTOMATIC, FULL, conversation, words, world
+from tests.support.api.compress import World as Compressing
+from tests.support.forks import commands
 
 from kimi_proxy.core.chat import Wire
 

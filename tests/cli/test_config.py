@@ -5,14 +5,14 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.processes import within
+from tests.support.cli.serving import serving
+from tests.support.processes import within
 
 from kimi_proxy.cli.console import load
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.services.background import running
 
 from .conftest import Cli
-from .test_serving import serving
 
 
 def settings_of(cli: Cli, **env: str) -> dict[str, tuple[object, str]]:

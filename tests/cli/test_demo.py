@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
-from tests.deep import deep
+from tests.support.deep import deep
 
 from .conftest import Cli, stop
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests import histories
-from tests.deep import deep
+from tests.support import histories
+from tests.support.deep import deep
 
 from .conftest import Cli
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.deep import deep, too
-from tests.processes import is_guard, runs, with_variable, within
+from tests.support.cli.serving import serving
+from tests.support.deep import deep, too
+from tests.support.processes import is_guard, runs, with_variable, within
 
 from .conftest import Cli, stop
-from .test_serving import serving
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = str(ROOT / "tests" / "stdio_server.py")
+SCRIPT = str(ROOT / "tests" / "support" / "stdio_server.py")
 
 
 def server(name: str, mode: str = "", more: str = "") -> str:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.deep import deep
+from tests.support.deep import deep
 
 from .conftest import Cli
 

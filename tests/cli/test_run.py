@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.deep import deep, too
-from tests.processes import is_there, within
+from tests.support.deep import deep, too
+from tests.support.processes import is_there, within
 
 from .conftest import PATIENCE_S, Cli, stop
 

@@ -10,28 +10,12 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.forks import Fork
-from tests.processes import within
+from tests.support.cli.serving import serving
+from tests.support.processes import within
 
 from kimi_proxy.services.background import running
 
 from .conftest import Cli, stop
-
-LISTENS = re.compile(rb"the (pruner|proxy) listens on (http://\S+)")
-
-
-@contextmanager
-def serving(
-    cli: Cli, *args: str, env: dict[str, str] | None = None, name: str = "pruner"
-) -> Iterator[tuple[Fork, str]]:
-    """A started server, and the address that it told."""
-    with cli.started(*args, env=env) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if (found := LISTENS.search(line)) and found[1].decode() == name:
-                yield process, found[2].decode()
-                return
-        raise AssertionError("it ended before it listened")
 
 
 def rpc(address: str, method: str, params: dict[str, object]) -> dict[str, object]:

@@ -1,28 +1,19 @@
 """Completion, the manual page, and the question whether a newer version is out."""
 
 import asyncio
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.evil import answering, evil, http
+from tests.support.cli.shell import COMPLETED, PATH, need, script
+from tests.support.evil import answering, evil, http
 
 from kimi_proxy import __version__
 
 from .conftest import Cli
 
 ROOT = Path(__file__).parents[2]
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # completion calls `kimi-proxy` by its name
-COMPLETED = [
-    ("kimi-proxy st", {"start", "status", "store"}),
-    ("kimi-proxy mcp re", {"restart"}),
-    ("kimi-proxy prune --so", {"--source-type"}),
-    ("kimi-proxy prune --source-type ", {"auto", "code", "logs", "docs"}),
-    ("kimi-proxy init cl", {"claude", "cline"}),
-]
 ASK = """
 ask() {{
     COMP_WORDS=("$@"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
@@ -30,17 +21,6 @@ ask() {{
 }}
 {asked}
 """
-
-
-def need(name: str) -> None:
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed here")
-
-
-def script(cli: Cli, name: str) -> str:
-    done = cli("completion", name)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
 
 
 def test_bash_completes_commands_options_and_values(cli: Cli):

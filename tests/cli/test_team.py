@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-from tests.services.store import postgres_server
-from tests.services.store.making import a_metric, opened
-from tests.texts import a_log
+from tests.support.services.store import postgres_server
+from tests.support.services.store.making import a_metric, opened
+from tests.support.texts import a_log
 
 from .conftest import Cli
 

@@ -8,8 +8,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.forks import Fork
-from tests.processes import runs_in, within
+from tests.support.forks import Fork
+from tests.support.processes import runs_in, within
 
 from kimi_proxy.api.mcp.stdio import DRAIN_S
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.cli.shell import COMPLETED, PATH, need, script
 
 from .conftest import Cli
-from .test_shell import COMPLETED, PATH, need, script
 
 # Windows has none of them.
 fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))

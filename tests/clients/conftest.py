@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.api.pruner_world import pruner
+from tests.support.api.pruner_world import pruner
 
 STDIO = [sys.executable, "-m", "kimi_proxy", "pruner", "--stdio"]
 

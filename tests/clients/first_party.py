@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.clients.fake_llm import ScriptedHandler
+from tests.support.clients.fake_llm import ScriptedHandler
 
 HOST = "api.anthropic.com"
 

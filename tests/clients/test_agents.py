@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.api.pruner_world import pruner
-from tests.clients import agents
-from tests.clients.fake_llm import Call, FakeLlm, fake_llm
-from tests.clients.servers import INSTALL_S
-from tests.deep import deep
+from tests.support.api.pruner_world import pruner
+from tests.support.clients import agents
+from tests.support.clients.fake_llm import Call, FakeLlm, fake_llm
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

@@ -5,93 +5,34 @@ They are used where they are installed, and installed with ./test.sh --deep (see
 
 import asyncio
 import json
-import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.api.proxy_world import proxy
-from tests.clients.programs.worker import api_of, say
-from tests.clients.servers import INSTALL_S
-from tests.clients.test_coding_agents import program, run
-from tests.deep import deep
-from tests.evil import Heard, Line, evil
-from tests.model import Call, Says
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.agents_recall import (
+    DONE,
+    ID,
+    LOG,
+    RUN_COMMAND,
+    RUN_SCRIPT,
+    Reader,
+    check,
+)
+from tests.support.clients.coding_agents import program, run
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
+from tests.support.evil import evil
+from tests.support.model import Call, Says
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
-LOG = outputs.pytest_log(300)
-DONE = "All done, 你好."
 # The default policy spares a file that was printed: an agent may be about to quote it.
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
-STEADY = ("tools", "system", "instructions")
-ID = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
-
-
-@dataclass(slots=True)
-class Reader:
-    """A model that prints a log with a tool of the agent, reads back what was cut of it, and is done."""
-
-    tool: Call
-    namespace: str = ""  # with which the model calls our tool
-    requests: list[bytes] = field(default_factory=list)
-    recovered: list[str] = field(default_factory=list)
-
-    async def __call__(self, heard: Heard, line: Line) -> None:
-        wire = await api_of(heard, line)
-        if wire is None:
-            return
-        says = self._says(wire, heard.body) if parse(heard.body, wire).tool_names else Says("a title")
-        await say(wire, says, heard, line)
-
-    def _says(self, wire: Wire, raw: bytes) -> Says:
-        self.requests.append(raw)
-        at = f"resp_{len(self.requests)}"
-        results = [part.text for m in parse(raw, wire).messages for part in m.parts if part.kind == "tool_result"]
-        marker = ID.search(raw)
-        if not results:
-            return Says("", (self.tool,), tokens=(20_000, 50), id=at)
-        if marker is None:
-            return Says("nothing was cut", tokens=(25_000, 9), id=at)
-        if not self.recovered:
-            self.recovered.append("")
-            asked: JsonObject = {"id": marker[1].decode(), "start_line": int(marker[2]), "end_line": int(marker[2]) + 1}
-            call = Call("own_1", "recover_text", asked, namespace=self.namespace)
-            return Says("Hm.", (call,), tokens=(24_000, 40), id=at)
-        self.recovered.append(results[-1])
-        return Says(DONE, tokens=(24_100, 9), id=at)
-
-
-def unmarked(value: JsonValue) -> JsonValue:
-    """Without the marks for the prompt cache, which Claude Code moves along: a text without one is no block."""
-    match value:
-        case [{"type": "text", "text": str(text), **more}] if set(more) <= {"cache_control"}:
-            return text
-        case dict():
-            return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
-        case list():
-            return [unmarked(inner) for inner in value]
-    return value
-
-
-def check(model: Reader, wire: Wire) -> None:
-    first, cut, again = (parse(raw, wire) for raw in model.requests[:3])
-    assert first.tool_names == cut.tool_names and "recover_text" in cut.tool_names
-    marker = ID.search(cut.body)
-    assert marker is not None
-    assert model.recovered[1] in LOG.text and model.recovered[1].count("\n") == 1
-    assert model.recovered[1].split("\n")[0].encode() not in cut.body
-    # What the provider has of the conversation is repeated: tools, system and all that was said.
-    for before, after in ((first, cut), (cut, again)):
-        old, new = (json.loads(json.dumps(unmarked(json.loads(each.body)))) for each in (before, after))
-        said = wire.format.conversation
-        assert {name: new.get(name) for name in STEADY} == {name: old.get(name) for name in STEADY}
-        assert new[said][: len(old[said])] == old[said]
 
 
 async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
@@ -123,9 +64,6 @@ async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
     assert [session["name"] for session in sessions if not session["parent"]] == [answer["session_id"]]
 
 
-SCRIPT = 'const r = await tools.exec_command({cmd: "cat app.log", max_output_tokens: 100000}); text(r.output);'
-RUN_SCRIPT = Call("call_1", "exec", script=f'// @exec: {{"max_output_tokens": 100000}}\n{SCRIPT}')
-RUN_COMMAND = Call("call_1", "exec_command", {"cmd": "cat app.log", "max_output_tokens": 100_000})
 # Without a name Codex takes its default. For its newer models it sends its tools as an item, one of which runs scripts.
 MODELS = [
     ("", RUN_SCRIPT, "functions"),

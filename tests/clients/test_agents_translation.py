@@ -10,15 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.clients.servers import INSTALL_S
-from tests.clients.test_agents_recall import DONE, LOG, RUN_COMMAND, RUN_SCRIPT, Reader, check
-from tests.clients.test_coding_agents import program, run
-from tests.core.chat.streams import DONE as LAST
-from tests.core.chat.streams import STOP, TOOL_STOP, USAGE_ALONE, call, delta, said
-from tests.core.chat.streams import line as chunk
-from tests.evil import Heard, Line, evil
-from tests.model import Call
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.agents_recall import DONE, LOG, RUN_COMMAND, RUN_SCRIPT, Reader, check
+from tests.support.clients.coding_agents import program, run
+from tests.support.clients.servers import INSTALL_S
+from tests.support.core.chat.streams import DONE as LAST
+from tests.support.core.chat.streams import STOP, TOOL_STOP, USAGE_ALONE, call, delta, said
+from tests.support.core.chat.streams import line as chunk
+from tests.support.evil import Heard, Line, evil
+from tests.support.model import Call
 
 from kimi_proxy.core.chat import Wire
 

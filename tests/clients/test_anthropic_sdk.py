@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients import sdks
-from tests.clients.provider import Provider
-from tests.evil import Evil, answering, evil, http
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.provider import Provider
+from tests.support.evil import Evil, answering, evil, http
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

@@ -6,54 +6,24 @@ They weigh 600 MB. They are used where they are installed, on the PATH or under 
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.clients import agents
-from tests.clients.provider import Coder
-from tests.clients.servers import INSTALL_S, QUICKLY, TOOLS, installed
-from tests.evil import Evil, evil
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.clients.coding_agents import program, run
+from tests.support.clients.provider import Coder
+from tests.support.clients.servers import INSTALL_S
+from tests.support.evil import Evil, evil
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
-
-PACKAGES = agents.PACKAGES  # the versions that docs/clients.md names: what an older one sends back differs
-PLACE = f"coding-{agents.NAME}"
-
-
-def program(name: str) -> str:
-    if found := shutil.which(name):
-        return found
-    if not (TOOLS / PLACE).exists() and not os.environ.get("KIMI_PROXY_DEEP"):
-        pytest.skip(f"{name} is not installed; ./test.sh --deep installs it, which takes 600 MB")
-    return str(installed(PLACE, _install) / "node_modules" / ".bin" / name)
-
-
-def _install(place: Path) -> None:
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        raise FileNotFoundError("there is no npm")
-    steps = [
-        [npm, "install", *QUICKLY, "--prefix", str(place), *PACKAGES],
-        [node, str(place / "node_modules" / "@anthropic-ai" / "claude-code" / "install.cjs")],
-    ]
-    for step in steps:
-        subprocess.run(step, check=True, capture_output=True, timeout=INSTALL_S)
 
 
 @asynccontextmanager
 async def world(tmp_path: Path, kind: str) -> AsyncIterator[tuple[Proxy, Evil]]:
     async with evil(Coder()) as provider, proxy(tmp_path / "state", provider.toml(kind)) as p:
         yield p, provider
-
-
-async def run(tmp_path: Path, *command: str, **env: str) -> str:
-    return await agents.run(tmp_path / "home", tmp_path, *command, **env)
 
 
 async def test_claude_code_reads_a_file_and_answers(tmp_path: Path):

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.clients import agents
 from tests.clients.first_party import Recorded, first_party, provider
-from tests.clients.servers import INSTALL_S
-from tests.deep import deep
+from tests.support.api.proxy_world import proxy
+from tests.support.clients import agents
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
 
 from kimi_proxy.features.clients import proxied
 from kimi_proxy.features.clients.proxied import ProxyTarget

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.browser.product import Product, started
 from tests.clients import sdks
-from tests.clients.servers import INSTALL_S, direct, git_server, node_program
-from tests.deep import too
-from tests.processes import until
+from tests.support.api.proxy_world import proxy
+from tests.support.browser.product import Product, started
+from tests.support.clients.servers import INSTALL_S, direct, git_server, node_program
+from tests.support.deep import too
+from tests.support.processes import until
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import read_mask

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests import model
-from tests.api.proxy_world import Proxy, proxy
-from tests.api.test_compress import ASKED_FOR_SUMMARY, KINDS, SUMMARY, tokens_in, words
-from tests.api.watching import Watcher, watching
 from tests.clients.growing import AGENTS, RULES, Agent
-from tests.deep import deep, too
-from tests.evil import Evil, Heard, Line, evil, http
-from tests.model import Call, Says
+from tests.support import model
+from tests.support.api.compress import ASKED_FOR_SUMMARY, KINDS, SUMMARY, tokens_in, words
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.api.watching import Watcher, watching
+from tests.support.deep import deep, too
+from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.model import Call, Says
 
 from kimi_proxy.core.chat import Request, Wire, parse
 

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.api.pruner_world import pruner
-from tests.clients import agents
-from tests.clients.fake_llm import Call, FakeLlm, fake_llm
-from tests.clients.servers import INSTALL_S
-from tests.deep import deep
+from tests.support.api.proxy_world import proxy
+from tests.support.api.pruner_world import pruner
+from tests.support.clients import agents
+from tests.support.clients.fake_llm import Call, FakeLlm, fake_llm
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
 
 from kimi_proxy.features.clients.hooks import claude_items
 

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.clients.judges import inspector
-from tests.clients.servers import INSTALL_S
 from tests.clients.text import LOG, QUESTION
-from tests.deep import deep
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.judges import inspector
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
 
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import read_mask
 
-SCRIPT = str(Path(__file__).parents[1] / "stdio_server.py")
+SCRIPT = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
 GATEWAY = f"[mcp.servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(['-I', '-S', SCRIPT])}\n"
 LONG = "0123456789" * 1000
 

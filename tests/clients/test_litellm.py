@@ -19,8 +19,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import proxy
-from tests.clients.servers import installed
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.servers import installed
 
 PACKAGE = "litellm[proxy]==1.108.4"
 INSTALL_S = 600

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.clients.conftest import STDIO
-from tests.clients.servers import installed
 from tests.clients.text import LOG, QUESTION
-from tests.deep import deep
+from tests.support.clients.servers import installed
+from tests.support.deep import deep
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("one_client.py")

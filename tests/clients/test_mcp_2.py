@@ -10,8 +10,8 @@ import pytest
 from tests.clients import sdks
 from tests.clients.conftest import STDIO
 from tests.clients.text import EVERYTHING, LOG, QUESTION
-from tests.deep import too
-from tests.forks import warmth
+from tests.support.deep import too
+from tests.support.forks import warmth
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.api import wire
-from tests.api.pruner_world import pruner
 from tests.clients import sdks
+from tests.support.api import wire
+from tests.support.api.pruner_world import pruner
 
 from kimi_proxy.core.json import JsonObject
 

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests import model
-from tests.api.proxy_world import Proxy, proxy
 from tests.clients import sdks
-from tests.evil import Heard, Line, Script, evil, http
-from tests.model import Says
+from tests.support import model
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.evil import Heard, Line, Script, evil, http
+from tests.support.model import Says
 
 from kimi_proxy.core.chat import Request, Wire, parse
 

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.clients.provider import Provider
-from tests.clients.servers import INSTALL_S, QUICKLY, installed
-from tests.evil import evil
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.provider import Provider
+from tests.support.clients.servers import INSTALL_S, QUICKLY, installed
+from tests.support.evil import evil
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients import sdks
-from tests.clients.provider import Provider
-from tests.evil import Evil, evil
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.provider import Provider
+from tests.support.evil import Evil, evil
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -4,19 +4,19 @@ Claude Code and Codex are used where they are installed; ./test.sh --deep instal
 """
 
 import asyncio
-import base64
 import json
 import time
 from pathlib import Path
 
 import pytest
-from tests import model
-from tests.api.proxy_world import proxy
-from tests.clients.provider import Coder
-from tests.clients.servers import INSTALL_S
-from tests.clients.test_coding_agents import program, run
-from tests.core.chat.streams import event
-from tests.evil import Heard, evil, streaming
+from tests.support import model
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.coding_agents import program, run
+from tests.support.clients.plans import LOGIN, jwt
+from tests.support.clients.provider import Coder
+from tests.support.clients.servers import INSTALL_S
+from tests.support.core.chat.streams import event
+from tests.support.evil import Heard, evil, streaming
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject
@@ -26,16 +26,6 @@ pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 TOKEN = "a-token-that-is-long-enough"
 OAUTH = "sk-ant-oat01-a-login-that-nobody-has"
 RECORDED = "[record]\nenabled = true\n"
-
-
-def jwt(claims: JsonObject) -> str:
-    def part(value: JsonObject) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-    return f"{part({'alg': 'none', 'typ': 'JWT'})}.{part(claims)}.c2lnbmVk"
-
-
-LOGIN = jwt({"https://api.openai.com/auth": {"chatgpt_account_id": "acc_1"}})
 
 
 def write_chatgpt_login(home: Path) -> str:

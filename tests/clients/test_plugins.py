@@ -12,11 +12,11 @@ from subprocess import DEVNULL
 
 import pytest
 from tests.cli.conftest import Cli
-from tests.cli.test_serving import serving
-from tests.clients import agents
-from tests.clients.fake_llm import fake_llm
-from tests.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
-from tests.deep import deep
+from tests.support.cli.serving import serving
+from tests.support.clients import agents
+from tests.support.clients.fake_llm import fake_llm
+from tests.support.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
+from tests.support.deep import deep
 
 from kimi_proxy import __version__
 from kimi_proxy.features.clients.hooks import claude_items

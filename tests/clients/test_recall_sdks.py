@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients import sdks
-from tests.conversations import body
-from tests.deep import too
-from tests.evil import evil
-from tests.model import Says
-from tests.services.chat.test_recall import ITEMS, THEIRS, Model, recovering
+from tests.support.api.proxy_world import proxy
+from tests.support.conversations import body
+from tests.support.deep import too
+from tests.support.evil import evil
+from tests.support.model import Says
+from tests.support.services.chat.recall import ITEMS, THEIRS, Model, recovering
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire

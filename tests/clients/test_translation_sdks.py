@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients import sdks
-from tests.clients.provider import Provider
-from tests.core.chat.streams import DONE, STOP, delta, line
-from tests.core.chat.streams import said as spoken
-from tests.evil import Evil, Heard, Line, Script, answering, evil, http
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.provider import Provider
+from tests.support.core.chat.streams import DONE, STOP, delta, line
+from tests.support.core.chat.streams import said as spoken
+from tests.support.evil import Evil, Heard, Line, Script, answering, evil, http
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

@@ -1,4 +1,4 @@
-from tests.fakes import Clock
+from tests.support.fakes import Clock
 
 from kimi_proxy.core.cache import LruCache
 

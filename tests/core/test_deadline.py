@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 
-from tests.processes import until
+from tests.support.processes import until
 
 from kimi_proxy.core.deadline import Deadline
 

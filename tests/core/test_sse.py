@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import places
+from tests.support.deep import places
 
 from kimi_proxy.core.sse import SseEvent, SseParser
 

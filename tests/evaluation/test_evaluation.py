@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from tests import histories
-from tests.deep import deep
+from tests.support import histories
+from tests.support.deep import deep
 
 from evaluation.judging import RANKERS
 from evaluation.mining import OURS, Repository, contestants, evaluate, mine

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests import histories
+from tests.support import histories
 
 from evaluation.cases import Commit
 from evaluation.mining import Repository

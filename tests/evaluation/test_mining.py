@@ -3,7 +3,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests import histories
+from tests.support import histories
 
 from evaluation.mining import Repository, from_command, mine
 from kimi_proxy.core.errors import ToolFailed

@@ -8,8 +8,8 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from tests.api.test_compress import AUTOMATIC, FULL, conversation, world
-from tests.deep import IS_DEEP
+from tests.support.api.compress import AUTOMATIC, FULL, conversation, world
+from tests.support.deep import IS_DEEP
 
 from kimi_proxy.core.chat import Wire
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.forks import Fork, commands
+from tests.support.forks import Fork, commands
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120

@@ -8,9 +8,9 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.services.chat.sanitizing import Clock, world
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire

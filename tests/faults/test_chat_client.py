@@ -3,19 +3,16 @@
 import asyncio
 import json
 import logging
-import socket
-import struct
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.evil import STREAM_HEAD, Heard, Line, answering, chunk, evil, http
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.evil import STREAM_HEAD, Heard, Line, answering, chunk, evil, http
+from tests.support.faults.chat_client import HEAD, PHASES, gone_at
 
 GOOD = b'{"choices":[]}'
 DELTA = b'data: {"choices":[]}\n\n'
-HEAD = "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
 
 
 async def raw(p: Proxy, request: bytes, within_s: float = 60) -> bytes:
@@ -183,26 +180,6 @@ async def test_a_server_that_stops_ends_its_streams_without_a_fuss(tmp_path: Pat
     assert not any(b"0\r\n\r\n" in end for end in ends), "an end that looks like success"
     assert "Traceback" not in caplog.text
     assert len(provider.left_at) == 20
-
-
-PHASES = ("connected", "in the head", "in the body", "asked", "answered in part")
-
-
-async def gone_at(p: Proxy, phase: str) -> None:
-    """Connect, go on to a phase of a request, and reset the connection."""
-    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
-    head = (HEAD.format(path="/v1/chat/completions", port=p.port) + f"Content-Length: {len(body)}\r\n\r\n").encode()
-    sent = {"connected": b"", "in the head": head[:40], "in the body": head + body[:20]}.get(phase, head + body)
-    reader, writer = await asyncio.open_connection("127.0.0.1", p.port)
-    writer.write(sent)
-    await writer.drain()
-    if phase == "answered in part":
-        with suppress(TimeoutError):
-            async with asyncio.timeout(30):
-                await reader.read(1)
-    linger = struct.pack("ii", 1, 0)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -12,27 +12,23 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.api.proxy_world import Proxy, proxy
-from tests.evil import LAST_CHUNK, STREAM_HEAD, Heard, Line, Script, answering, chunk, evil, http
+from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.evil import LAST_CHUNK, STREAM_HEAD, Heard, Line, Script, answering, chunk, evil, http
+from tests.support.faults.chat_upstream import (
+    BREAKS,
+    DELTA,
+    GOOD,
+    HEALTHY,
+    ask,
+    broken_off,
+    headers_then_silence,
+    junk,
+    sick,
+    silence,
+)
 
-DELTA = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-GOOD = b'{"choices":[]}'
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-HEALTHY = "a healthy one, please"
-
-
-def ask(stream: bool = True, words: str = "hi") -> dict[str, object]:
-    return {"model": "m", "stream": stream, "messages": [{"role": "user", "content": words}]}
-
-
-def sick(script: Script) -> Script:
-    """Fails as `script` does, except where health is asked for."""
-
-    async def either(heard: Heard, line: Line) -> None:
-        await (answering(http(GOOD)) if HEALTHY.encode() in heard.body else script)(heard, line)
-
-    return either
 
 
 @asynccontextmanager
@@ -44,22 +40,8 @@ async def world(tmp_path: Path, script: Script, kind: str = "openai", **settings
         assert (response.status_code, response.content) == (200, GOOD)
 
 
-async def silence(heard: Heard, line: Line) -> None:
-    await line.until_left()
-
-
-async def headers_then_silence(heard: Heard, line: Line) -> None:
-    await line.send(STREAM_HEAD)
-    await line.until_left()
-
-
 async def reset_before_headers(heard: Heard, line: Line) -> None:
     line.reset()
-
-
-async def junk(heard: Heard, line: Line) -> None:
-    await line.send(b"\x00\x01\x02 this is no HTTP\r\n\r\n")
-    line.finish()
 
 
 async def endless_headers(heard: Heard, line: Line) -> None:
@@ -73,15 +55,6 @@ async def endless_headers(heard: Heard, line: Line) -> None:
 
 async def many_continues(heard: Heard, line: Line) -> None:
     await line.send(*[b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"] * 50, http(GOOD))
-
-
-def broken_off(*last: bytes, how: str = "finish", head: bytes = STREAM_HEAD) -> Script:
-    async def script(heard: Heard, line: Line) -> None:
-        await line.send(head, chunk(DELTA) if head is STREAM_HEAD else DELTA, *last)
-        await asyncio.sleep(0.05)  # a reset would overtake what was sent
-        line.finish() if how == "finish" else line.reset()
-
-    return script
 
 
 async def until_dropped(p: Proxy, body: dict[str, object], path: str = "/v1/chat/completions") -> bytes:
@@ -261,22 +234,6 @@ async def test_a_stream_of_bytes_that_are_no_text_passes_as_it_is(tmp_path: Path
 
 
 # Once the status is told
-
-
-BREAKS: dict[str, Script] = {
-    "reset": broken_off(how="reset"),
-    "finish without the last chunk": broken_off(),
-    "finish within a chunk": broken_off(b"ff\r\ndata: {"),
-    "finish within an event": broken_off(chunk(b'data: {"choi')),
-    "finish within a long event": broken_off(chunk(b"data: " + b"x" * 100_000)),
-    "bad chunk size": broken_off(b"zz\r\ndata: {}\n\n\r\n"),
-    "finish before the length is reached": broken_off(
-        head=b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999\r\n\r\n"
-    ),
-    "finish where only the provider's word could tell": broken_off(
-        head=b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-    ),
-}
 
 
 @pytest.mark.parametrize("script", BREAKS.values(), ids=BREAKS.keys())

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.processes import children_of
-from tests.services.test_workers import a_log, a_question, open_workers
+from tests.support.processes import children_of
+from tests.support.services.workers import open_workers
+from tests.support.texts import a_log, a_question
 
 from kimi_proxy.core.lines import decode_text
 

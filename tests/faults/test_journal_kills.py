@@ -6,11 +6,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tests.deep import IS_DEEP
 from tests.faults.journal_keeper import AT_ONCE, SESSIONS
 from tests.faults.lives import lines, living
-from tests.faults.symptoms import integrity
-from tests.services.store.making import opened
+from tests.support.deep import IS_DEEP
+from tests.support.faults.symptoms import integrity
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.sqlite.store import store_path

@@ -8,11 +8,11 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
-from tests.evil import evil
 from tests.faults.matrix import matrix, page
-from tests.faults.test_chat_client import PHASES, gone_at
-from tests.faults.test_chat_upstream import BREAKS, GOOD, HEALTHY, ask, headers_then_silence, junk, sick, silence
+from tests.support.api.proxy_world import proxy
+from tests.support.evil import evil
+from tests.support.faults.chat_client import PHASES, gone_at
+from tests.support.faults.chat_upstream import BREAKS, GOOD, HEALTHY, ask, headers_then_silence, junk, sick, silence
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 20 if os.environ.get("KIMI_PROXY_DEEP") else 1

@@ -3,9 +3,9 @@
 import random
 from pathlib import Path
 
-from tests.deep import IS_DEEP
 from tests.faults.lives import lines, living
 from tests.faults.sanitizer_sender import TURNS
+from tests.support.deep import IS_DEEP
 
 KILLS = 4 if IS_DEEP else 2
 

@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.faults.symptoms import Disk, keeps_again, refusal
-from tests.services.store.making import an_original, opened, reason
+from tests.support.faults.symptoms import Disk, keeps_again, refusal
+from tests.support.services.store.making import an_original, opened, reason
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.deep import IS_DEEP, deep
 from tests.faults.store_keeper import original_of
-from tests.faults.symptoms import integrity, keeps_again
-from tests.services.store.making import an_original, opened
+from tests.support.deep import IS_DEEP, deep
+from tests.support.faults.symptoms import integrity, keeps_again
+from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.services.store.sqlite.store import store_path

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.faults.symptoms import keeps_again, refusal
-from tests.services.store.making import an_original, opened
+from tests.support.faults.symptoms import keeps_again, refusal
+from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, body, tool
+from tests.support.conversations import Assistant, Call, Item, Result, User, body, tool
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.features.clients.tools import by_server, client_of, server_of, tool_weights

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User
-from tests.conversations import request as conversation
+from tests.support.conversations import Assistant, Call, Item, Result, User
+from tests.support.conversations import request as conversation
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.features.models.cache_rules import cache_rules

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from tests.conversations import Assistant, User, request
+from tests.support.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue

@@ -1,9 +1,9 @@
 """Parsers of what others send, with texts that were changed at random. `python -m tests.fuzz` goes on for longer."""
 
 import pytest
-from tests.deep import IS_DEEP
 from tests.fuzz.explore import explore, run, seeds
 from tests.fuzz.targets import TARGETS
+from tests.support.deep import IS_DEEP
 
 RUNS = 300
 DEEP_S = 60.0

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.deep import deep
+from tests.support.deep import deep
 
 from kimi_proxy.lab import audit_report
 from kimi_proxy.lab.audit import Audit, audit, name_source

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.permissions import bound_by_modes
+from tests.support.permissions import bound_by_modes
 
 from kimi_proxy.lab.log_watcher import READ_AT_ONCE, SKIP_ABOVE, Tail
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import until
+from tests.support.processes import until
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire, parse

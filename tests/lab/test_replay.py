@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse

@@ -4,8 +4,8 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import often
 from tests.properties.config_files import ENTRIES, JSON, TOML, json_files, toml_files
+from tests.support.deep import often
 
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing.client_files import OVER_HTTP, OVER_STDIO, SharedFile, put_block, remove_block

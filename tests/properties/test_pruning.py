@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import often
+from tests.support.deep import often
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import markers, tokens

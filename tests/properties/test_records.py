@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import often
+from tests.support.deep import often
 
 from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.config.servers import MaskingSettings

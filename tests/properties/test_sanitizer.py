@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.deep import IS_DEEP
-from tests.fakes import MemoryDecisions, MemoryOriginals
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.deep import IS_DEEP
+from tests.support.fakes import MemoryDecisions, MemoryOriginals
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller

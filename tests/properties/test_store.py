@@ -10,10 +10,10 @@ from typing import Protocol
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import too
-from tests.fakes import Clock
-from tests.services.store import postgres_server
-from tests.services.store.making import MAX_BYTES
+from tests.support.deep import too
+from tests.support.fakes import Clock
+from tests.support.services.store import postgres_server
+from tests.support.services.store.making import MAX_BYTES
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound

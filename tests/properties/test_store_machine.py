@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.fakes import Clock
-from tests.faults.symptoms import Disk, integrity
-from tests.services.store.making import MAX_BYTES, an_original
+from tests.support.fakes import Clock
+from tests.support.faults.symptoms import Disk, integrity
+from tests.support.services.store.making import MAX_BYTES, an_original
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable

@@ -4,7 +4,7 @@ import asyncio
 import gc
 
 import pytest
-from tests.processes import until
+from tests.support.processes import until
 
 from kimi_proxy.proxy import allocator
 from kimi_proxy.proxy.allocator import give_back, giving_back, limit_arenas, resident_bytes

@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from tests.deep import too
-from tests.processes import within
+from tests.support.deep import too
+from tests.support.processes import within
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.commands import CommandOutcome, child_env, in_thread, run_guarded, run_plain

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.processes import within
+from tests.support.processes import within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.proxy.process import Foreground

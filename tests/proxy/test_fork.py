@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.processes import children_of, runs, within
+from tests.support.processes import children_of, runs, within
 
 from kimi_proxy.proxy.fork import StandingFork, in_fork
 

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 import pytest
-from tests.upstream import scripted
+from tests.support.upstream import scripted
 
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable
 from kimi_proxy.proxy.http import JsonClient

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.processes import runs, within
+from tests.support.processes import runs, within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.proxy.process import Pid, born, detach, end, exit_code, ourselves

@@ -10,8 +10,9 @@ from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 from pydantic import SecretStr
-from tests.swe_pruner_server import serving
-from tests.upstream import Heard, Script, http, scripted
+from tests.support.proxy.reranker import stall
+from tests.support.swe_pruner_server import serving
+from tests.support.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.errors import RerankFailed
 from kimi_proxy.proxy.pruners import MAX_SCORES_BYTES, Reranked, Reranker, read_scores
@@ -129,11 +130,6 @@ async def test_a_redirect_is_not_followed() -> None:
         async with scripted(lambda heard: reply) as server:
             assert await failure(server.url) == ("deepinfra_http_error", 307)
     assert elsewhere.heard == []
-
-
-async def stall(heard: Heard) -> bytes:
-    await asyncio.Event().wait()
-    return b""
 
 
 STALLS: dict[str, Script] = {

@@ -6,7 +6,7 @@ import time
 from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
-from tests.swe_pruner_server import Script, answering, request_of, response, saying, serving
+from tests.support.swe_pruner_server import Script, answering, request_of, response, saying, serving
 
 from kimi_proxy.core.errors import PruneFailed
 from kimi_proxy.proxy.pruners import SwePruner

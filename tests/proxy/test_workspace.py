@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.deep import IS_DEEP
-from tests.permissions import bound_by_modes
-from tests.processes import scripted
+from tests.support.deep import IS_DEEP
+from tests.support.permissions import bound_by_modes
+from tests.support.processes import scripted
 
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.proxy.files import Workspace, workspace

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-from tests.conversations import Assistant, Call, Item, Result, User, tool
-from tests.evil import Heard, Line, http
 from tests.recordings.provider import CachingProvider, blocks
+from tests.support.conversations import Assistant, Call, Item, Result, User, tool
+from tests.support.evil import Heard, Line, http
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire
@@ -116,7 +116,7 @@ class Tools:
 
 def body(wire: Wire, model: str, items: Sequence[Item]) -> bytes:
     """As the usual clients of each API write it; those of Anthropic's mark what they want to have cached."""
-    from tests import conversations
+    from tests.support import conversations
 
     offered = [tool(wire, name, properties) for name, properties in TOOLS.items()]
     written = json.loads(conversations.body(wire, items, (), model=model))

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.api.proxy_world import proxy
-from tests.conversations import User
-from tests.evil import evil
 from tests.recordings import scripts
 from tests.recordings.agent import Model, Step, Tools, play
+from tests.support.api.proxy_world import proxy
+from tests.support.conversations import User
+from tests.support.evil import evil
 
 from kimi_proxy.core.chat import Wire
 

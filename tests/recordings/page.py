@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.forks import commands
+from tests.support.forks import commands
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "replay.md"

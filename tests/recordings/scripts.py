@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tests.conversations import User
 from tests.recordings.agent import Step, ask, bash, done, edit, read
+from tests.support.conversations import User
 
 PYTEST = "python -m pytest --no-header -p no:cacheprovider -p no:randomly"
 SSE = "src/kimi_proxy/core/sse.py"

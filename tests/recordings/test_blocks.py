@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.conversations import Assistant, Call, Result, User, request
 from tests.recordings.provider import blocks, with_fixed_ids
+from tests.support.conversations import Assistant, Call, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.features.context import tokens_of

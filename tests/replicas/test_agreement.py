@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-from tests.api.watching import watching
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.fakes import Clock
-from tests.processes import until
-from tests.replicas.world import STORE, ReplicaWorld, replicated, turn
-from tests.services.store.postgres_server import opened, serving
+from tests.support.api.watching import watching
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.fakes import Clock
+from tests.support.processes import until
+from tests.support.replicas.world import STORE, ReplicaWorld, replicated, turn
+from tests.support.services.store.postgres_server import opened, serving
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire

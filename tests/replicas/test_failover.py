@@ -5,10 +5,10 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import psycopg
-from tests.conversations import Assistant, Item
-from tests.replicas.fleet import cut_ids
-from tests.replicas.world import ReplicaWorld, replicated, turn
-from tests.services.store.postgres_server import controlled, standby
+from tests.support.conversations import Assistant, Item
+from tests.support.replicas.fleet import cut_ids
+from tests.support.replicas.world import ReplicaWorld, replicated, turn
+from tests.support.services.store.postgres_server import controlled, standby
 
 PATIENCE_S = 120
 WHILE_AWAY = 4  # requests

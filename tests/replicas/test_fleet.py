@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import httpx
 import pytest
-from tests.conversations import Assistant, Item, body
-from tests.deep import IS_DEEP, deep
-from tests.replicas.fleet import PATH, Fleet, balancer_name, cut_ids, fleet, messages, turn
+from tests.support.conversations import Assistant, Item, body
+from tests.support.deep import IS_DEEP, deep
+from tests.support.replicas.fleet import PATH, Fleet, balancer_name, cut_ids, fleet, messages, turn
 
 from kimi_proxy.core.chat import Wire
 

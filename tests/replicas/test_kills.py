@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.checkout import ROOT
-from tests.conversations import Item, body
-from tests.deep import IS_DEEP
-from tests.forks import commands
-from tests.replicas.fleet import PATH, PATIENCE_S, SETTINGS, Provider, cut_ids, drain, turn
-from tests.services.store.postgres_server import controlled
+from tests.support.checkout import ROOT
+from tests.support.conversations import Item, body
+from tests.support.deep import IS_DEEP
+from tests.support.forks import commands
+from tests.support.replicas.fleet import PATH, PATIENCE_S, SETTINGS, Provider, cut_ids, drain, turn
+from tests.support.services.store.postgres_server import controlled
 
 from kimi_proxy.core.chat import Wire
 
@@ -38,7 +38,7 @@ class LightServers:
         self._count += 1
         home = self._home / str(self._count)
         home.mkdir()
-        return LightServer(["-m", "tests.replicas.light_server", str(home), *self._arguments])
+        return LightServer(["-m", "tests.support.replicas.light_server", str(home), *self._arguments])
 
 
 class LightServer:

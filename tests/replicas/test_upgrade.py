@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import AsyncConnection
-from tests.api.proxy_world import proxy
-from tests.api.watching import listed
-from tests.replicas.fleet import cut_ids
-from tests.replicas.world import replicated, turn
-from tests.services.store.postgres_server import opened, serving, url_of
+from tests.support.api.proxy_world import proxy
+from tests.support.api.watching import listed
+from tests.support.replicas.fleet import cut_ids
+from tests.support.replicas.world import replicated, turn
+from tests.support.services.store.postgres_server import opened, serving, url_of
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError

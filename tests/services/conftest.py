@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from tests.processes import Children, children_of
+from tests.support.processes import Children, children_of
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.texts import a_question
+from tests.support.texts import a_question
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.prune import Annotation, CallContext, Cut, Pruned

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.processes import within
+from tests.support.processes import within
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.services import background

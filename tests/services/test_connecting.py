@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.permissions import bound_by_modes
+from tests.support.permissions import bound_by_modes
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import opened
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL

@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.texts import a_question
+from tests.support.texts import a_question
 
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.lines import SLICE_CHARS, decode_text, encode_text

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests import fakes
-from tests.deep import IS_DEEP
-from tests.upstream import Heard, Script, answer, http, scripted
+from tests.support import fakes
+from tests.support.deep import IS_DEEP
+from tests.support.upstream import Heard, Script, answer, http, scripted
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.caller import LOCAL, Caller
@@ -36,7 +36,7 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))
-STDIO_SERVER = str(Path(__file__).parents[1] / "stdio_server.py")
+STDIO_SERVER = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests import fakes
+from tests.support import fakes
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse

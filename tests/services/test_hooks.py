@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests import fakes
-from tests.texts import lines_of
+from tests.support import fakes
+from tests.support.texts import lines_of
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL

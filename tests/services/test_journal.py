@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
-from tests.processes import until
-from tests.services.store.making import a_metric, opened
-from tests.texts import a_log
+from tests.support.fakes import Clock
+from tests.support.processes import until
+from tests.support.services.store.making import a_metric, opened
+from tests.support.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL, Caller

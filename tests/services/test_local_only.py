@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.deep import deep
+from tests.support.deep import deep
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.runtime import running
-from tests.texts import a_log, a_question, lines_of
+from tests.support.texts import a_log, a_question, lines_of
 import os
 
 async def main():

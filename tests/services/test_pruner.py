@@ -3,10 +3,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.deep import too
-from tests.fakes import Clock, MemoryOriginals
-from tests.services.test_workers import scripted, started
-from tests.texts import a_log, a_question, lines_of
+from tests.support.deep import too
+from tests.support.fakes import Clock, MemoryOriginals
+from tests.support.services.workers import scripted, started
+from tests.support.texts import a_log, a_question, lines_of
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import PrunerSettings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import opened
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable

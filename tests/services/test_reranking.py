@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import SecretStr
-from tests.fakes import Clock, MemoryOriginals
-from tests.proxy.test_reranker import stall
-from tests.services.test_workers import scripted as scripted_worker
-from tests.texts import a_log, a_question, lines_of
-from tests.upstream import Heard, Script, http, scripted
+from tests.support.fakes import Clock, MemoryOriginals
+from tests.support.proxy.reranker import stall
+from tests.support.services.workers import scripted as scripted_worker
+from tests.support.texts import a_log, a_question, lines_of
+from tests.support.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings

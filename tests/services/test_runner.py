@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests import stand_in
-from tests.processes import is_there, until
+from tests.support import stand_in
+from tests.support.processes import is_there, until
 
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.config.sections import RunnerSettings

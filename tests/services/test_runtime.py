@@ -2,8 +2,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.processes import Children, until
-from tests.texts import a_log, a_question, lines_of
+from tests.support.processes import Children, until
+from tests.support.texts import a_log, a_question, lines_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, parse

@@ -7,30 +7,22 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryOriginals
-from tests.processes import runs, until, with_variable
-from tests.upstream import answer, handshake, scripted
+from tests.support.processes import runs, until, with_variable
+from tests.support.services.supervisor import in_state, status_of, supervised
+from tests.support.upstream import answer, handshake, scripted
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import BadRequest, UnknownServer
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.supervisor import Supervisor
-from kimi_proxy.services.workers.pool import Workers
 
 TESTS = Path(__file__).parents[1]
 
 
 def stdio(mode: str = "", log: Path | None = None, name: str = "s", more: str = "") -> str:
-    args = ["-I", "-S", str(TESTS / "stdio_server.py"), mode, *([str(log)] if log else [])]
+    args = ["-I", "-S", str(TESTS / "support" / "stdio_server.py"), mode, *([str(log)] if log else [])]
     return f"[mcp.servers.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(args)}\n{more}\n"
 
 
@@ -42,42 +34,13 @@ def free_port() -> int:
 
 def over_http(mode: str = "", name: str = "h") -> str:
     port = free_port()
-    args = ["-I", "-S", str(TESTS / "http_server.py"), str(port), mode]
+    args = ["-I", "-S", str(TESTS / "support" / "http_server.py"), str(port), mode]
     where = f'url = "http://127.0.0.1:{port}/mcp"\n'
     return f"[mcp.servers.{name}]\n{where}command = {json.dumps(sys.executable)}\nargs = {json.dumps(args)}\n"
 
 
-@asynccontextmanager
-async def supervised(toml: str, home: Path, keep: bool = True) -> AsyncIterator[tuple[Supervisor, Gateway]]:
-    config = parse(toml, {}, home)
-    store, workers, metrics = MemoryOriginals(), Workers(thread_max_chars=10**9), Metrics()
-    pruner = Pruner(config.mcp_pruner, store, workers, metrics=metrics)
-    gateway = Gateway(config, store, pruner, metrics, {"PATH": os.environ["PATH"]})
-    supervisor = Supervisor(gateway)
-    if keep:
-        supervisor.start()
-    try:
-        yield supervisor, gateway
-    finally:
-        await supervisor.close()
-        await gateway.close()
-        await workers.close()
-
-
 def call(tool: str, **arguments: JsonValue) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-
-
-async def status_of(supervisor: Supervisor, name: str) -> JsonObject:
-    return next(status for status in await supervisor.status() if status["name"] == name)
-
-
-async def in_state(supervisor: Supervisor, name: str, *states: str, within_s: float = 60) -> JsonObject:
-    deadline = time.monotonic() + within_s
-    while (status := await status_of(supervisor, name))["state"] not in states:
-        assert time.monotonic() < deadline, status
-        await asyncio.sleep(0.02)
-    return status
 
 
 async def test_servers_of_both_kinds_are_started_by_themselves(tmp_path: Path):
@@ -250,7 +213,7 @@ OWNER = """
 import asyncio, os, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from tests.services.test_supervisor import in_state, supervised
+from tests.support.services.supervisor import in_state, supervised
 
 async def main():
     async with supervised(sys.argv[1], Path(sys.argv[2])) as (supervisor, gateway):

@@ -5,14 +5,13 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.deep import deep, too
-from tests.processes import Children, children_of, is_there, until
-from tests.texts import a_log, a_question
+from tests.support.deep import deep, too
+from tests.support.processes import Children, children_of, is_there, until
+from tests.support.services.workers import FREEZING, ID, LONG, a_task, open_workers, scripted, started
+from tests.support.texts import a_log, a_question
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pruning import engine
@@ -20,46 +19,10 @@ from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.workers.pool import SMALL_CHARS, Workers, without_secrets
 
-ID = "prn_0123456789abcdef"
-LONG = a_log(2_000)  # long enough for a child
 JSON = json.dumps({"output": a_log(400)})
-
-# A worker as it is, but for the engine in it.
-SCRIPTED = """
-import os, time
-from kimi_proxy.features.pruning import engine
-prune = engine.prune
-def scripted(question, *rest):
-    {script}
-engine.prune = scripted
-from kimi_proxy.services.workers import worker
-worker.main()
-"""
-
-
-def scripted(script: str) -> tuple[str, ...]:
-    return (sys.executable, "-P", "-c", SCRIPTED.format(script=script))
 
 
 QUICK_OR_STUCK = scripted("return prune(question, *rest) if 'quick' in question.goal else time.sleep(3600)")
-
-
-@asynccontextmanager
-async def open_workers(**settings: object) -> AsyncIterator[Workers]:
-    workers = Workers(**{"hurried_s": 60.0, **settings})  # type: ignore[arg-type]
-    try:
-        yield workers
-    finally:
-        await workers.close()
-
-
-def a_task(text: str) -> Task:
-    return Task(text, "why was the payment refused?", Origin("bash"), True, 1000, 200, b"seed")
-
-
-async def started(workers: Workers) -> None:
-    """Have a child ready, by work that no script changes."""
-    await workers.local_scores(a_question(a_log(1000)), 60)
 
 
 ODD = "\n".join(["\ud800\x00\r\x0c\u2028é😀"] * 3 + a_log(300).split("\n") + ["\udfff"])
@@ -224,8 +187,8 @@ async def test_closed_workers_start_nobody(my_children: Children) -> None:
 PARENT = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from tests.services.test_workers import ID, LONG, scripted
-from tests.texts import a_question
+from tests.support.services.workers import ID, LONG, scripted
+from tests.support.texts import a_question
 from kimi_proxy.services.workers.pool import Workers
 
 async def main():
@@ -324,16 +287,11 @@ async def test_a_log_that_cannot_be_scored_in_time_loses_its_routine_lines(
     assert done.hidden[0].text == task.text
 
 
-# What freezes a parser: clean code, so that a look at the beginning finds nothing, then what it recovers from in
-# quadratic time (17 s for these 46 KB).
-CLEAN = ("fn add(a: i32, b: i32) -> i32 {\n" + "    let x = a + b;\n" * 12 + "    x * 2\n}\n") * 55
-FREEZING = CLEAN + "%w[\n" * 8_000
-
 WITHOUT_PARSER = """
 import asyncio, resource, sys
 sys.path.insert(0, sys.argv[1])
-from tests.services.test_workers import CLEAN, FREEZING, ID, a_task
-from tests.texts import a_question
+from tests.support.services.workers import CLEAN, FREEZING, ID, a_task
+from tests.support.texts import a_question
 from kimi_proxy.core.prune import Question
 from kimi_proxy.services.workers.pool import Workers
 

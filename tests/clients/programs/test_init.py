@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AGENTS, AgentCase
 from tests.clients.programs.packages import INSTALL_S, node, npm_modules
 from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import LOG, MARKER
-from tests.deep import deep
-from tests.evil import evil
-from tests.texts import lines_of
+from tests.support.api.proxy_world import proxy
+from tests.support.deep import deep
+from tests.support.evil import evil
+from tests.support.texts import lines_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse

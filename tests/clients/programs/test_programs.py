@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.api.proxy_world import proxy
 from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import MARKER, rewritten
-from tests.deep import deep
-from tests.evil import evil
+from tests.support.api.proxy_world import proxy
+from tests.support.deep import deep
+from tests.support.evil import evil
 
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 

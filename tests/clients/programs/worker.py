@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests import outputs
-from tests.evil import Heard, Line, http
-from tests.model import Call, Says, body, events
+from tests.support import outputs
+from tests.support.evil import Heard, Line, http
+from tests.support.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.wires import wire_of_path

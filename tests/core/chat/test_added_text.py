@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core import json as jsontext
 from kimi_proxy.core.chat import Message, Request, Wire, edit, parse

@@ -4,8 +4,8 @@ import json
 import time
 
 import pytest
-from tests.conversations import User, request
-from tests.model import Call, Says, body, events
+from tests.support.conversations import User, request
+from tests.support.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Request, Wire, edit, parse
 from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader

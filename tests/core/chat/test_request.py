@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.chat.bodies import BODIES
+from tests.support.core.chat.bodies import BODIES
 
 from kimi_proxy.core.chat import Request, Role, Wire, edit, parse
 from kimi_proxy.core.errors import InvalidParams, ParseError

@@ -4,8 +4,8 @@ import gzip
 import zlib
 
 import pytest
-from tests.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, delta, line, said
-from tests.deep import places
+from tests.support.core.chat.streams import DONE, STOP, STREAMS, USAGE_ALONE, Stream, delta, line, said
+from tests.support.deep import places
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import MAX_HELD_BYTES, EventBuffer, ReplyFacts, ReplyReader, Usage

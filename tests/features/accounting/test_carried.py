@@ -1,7 +1,7 @@
 """What a request carries: what is old in it, what was read back, and what its notes say that things cost."""
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.compression import CompressionPlan, History, Preset, plan

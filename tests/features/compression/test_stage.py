@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
+from tests.support.conversations import SYSTEM, Assistant, Call, Item, Result, User, request, texts
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire

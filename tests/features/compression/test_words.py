@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from tests import model
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.model import Says
+from tests.support import model
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.model import Says
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse

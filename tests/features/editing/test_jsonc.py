@@ -1,7 +1,7 @@
 """JSON with comments, changed where it has to be and nowhere else."""
 
 import pytest
-from tests.deep import deep
+from tests.support.deep import deep
 
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.editing import jsonc

@@ -1,7 +1,7 @@
 """Which conversations are told what is known of the project."""
 
 import pytest
-from tests.conversations import Assistant, User, request
+from tests.support.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonValue

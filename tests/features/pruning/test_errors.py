@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deep import often, too
+from tests.support.deep import often, too
 
 from kimi_proxy.core import markers
 from kimi_proxy.core.lines import split

@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from tests.deep import IS_DEEP
+from tests.support.deep import IS_DEEP
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.prune import Options, Question, SourceType

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from tests.deep import deep
+from tests.support.deep import deep
 
 from kimi_proxy.core.prune import CallContext, Options, Question, SourceType
 from kimi_proxy.features.pruning import engine

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.checkout import ROOT
-from tests.deep import IS_DEEP, too
+from tests.support.checkout import ROOT
+from tests.support.deep import IS_DEEP, too
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import Options, Question, SourceType

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests import outputs
+from tests.support import outputs
 
 from kimi_proxy.features.fitting import write_by_chars
 from kimi_proxy.features.records.choose import Ranking

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from tests.conversations import Assistant, Item, Result, User, request
+from tests.support.conversations import Assistant, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.sanitizer.plan import MAX_CHARS, goal, own_words

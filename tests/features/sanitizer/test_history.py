@@ -1,7 +1,7 @@
 """What an agent was doing when each of its tools answered."""
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.edit import Place

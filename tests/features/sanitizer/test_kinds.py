@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests import outputs
+from tests.support import outputs
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import kind_of

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests import outputs
-from tests.outputs import Printed
+from tests.support import outputs
+from tests.support.outputs import Printed
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.conversations import User, body, request, tool
+from tests.support.conversations import User, body, request, tool
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue

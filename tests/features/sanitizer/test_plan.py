@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonObject

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import outputs
+from tests.support import outputs
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features.pruning.engine import outline

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from tests import outputs
+from tests.support import outputs
 
 from kimi_proxy.core.markers import is_id, read, read_mask
 from kimi_proxy.core.prune import Origin

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.model import Call, Says, body, events
+from tests.support.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.chat.streams import CHATS, DONE, STOP, TOOL_STOP, USAGE_ALONE, Stream, call, delta, line, said
-from tests.deep import places
+from tests.support.core.chat.streams import CHATS, DONE, STOP, TOOL_STOP, USAGE_ALONE, Stream, call, delta, line, said
+from tests.support.deep import places
 
 from kimi_proxy.core import json as exact
 from kimi_proxy.core.chat import Wire

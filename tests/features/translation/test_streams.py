@@ -1,7 +1,7 @@
 """What holds for the stream of every translation, whichever API its client speaks."""
 
 import pytest
-from tests.core.chat.streams import said
+from tests.support.core.chat.streams import said
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import UpstreamDisconnected, UpstreamUnreadable

@@ -1,6 +1,6 @@
 """How long to wait before a crashed server is started again."""
 
-from tests.fakes import Clock
+from tests.support.fakes import Clock
 
 from kimi_proxy.proxy.mcp.program import Backoff
 

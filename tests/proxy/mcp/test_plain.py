@@ -10,7 +10,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.upstream import ACCEPTED, Heard, Script, Upstream, answer, chain, event, events, failure, http, scripted
+from tests.support.upstream import (
+    ACCEPTED,
+    Heard,
+    Script,
+    Upstream,
+    answer,
+    chain,
+    event,
+    events,
+    failure,
+    http,
+    scripted,
+)
 
 from kimi_proxy.core.errors import (
     KimiProxyError,

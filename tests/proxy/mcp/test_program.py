@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.processes import until
+from tests.support.processes import until
 
 from kimi_proxy.core.errors import UpstreamUnreachable
 from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram

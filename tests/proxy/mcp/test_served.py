@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.deep import LOOPS
-from tests.processes import runs, until
+from tests.support.deep import LOOPS
+from tests.support.processes import runs, until
 
 from kimi_proxy.core.errors import UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject
@@ -20,7 +20,7 @@ from kimi_proxy.proxy.mcp.http import StreamableHttp
 from kimi_proxy.proxy.mcp.stdio import HttpProgramClient
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 
-SCRIPT = str(Path(__file__).parents[2] / "http_server.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "http_server.py")
 PATIENCE_S = 60.0
 LIST: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.deep import LOOPS
-from tests.processes import is_guard, parent_of, runs, until
+from tests.support.deep import LOOPS
+from tests.support.processes import is_guard, parent_of, runs, until
 
 from kimi_proxy.core import jsonrpc
 from kimi_proxy.core.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable, UpstreamUnreadable
@@ -20,7 +20,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue, encode
 from kimi_proxy.proxy.mcp.stdio import StdioClient
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 
-SCRIPT = str(Path(__file__).parents[2] / "stdio_server.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "stdio_server.py")
 PATIENCE_S = 60.0
 
 

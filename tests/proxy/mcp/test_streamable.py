@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.upstream import (
+from tests.support.upstream import (
     ACCEPTED,
     HELLO,
     Heard,

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.conversations import Assistant, Item, Result, User, body
-from tests.conversations import Call as Asked
-from tests.deep import too
-from tests.evil import Evil, Heard, Line, Script, evil, http
-from tests.model import Call, Says, events
-from tests.model import body as answer_body
 from tests.recordings.agent import Model as Counting
+from tests.support import outputs
+from tests.support.conversations import Assistant, Item, Result, User, body
+from tests.support.conversations import Call as Asked
+from tests.support.deep import too
+from tests.support.evil import Evil, Heard, Line, Script, evil, http
+from tests.support.model import Call, Says, events
+from tests.support.model import body as answer_body
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

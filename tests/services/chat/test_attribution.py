@@ -5,11 +5,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User
-from tests.conversations import body as request_body
-from tests.evil import Heard, Line, evil, http
-from tests.model import Says, body
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User
+from tests.support.conversations import body as request_body
+from tests.support.evil import Heard, Line, evil, http
+from tests.support.model import Says, body
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse

@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.cached_providers import (
+from tests.support import outputs
+from tests.support.cached_providers import (
     Block,
     CachedProvider,
     Counts,
@@ -19,9 +19,9 @@ from tests.cached_providers import (
     openai,
     openai_breakpoints,
 )
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.evil import evil
-from tests.fakes import Clock
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import evil
+from tests.support.fakes import Clock
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.fakes import Clock
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.fakes import Clock
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.evil import Heard, Line, evil, http
-from tests.model import Says, events
-from tests.model import body as answer_body
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import Heard, Line, evil, http
+from tests.support.model import Says, events
+from tests.support.model import body as answer_body
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL

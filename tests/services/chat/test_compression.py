@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.conversations import Assistant, Item, User, request
-from tests.services.store.making import opened
+from tests.support.conversations import Assistant, Item, User, request
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire

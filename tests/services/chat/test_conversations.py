@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.evil import Heard, Line, evil, http
-from tests.model import Says
-from tests.model import body as answer_body
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import Heard, Line, evil, http
+from tests.support.model import Says
+from tests.support.model import body as answer_body
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.texts import a_log
+from tests.support.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
-from tests.services.store.making import opened
+from tests.support.fakes import Clock
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import StoreUnavailable

@@ -1,6 +1,6 @@
 """The context map names the tools that the newest request describes."""
 
-from tests.conversations import Assistant, Call, Result, User, request
+from tests.support.conversations import Assistant, Call, Result, User, request
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

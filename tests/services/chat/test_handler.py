@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.evil import Evil, answering, evil, http
+from tests.support.evil import Evil, answering, evil, http
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.conversations import SYSTEM, Assistant, Item, User, request
-from tests.fakes import Clock
-from tests.services.store.making import opened
+from tests.support.conversations import SYSTEM, Assistant, Item, User, request
+from tests.support.fakes import Clock
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire

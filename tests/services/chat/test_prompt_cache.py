@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.conversations import Assistant, Item, User, request
-from tests.fakes import Clock
+from tests.support.conversations import Assistant, Item, User, request
+from tests.support.fakes import Clock
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire

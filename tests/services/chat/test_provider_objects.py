@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import opened
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire

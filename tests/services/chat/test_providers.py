@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.clients.provider import CHAT
-from tests.core.chat.streams import said
-from tests.evil import Evil, Heard, Line, Script, answering, evil, http
+from tests.support.clients.provider import CHAT
+from tests.support.core.chat.streams import said
+from tests.support.evil import Evil, Heard, Line, Script, answering, evil, http
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

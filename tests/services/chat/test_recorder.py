@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.conversations import Assistant, Item, User, request
+from tests.support.conversations import Assistant, Item, User, request
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire

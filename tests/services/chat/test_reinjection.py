@@ -1,7 +1,7 @@
 """Buried instructions come once more at the end, and leave no trace in the next request."""
 
 import pytest
-from tests.conversations import SYSTEM, Assistant, Call, Item, Result, User, request
+from tests.support.conversations import SYSTEM, Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL

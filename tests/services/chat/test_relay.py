@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.conversations import User, request
+from tests.support.conversations import User, request
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire

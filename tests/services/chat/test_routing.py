@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import opened
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL, Caller

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, body, request, results, texts, tool
-from tests.fakes import MemoryDecisions, MemoryOriginals
-from tests.services.chat.sanitizing import PATIENT, Clock, World, world
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, body, request, results, texts, tool
+from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL, Caller

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, request, results
-from tests.deep import too
-from tests.services.chat.sanitizing import Clock, world
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, request, results
+from tests.support.deep import too
+from tests.support.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire

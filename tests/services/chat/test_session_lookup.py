@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from tests import outputs
-from tests.conversations import Assistant, Call, Item, Result, User, body
-from tests.evil import Evil, Heard, Line, evil, http
-from tests.fakes import MemoryDecisions
-from tests.model import Says
-from tests.model import body as answer_body
-from tests.processes import until
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.fakes import MemoryDecisions
+from tests.support.model import Says
+from tests.support.model import body as answer_body
+from tests.support.processes import until
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.conversations import User, request
-from tests.services.store.making import a_session, opened
+from tests.support.conversations import User, request
+from tests.support.services.store.making import a_session, opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.conversations import Assistant, Call, Item, Result, User, request
-from tests.services.chat.sanitizing import Clock, world
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+from tests.support.services.chat.sanitizing import Clock, world
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings

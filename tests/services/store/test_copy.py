@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.deep import deep
-from tests.services.store import making, postgres_server
-from tests.services.store.making import a_metric, a_session, an_original
+from tests.support.deep import deep
+from tests.support.services.store import making, postgres_server
+from tests.support.services.store.making import a_metric, a_session, an_original
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.deep import too
-from tests.fakes import MemoryOriginals
-from tests.processes import runs_in, until
-from tests.services.tools.toolbox import Toolbox, toolbox
+from tests.support.deep import too
+from tests.support.fakes import MemoryOriginals
+from tests.support.processes import runs_in, until
+from tests.support.services.tools.toolbox import Toolbox, toolbox
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable

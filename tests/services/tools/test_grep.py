@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.permissions import bound_by_modes
-from tests.processes import Children, scripted, until
-from tests.services.tools.toolbox import toolbox
+from tests.support.permissions import bound_by_modes
+from tests.support.processes import Children, scripted, until
+from tests.support.services.tools.toolbox import toolbox
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonValue

@@ -2,9 +2,9 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes import MemoryOriginals
-from tests.texts import a_log
-from tests.tool_schemas import PRUNE_SCHEMA
+from tests.support.fakes import MemoryOriginals
+from tests.support.texts import a_log
+from tests.support.tool_schemas import PRUNE_SCHEMA
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryOriginals
-from tests.services.tools.toolbox import toolbox
-from tests.swe_pruner_server import Script, answering, request_of, response, saying, serving
+from tests.support.fakes import MemoryOriginals
+from tests.support.services.tools.toolbox import toolbox
+from tests.support.swe_pruner_server import Script, answering, request_of, response, saying, serving
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import read as read_marker

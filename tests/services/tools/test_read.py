@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.fakes import MemoryOriginals
-from tests.services.tools.toolbox import toolbox
+from tests.support.fakes import MemoryOriginals
+from tests.support.services.tools.toolbox import toolbox
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable

@@ -2,8 +2,8 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes import MemoryOriginals
-from tests.tool_schemas import RECOVER_SCHEMA
+from tests.support.fakes import MemoryOriginals
+from tests.support.tool_schemas import RECOVER_SCHEMA
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings

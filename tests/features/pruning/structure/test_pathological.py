@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.deep import IS_DEEP, deep
+from tests.support.deep import IS_DEEP, deep
 
 from kimi_proxy.core.prune import SourceType
 from kimi_proxy.features.pruning import engine

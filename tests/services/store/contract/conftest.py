@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.fakes import MemoryDecisions, MemoryOriginals
-from tests.services.store import making, postgres_server
+from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.services.store import making, postgres_server
 
 from kimi_proxy.services.store.protocols import Decisions, Originals, Store
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import TTL_S, an_original
+from tests.support.fakes import Clock
+from tests.support.services.store.making import TTL_S, an_original
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.services.store.protocols import (

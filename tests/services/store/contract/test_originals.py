@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.deep import IS_DEEP
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import an_original, reason
+from tests.support.deep import IS_DEEP
+from tests.support.services.store.making import an_original, reason
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import StoreUnavailable

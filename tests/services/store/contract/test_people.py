@@ -6,9 +6,9 @@ from inspect import getmembers, isfunction
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import a_metric, a_session, an_original
+from tests.support.fakes import Clock
+from tests.support.services.store.making import a_metric, a_session, an_original
 
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import TTL_S, an_original, reason
+from tests.support.fakes import Clock
+from tests.support.services.store.making import TTL_S, an_original, reason
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable

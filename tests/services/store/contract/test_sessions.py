@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import a_metric, a_session, all_metrics, an_original
+from tests.support.fakes import Clock
+from tests.support.services.store.making import a_metric, a_session, all_metrics, an_original
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.features.context import Context, Layout, Sink

@@ -5,9 +5,9 @@ from dataclasses import replace
 from inspect import getmembers, isfunction, signature
 from pathlib import Path
 
-from tests.fakes import Clock
 from tests.services.store.contract.conftest import Opening
-from tests.services.store.making import a_metric
+from tests.support.fakes import Clock
+from tests.support.services.store.making import a_metric
 
 from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.services.store.team import (

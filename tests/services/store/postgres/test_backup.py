@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import psycopg
-from tests.deep import deep
-from tests.services.store.making import TTL_S, a_session, an_original
-from tests.services.store.postgres_server import controlled, opened
+from tests.support.deep import deep
+from tests.support.services.store.making import TTL_S, a_session, an_original
+from tests.support.services.store.postgres_server import controlled, opened
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.postgres.store import PostgresStore

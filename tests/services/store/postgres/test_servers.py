@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.services.store.making import an_original
-from tests.services.store.postgres_server import opened, serving, url_of
+from tests.support.services.store.making import an_original
+from tests.support.services.store.postgres_server import opened, serving, url_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse

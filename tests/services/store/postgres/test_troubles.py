@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.processes import until
-from tests.services.store.making import an_original
-from tests.services.store.postgres_server import PostgresServer, controlled, opened, url_of
+from tests.support.processes import until
+from tests.support.services.store.making import an_original
+from tests.support.services.store.postgres_server import PostgresServer, controlled, opened, url_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests import fakes
-from tests.services.store.making import an_original, opened
+from tests.support import fakes
+from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import PruneIdNotFound

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import an_original, opened
+from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.sql import CompressedText

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.services.store.making import an_original, opened
+from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.services.store.sqlite.store import store_path
 

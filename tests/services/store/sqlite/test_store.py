@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes import Clock
-from tests.services.store.making import TTL_S, a_metric, a_session, all_metrics, an_original, opened, reason
+from tests.support.fakes import Clock
+from tests.support.services.store.making import TTL_S, a_metric, a_session, all_metrics, an_original, opened, reason
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import StoreUnavailable

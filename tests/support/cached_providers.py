@@ -1,0 +1,189 @@
+"""Providers that cache prompts as their own pages say, and keep their own bill. Nothing here is read from our table.
+
+Anthropic: platform.claude.com/docs/en/build-with-claude/prompt-caching. OpenAI: developers.openai.com, prompt caching.
+Moonshot: forum.moonshot.ai 613. DeepSeek: api-docs.deepseek.com, kv_cache.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+
+from tests.support.evil import Heard, Line, http
+
+from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.tokens import count as tokens_of
+
+Block = tuple[str, str | None]  # what the model reads, and the life that a mark on it asks for ("" by default)
+
+
+@dataclass
+class Counts:
+    plain: int = 0
+    read: int = 0
+    write: int = 0
+    hour: int = 0  # of what is written, for an hour
+    output: int = 50
+
+
+@dataclass
+class CachedProvider:
+    """Answers every request with one sentence; `cache` says what is read and written, by the rules of one provider."""
+
+    now: Callable[[], float]
+    cache: Callable[["CachedProvider", Sequence[Block]], Counts]
+    prices: dict[str, float]  # USD for a million tokens: plain, read, write, hour, output
+    entries: dict[bytes, tuple[float, float]] = field(default_factory=dict)  # until when, and for how long
+    bill: float = 0.0
+    prompts: list[list[str]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    async def answer(self, heard: Heard, line: Line) -> None:
+        asked = json.loads(heard.body)
+        is_messages = "max_tokens" in asked
+        await line.send(http(json.dumps(self.charge(asked, is_messages)).encode()))
+
+    def charge(self, asked: JsonObject, is_messages: bool) -> JsonObject:
+        blocks = rendered(asked)
+        self.prompts.append([text for text, _ in blocks])
+        counts = self.cache(self, blocks)
+        names = ("plain", "read", "write", "output")
+        self.bill += sum(getattr(counts, name) * self.prices[name] for name in names) / 1e6
+        self.bill += counts.hour * (self.prices["hour"] - self.prices["write"]) / 1e6
+        if is_messages:
+            usage = {
+                "input_tokens": counts.plain,
+                "cache_read_input_tokens": counts.read,
+                "cache_creation_input_tokens": counts.write,
+                "cache_creation": {"ephemeral_1h_input_tokens": counts.hour},
+                "output_tokens": counts.output,
+            }
+            content = [{"type": "text", "text": "Done."}]
+            head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
+            return {**head, "content": content, "usage": usage}
+        details = {"cached_tokens": counts.read, "cache_write_tokens": counts.write}
+        prompt = counts.plain + counts.read + counts.write
+        usage = {"prompt_tokens": prompt, "completion_tokens": counts.output, "prompt_tokens_details": details}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}
+        return {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+
+    def lives(self, key: bytes) -> bool:
+        return key in self.entries and self.entries[key][0] >= self.now()
+
+    def keep(self, key: bytes, life_s: float) -> None:
+        life_s = max(life_s, self.entries[key][1] if self.lives(key) else 0.0)
+        self.entries[key] = (self.now() + life_s, life_s)
+
+
+def rendered(asked: JsonObject) -> list[Block]:
+    """Return the prompt in the order in which providers read it: tools, system, messages."""
+    blocks: list[Block] = [(json.dumps({**tool, "cache_control": 0}), _life(tool)) for tool in asked.get("tools", ())]
+    system = asked.get("system") or []
+    blocks += [(system, None)] if isinstance(system, str) else [(part["text"], _life(part)) for part in system]
+    for message in asked["messages"]:
+        content = message.get("content") or ""
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks += [(f"{message['role']}: {_text_of(part)}", _life(part)) for part in parts]
+        if message.get("tool_calls"):
+            blocks.append((json.dumps(message["tool_calls"]), None))
+    if "cache_control" in asked and blocks:
+        blocks[-1] = (blocks[-1][0], asked["cache_control"].get("ttl", ""))
+    return blocks
+
+
+def _text_of(part: JsonObject) -> str:
+    """Return what the model reads of a block."""
+    text = part.get("text", part.get("content", part.get("input")))
+    return text if isinstance(text, str) else json.dumps(text)
+
+
+def _life(part: JsonObject) -> str | None:
+    mark = part.get("cache_control")
+    return mark.get("ttl", "") if mark else None
+
+
+@cache
+def counted(text: str) -> int:
+    """Return a provider's own count, which differs from ours."""
+    return round(1.15 * tokens_of(text)) + 4
+
+
+def weights(blocks: Sequence[Block]) -> tuple[list[int], list[bytes]]:
+    """Return how many tokens stand up to the end of each block, and a hash of all that."""
+    total, seen = 0, sha256()
+    tokens: list[int] = []
+    hashes: list[bytes] = []
+    for text, _ in blocks:
+        total += counted(text)
+        seen.update(text.encode() + b"\0")
+        tokens.append(total)
+        hashes.append(seen.copy().digest())
+    return tokens, hashes
+
+
+def anthropic(provider: CachedProvider, blocks: Sequence[Block], least: int = 512) -> Counts:
+    """Up to four marks; each finds what was written up to 20 blocks before it; 5 minutes or an hour, from the start."""
+    tokens, hashes = weights(blocks)
+    marks = [(at, ttl) for at, (_, ttl) in enumerate(blocks) if ttl is not None]
+    if len(marks) > 4:
+        provider.refused.append("more than 4 marks")
+    lives = [ttl == "1h" for _, ttl in marks]
+    if lives != sorted(lives, reverse=True):
+        provider.refused.append("an hour behind five minutes")
+    marks = [(at, ttl) for at, ttl in marks if tokens[at] >= least]
+    found = (near for at, _ in marks for near in range(at, max(-1, at - 21), -1) if provider.lives(hashes[near]))
+    hit = max(found, default=-1)
+    counts = Counts(read=tokens[hit] if hit >= 0 else 0)
+    if hit >= 0:
+        provider.keep(hashes[hit], 0.0)
+    before = counts.read
+    for at, ttl in marks:
+        if at > hit:
+            written = tokens[at] - before
+            counts.write += written
+            counts.hour += written if ttl == "1h" else 0
+            before = tokens[at]
+        provider.keep(hashes[at], 3600.0 if ttl == "1h" else 300.0)
+    counts.plain = tokens[-1] - counts.read - counts.write
+    return counts
+
+
+def openai(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
+    """Any equal prefix of 1,024 tokens and more; in these minutes it is always there, and after an hour it never is."""
+    tokens, hashes = weights(blocks)
+    hit = max((at for at, key in enumerate(hashes) if provider.lives(key) and tokens[at] >= 1024), default=-1)
+    for key in hashes:
+        provider.keep(key, 3600.0)
+    read = tokens[hit] if hit >= 0 else 0
+    return Counts(tokens[-1] - read, read)
+
+
+def openai_breakpoints(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
+    """From GPT-5.6 on: written at the end of the newest message, found there and nowhere else; 30 minutes."""
+    tokens, hashes = weights(blocks)
+    hit = max((at for at, key in enumerate(hashes) if provider.lives(key)), default=-1)
+    read = tokens[hit] if hit >= 0 else 0
+    for key in [hashes[-1], *([hashes[hit]] if hit >= 0 else [])]:
+        provider.keep(key, 1800.0)
+    is_written = tokens[-1] >= 1024
+    return Counts(0 if is_written else tokens[-1] - read, read, tokens[-1] - read if is_written else 0)
+
+
+def moonshot(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
+    """Any equal prefix in chunks of 256 tokens, for 5 minutes without use."""
+    tokens, hashes = weights(blocks)
+    hit = max((at for at, key in enumerate(hashes) if provider.lives(key)), default=-1)
+    for key in hashes:
+        provider.keep(key, 300.0)
+    read = tokens[hit] // 256 * 256 if hit >= 0 else 0
+    return Counts(tokens[-1] - read, read)
+
+
+def deepseek(provider: CachedProvider, blocks: Sequence[Block]) -> Counts:
+    """A unit ends with the user's input, and hits only as a whole; on disk, for longer than these tests."""
+    tokens, hashes = weights(blocks)
+    hit = max((at for at, key in enumerate(hashes) if provider.lives(key)), default=-1)
+    provider.keep(hashes[-1], 7 * 86_400.0)
+    read = tokens[hit] if hit >= 0 else 0
+    return Counts(tokens[-1] - read, read)
