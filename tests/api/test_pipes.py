@@ -47,8 +47,8 @@ def test_the_wire_carries_nothing_that_others_print():
     program = """
 import os
 from io import FileIO
-from kimi_proxy.api.mcp.stdio import redirected
-with redirected(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
+from kimi_proxy.api.mcp.stdio import redirect_streams
+with redirect_streams(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (stdin, stdout):
     print("printed noise")
     os.write(1, b"written noise")
     os.system("echo echoed noise")

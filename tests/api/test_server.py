@@ -25,7 +25,7 @@ SLOW = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}
 
 PROGRAM = """
 from kimi_proxy.api.server import run, serve, stop_on_signals
-from tests.api import world
+from tests.support.api import world
 
 async def main():
     with stop_on_signals() as stop:

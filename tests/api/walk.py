@@ -62,6 +62,7 @@ IDS: Mapping[str, Sequence[JsonValue]] = {
     "ids": (["<session>"],),
     "external_session_id": ("<session>", "<name>"),
     "prune_id": ("<prune>", "<mask>"),
+    "id": ("<prune>", "<mask>"),
 }
 WORDS: Mapping[str, JsonValue] = {"q": SECRET, "all": True}
 VALUES: Mapping[str, JsonValue] = {
@@ -88,6 +89,9 @@ HARMLESS = frozenset(
             "lines",
             "chars",
             "start",
+            "end",
+            "start_char",
+            "end_char",
             "by",
             "days",
             "names",

@@ -47,7 +47,7 @@ async def test_a_client_prunes_and_recovers(door: str, mode: str, version: str, 
     async with connected(door, mode, port, home) as client:
         assert client.protocol_version == version
         listed = await client.list_tools()
-        more = ["read", "grep"] if door == "/mcp" else []
+        more = [] if door == "stdio" else ["read", "grep"]
         assert [tool.name for tool in listed.tools] == ["prune_text", "recover_text", "health", *more]
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed.tools)
 

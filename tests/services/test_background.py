@@ -16,9 +16,9 @@ from kimi_proxy.services.background import Running
 STAND_IN = """
 import sys, time
 from pathlib import Path
-from kimi_proxy.services.background import announced
+from kimi_proxy.services.background import announce
 print("hello from the background", flush=True)
-with announced(Path(sys.argv[1]), {"proxy": "http://127.0.0.1:1"}):
+with announce(Path(sys.argv[1]), {"proxy": "http://127.0.0.1:1"}):
     time.sleep(600)
 """
 

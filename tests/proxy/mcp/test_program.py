@@ -95,7 +95,7 @@ PROGRAM = Command(("/bin/sh", "-c", "echo x >&2; exit 3"), {"PATH": "/usr/bin:/b
 async def run():
     process = ServerProcess("s")
     await process.launch(PROGRAM)
-    await process.closed()
+    await process.wait_closed()
     return await process.exited, process.output
 
 async def hold_the_loop():

@@ -83,7 +83,7 @@ class AwaySessions(SessionStore):
     async def secret(self) -> bytes:
         raise StoreUnavailable("away")
 
-    async def own(self, who: Caller, ids: object) -> frozenset[str]:
+    async def own_ids(self, who: Caller, ids: object) -> frozenset[str]:
         raise StoreUnavailable("away")
 
 

@@ -102,7 +102,7 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
     "add_compression": (_compressed, True),
 }
 SESSIONS: Mapping[str, tuple[Try, object]] = {
-    "own": (lambda store, who: store.sessions.own_ids(who, ["ses_a"]), frozenset()),
+    "own_ids": (lambda store, who: store.sessions.own_ids(who, ["ses_a"]), frozenset()),
     "get": (lambda store, who: store.sessions.get(who, "ses_a"), FIGURES),
     "newest": (lambda store, who: store.sessions.newest(who, 10), FIGURES),
     "search": (lambda store, who: store.sessions.search(who, "secret", 10), []),

@@ -293,15 +293,13 @@ ALTER TABLE metrics ADD COLUMN cache_miss TEXT, ADD COLUMN cache_missed_tokens B
 """
 
 _12_PREVIEWS = """
-DROP VIEW masked_content;
-CREATE VIEW masked_content AS
+CREATE OR REPLACE VIEW masked_content AS
     SELECT record.seq AS id, encode(record.id, 'escape') AS handle, encode(text.hash, 'hex') AS content_hash,
-           text.frame AS original_content,
+           text.frame AS original_content, record.created AS created_at,
            (SELECT encode(pin.preview, 'escape') FROM pin
             WHERE pin.scope = record.scope AND pin.ids >= record.id AND pin.ids < record.id || '!'::bytea
             LIMIT 1) AS preview,  -- of tool results in chats; NULL for other texts
-           NULL::text AS file_path,  -- the original is in no file
-           record.created AS created_at
+           NULL::text AS file_path  -- the original is in no file
     FROM record JOIN text ON text.seq = record.text;
 """
 
