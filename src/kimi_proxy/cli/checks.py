@@ -89,7 +89,7 @@ def dependencies() -> Check:
 def scorer(scorers: Scorers) -> Check:
     if scorers.fault:
         return Check("scorer", "warning", scorers.fault, "install kimi-proxy again")
-    return Check("scorer", "ok", f"learned, for {' and '.join(scorers.learned)}")
+    return Check("scorer", "ok", f"{len(scorers.learned)} learned models loaded")
 
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
