@@ -238,7 +238,7 @@ class Agent:
 
     async def _compress(self, name: str) -> None:
         await asyncio.sleep(LOOK_S / self._speed)
-        match await self._proxy.ask("POST", f"/api/compress/{name}", {"force": False}):
+        match await self._proxy.ask("POST", f"/api/compress/{name}", {"force": True}):
             case {"original_tokens": before, "compressed_tokens": after}:
                 self._progress(f"{name} is compressed: {before} tokens become {after}")
 
