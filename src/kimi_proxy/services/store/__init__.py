@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kimi_proxy.core.config import Config
+    from kimi_proxy.core.config import Config, StoreSettings
     from kimi_proxy.services.store.protocols import Store
 
 __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
@@ -34,7 +34,7 @@ async def open_store(config: Config) -> Store:
     ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
     timeout_s = config.store.timeout_ms / 1000
     if config.store.url:
-        return await _postgres(config.store.url, ttl_s, max_bytes, timeout_s)
+        return await _postgres(config.store, ttl_s)
     return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
 
 
@@ -65,11 +65,18 @@ def file_usage(home: str, max_bytes: int) -> dict[str, object]:
     return usage(f"{home}/store/originals.sqlite3", max_bytes)
 
 
-async def _postgres(url: str, ttl_s: float, max_bytes: int, timeout_s: float) -> Store:
+async def _postgres(settings: StoreSettings, ttl_s: float) -> Store:
     try:
+        from kimi_proxy.services.store.postgres.database import Pooling
         from kimi_proxy.services.store.postgres.store import PostgresStore
     except ImportError as e:
         raise ConfigError(
             f"KIMI_PROXY_DATABASE_URL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"
         ) from e
-    return await PostgresStore.open(url, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
+    return await PostgresStore.open(
+        settings.url,
+        ttl_s=ttl_s,
+        max_bytes=settings.max_bytes,
+        timeout_s=settings.timeout_ms / 1000,
+        pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
+    )

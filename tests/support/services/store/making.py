@@ -11,7 +11,7 @@ import pytest
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import Metric, QuotaWindow
 from kimi_proxy.features.prompt_cache import ExplainedMiss
 from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.database import Connect, connect
@@ -78,6 +78,9 @@ def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Me
         duration_ms=34,
         miss=ExplainedMiss("expired", 1200, 0.5, "after 700 s"),
         cache_life_s=300.0,
+        observed_tokens=12,
+        observed_usd=0.125,
+        quota=(QuotaWindow("5h", 0.42, 1790256000.0), QuotaWindow("7d", 0.18, None)),
     )
 
 

@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import NoReturn, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias, TypedDict, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
@@ -15,10 +16,11 @@ from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
 from kimi_proxy.services.store.protocols import AuditNote
 from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
-MIN_CONNECTIONS, MAX_CONNECTIONS = 1, 8
+MIN_CONNECTIONS = 1
 RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
 CONNECT_S = 2  # libpq's least
 SWEEPING = 1802071402  # an advisory lock
+APPLICATION = "kimi-proxy"  # in pg_stat_activity
 
 T = TypeVar("T")
 Connection: TypeAlias = "AsyncConnection[Row]"
@@ -26,6 +28,23 @@ Cursor: TypeAlias = "AsyncCursor[Row]"
 Work: TypeAlias = Callable[[Connection, Moment], Awaitable[T]]
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionOptions(TypedDict, total=False):
+    connect_timeout: int
+    application_name: str
+    prepare_threshold: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """How many connections a server opens, and what may stand between it and the database."""
+
+    size: int = 8
+    # PgBouncer in transaction mode: the next transaction may run on another connection, so nothing of a session
+    # (prepared statements, SET, LISTEN) holds beyond one.
+    is_transactional: bool = False
+    listen_url: str = ""  # the database itself, for LISTEN
 
 
 class WriteRefused(StoreUnavailable):
@@ -40,9 +59,10 @@ class PostgresDatabase:
 
     note: AuditNote
 
-    def __init__(self, url: str, clock: WallClock, timeout_s: float) -> None:
+    def __init__(self, url: str, clock: WallClock, timeout_s: float, pooling: Pooling | None = None) -> None:
         self.clock = clock
         self.url = url
+        self.pooling = pooling or Pooling()
         self.trouble: str | None = None
         self.note = note_nothing
         self._timeout_s = timeout_s
@@ -52,13 +72,13 @@ class PostgresDatabase:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=MIN_CONNECTIONS,
-            max_size=MAX_CONNECTIONS,
+            max_size=max(MIN_CONNECTIONS, self.pooling.size),
             open=False,
             timeout=timeout_s,
             reconnect_timeout=RETRY_S,
             # One statement is a transaction by itself; `run` begins one where there are several.
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_S},
-            configure=configure,
+            kwargs=self._connection_options() | {"autocommit": True},
+            configure=None if self.pooling.is_transactional else wait_for_disk,
         )
 
     async def open(self) -> None:
@@ -91,6 +111,8 @@ class PostgresDatabase:
 
         async def in_transaction(connection: Connection, moment: Moment) -> T:
             async with connection.transaction():
+                if self.pooling.is_transactional:
+                    await connection.execute("SET LOCAL synchronous_commit = on")
                 return await work(connection, moment)
 
         return await self.read(in_transaction)
@@ -113,7 +135,11 @@ class PostgresDatabase:
         return await self.read(work)
 
     async def change(self, statement: str, values: Row = ()) -> list[Row]:
-        return await self.rows(statement, values)  # one statement is a transaction by itself
+        async def work(connection: Connection, moment: Moment) -> list[Row]:
+            return await (await execute(connection, statement, values)).fetchall()
+
+        # One statement is a transaction by itself; a pooler needs one that asks for the disk first.
+        return await (self.run(work) if self.pooling.is_transactional else self.read(work))
 
     async def alone(self, work: Work[int]) -> int:
         """Do `work` as `run` does, if no other server does such work now; return 0 if one does."""
@@ -210,8 +236,14 @@ class PostgresDatabase:
         return self.trouble
 
     async def _ping(self) -> None:
-        async with await AsyncConnection.connect(self.url, connect_timeout=CONNECT_S) as connection:
+        async with await AsyncConnection.connect(self.url, **self._connection_options()) as connection:
             await connection.execute("SELECT 1")
+
+    def _connection_options(self) -> ConnectionOptions:
+        options: ConnectionOptions = {"connect_timeout": CONNECT_S, "application_name": APPLICATION}
+        if self.pooling.is_transactional:
+            options["prepare_threshold"] = None  # no prepared statements
+        return options
 
     async def _probe(self) -> None:
         """Return once the database answers; the pool then has no dead connection."""
@@ -239,7 +271,7 @@ async def _nothing(connection: Connection, moment: Moment) -> None:
     """Need no more than a database that is there."""
 
 
-async def configure(connection: Connection) -> None:
+async def wait_for_disk(connection: Connection) -> None:
     """An original is on disk before it is cut: whatever the server's default, a commit waits for that."""
     await connection.execute("SET synchronous_commit = on")
 

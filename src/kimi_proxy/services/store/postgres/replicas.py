@@ -15,6 +15,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.services.store.postgres.database import (
+    APPLICATION,
     Connection,
     PostgresDatabase,
     read_float,
@@ -31,6 +32,7 @@ KEEP_SENT_S = 90_000.0  # no provider keeps a prompt cache for longer
 OVERLAP_S = 10.0  # clocks of servers differ, and transactions end out of order
 RECONNECT_S, CONNECT_S = 0.5, 5
 IDLE_S = 30.0  # after which a silent connection is tried
+POLL_S = 1.0  # how often the table is read where LISTEN is not to be had
 SEEN = 10_000
 MIN_WAIT_S = 0.001
 
@@ -100,9 +102,12 @@ class PostgresReplicas:
             self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
+        pooling = self._database.pooling
+        # A transaction pooler accepts LISTEN and delivers nothing.
+        watch = self._poll if pooling.is_transactional and not pooling.listen_url else self._listen
         while True:
             try:
-                await self._listen(receive)
+                await watch(receive)
             except (psycopg.Error, OSError, TimeoutError, StoreUnavailable) as e:
                 log.debug("events of other servers are not followed", extra={"what": str(e)[:300]})
             await asyncio.sleep(RECONNECT_S)
@@ -151,19 +156,30 @@ class PostgresReplicas:
 
     async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
         """Pass events on until the connection is lost; what came while it was is read first."""
-        connect = AsyncConnection.connect(self._database.url, autocommit=True, connect_timeout=CONNECT_S)
+        url = self._database.pooling.listen_url or self._database.url
+        connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=CONNECT_S, application_name=APPLICATION)
         async with await connect as connection:
             await connection.execute(f"LISTEN {CHANNEL}".encode())
-            if self._latest is None:
-                self._latest = self._database.clock.look().latest
-            else:
-                await self._read(receive, "at > %s", self._latest - OVERLAP_S)
+            await self._read_missed(receive)
             while True:
                 async for notice in connection.notifies(timeout=IDLE_S):
                     if notice.payload.isdecimal():
                         await self._read(receive, "seq = %s", int(notice.payload))
                 async with asyncio.timeout(CONNECT_S):
                     await connection.execute("SELECT 1")
+
+    async def _poll(self, receive: Callable[[StoredEvent], None]) -> None:
+        """Pass events on a little later, by reading the table again and again."""
+        while True:
+            await self._read_missed(receive)
+            await asyncio.sleep(POLL_S)
+
+    async def _read_missed(self, receive: Callable[[StoredEvent], None]) -> None:
+        """Pass on the events since the newest that was read; the first time there are none to miss."""
+        if self._latest is None:
+            self._latest = self._database.clock.look().latest
+        else:
+            await self._read(receive, "at > %s", self._latest - OVERLAP_S)
 
     async def _read(self, receive: Callable[[StoredEvent], None], which: str, value: float) -> None:
         """Pass on the batches that are new here."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.postgres.database import PostgresDatabase
+from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
@@ -32,13 +32,20 @@ class PostgresStore:
 
     @classmethod
     async def open(
-        cls, url: str, *, ttl_s: float, max_bytes: int, timeout_s: float, now: Callable[[], float] = time.time
+        cls,
+        url: str,
+        *,
+        ttl_s: float,
+        max_bytes: int,
+        timeout_s: float,
+        pooling: Pooling | None = None,
+        now: Callable[[], float] = time.time,
     ) -> "PostgresStore":
         """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
 
         Raise ConfigError if a newer version has written its tables.
         """
-        database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s)
+        database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
         with suppress(StoreUnavailable):
