@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ CHUNKS = 20
 MANY_CHUNKS = 220
 CLIENTS = 16
 BUSY_S = 5.0
+SETTLE_S = 1.5  # the journal is written a second after a request
+BURST = 20_000  # chunks
 WARM_UP = 30
 
 
@@ -40,10 +43,14 @@ class Added:
 @dataclass(frozen=True, slots=True)
 class Figures:
     added: dict[str, Added]  # by size of the request
+    added_first: Added  # to the first request of a conversation, 1 KB; the requests of `added` are one that goes on
     added_stream: Added  # to the last of 20 chunks
     requests_per_s: float  # 16 clients at once
+    first_per_s: float  # the same, each request the first of a conversation
     request_cpu_ms: float | None  # of the whole process
-    chunk_cpu_us: float | None
+    first_cpu_ms: float | None  # with what is written down after it
+    chunk_cpu_us: float | None  # that comes a millisecond after the one before
+    burst_cpu_us: float | None  # of chunks that come as fast as they are read
     rss_mb: float | None
 
 
@@ -92,33 +99,43 @@ def body(size: int) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * size}]}).encode()
 
 
-def stream_body(chunks: int) -> bytes:
-    return b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"n":%d}' % chunks
+_numbers = itertools.count()
+_SCHEMA = {"type": "object", "properties": {"command": {"type": "string", "description": "what to run"}}}
+_TOOL = {"type": "function", "function": {"name": "bash", "description": "Run a command.", "parameters": _SCHEMA}}
+_FIRST = json.dumps(
+    {"model": "m", "messages": [{"role": "user", "content": "%09d" + "x" * 600}], "tools": [_TOOL]}
+).encode()
 
 
-async def added(base_url: str, direct_url: str, raw: bytes, times: int) -> Added:
+def first_body() -> bytes:
+    """The first request of a conversation that nobody has begun before, of an agent with one tool."""
+    return _FIRST % next(_numbers)
+
+
+def stream_body(chunks: int, more: bytes = b"") -> bytes:
+    return b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,%b"n":%d}' % (more, chunks)
+
+
+async def added(base_url: str, direct_url: str, make: Callable[[], bytes], times: int) -> Added:
     """Both ways in turn, so that whatever else the machine does hits both alike."""
     async with Line(base_url) as through, Line(direct_url) as direct:
-        ways = ((through, through.request(raw)), (direct, direct.request(raw)))
         for _ in range(WARM_UP):
-            for line, request in ways:
-                await line.ask(request)
-        trips = [[await line.ask(request) for line, request in ways] for _ in range(times)]
+            for line in (through, direct):
+                await line.ask(line.request(make()))
+        trips = [[await line.ask(line.request(make())) for line in (through, direct)] for _ in range(times)]
     longer, shorter = zip(*trips, strict=True)
     return Added(median(longer) - median(shorter), p95(longer) - p95(shorter))
 
 
-async def busy(base_url: str, for_s: float) -> int:
+async def busy(base_url: str, for_s: float, make: Callable[[], bytes]) -> int:
     """Requests answered while 16 clients ask without a pause."""
     stop_at = time.perf_counter() + for_s
-    raw = body(1_000)
 
     async def client() -> int:
         asked = 0
         async with Line(base_url) as line:
-            request = line.request(raw)
             while time.perf_counter() < stop_at:
-                await line.ask(request)
+                await line.ask(line.request(make()))
                 asked += 1
         return asked
 
@@ -134,11 +151,20 @@ async def streams(base_url: str, chunks: int) -> None:
 
 async def figures(base_url: str, direct_url: str, pid: int | None = None) -> Figures:
     """`base_url` and `direct_url` end before /chat/completions; `pid` is whose time and memory are read."""
-    by_size = {name: await added(base_url, direct_url, body(size), times) for name, (size, times) in SIZES.items()}
-    added_stream = await added(base_url, direct_url, stream_body(CHUNKS), STREAMS)
-    before = cpu_s(pid)
-    answered = await busy(base_url, BUSY_S)
-    spent = cpu_s(pid) - before
+    by_size = {
+        name: await added(base_url, direct_url, itertools.repeat(body(size)).__next__, times)
+        for name, (size, times) in SIZES.items()
+    }
+    added_first = await added(base_url, direct_url, first_body, SIZES["1 KB"][1])
+    added_stream = await added(base_url, direct_url, lambda: stream_body(CHUNKS), STREAMS)
+    rates: list[float] = []
+    spent: list[float] = []
+    for make in (itertools.repeat(body(1_000)).__next__, first_body):
+        before = cpu_s(pid)
+        answered = await busy(base_url, BUSY_S, make)
+        await asyncio.sleep(SETTLE_S)
+        rates.append(answered / BUSY_S)
+        spent.append((cpu_s(pid) - before) * 1000 / answered)
     costs: list[float] = []
     for chunks in (CHUNKS, MANY_CHUNKS):
         before = cpu_s(pid)
@@ -146,19 +172,26 @@ async def figures(base_url: str, direct_url: str, pid: int | None = None) -> Fig
         costs.append(cpu_s(pid) - before)
     return Figures(
         by_size,
+        added_first,
         added_stream,
-        answered / BUSY_S,
-        spent * 1000 / answered if pid else None,
+        *rates,
+        *(spent if pid else (None, None)),
         (costs[1] - costs[0]) * 1e6 / STREAMS / (MANY_CHUNKS - CHUNKS) if pid else None,
+        await burst_cpu_us(base_url, pid) if pid else None,
         rss_mb(pid) if pid else None,
     )
 
 
+async def burst_cpu_us(base_url: str, pid: int) -> float:
+    async with Line(base_url) as line:
+        before = cpu_s(pid)
+        await line.ask(line.request(stream_body(BURST, b'"fast":true,')))
+        return (cpu_s(pid) - before) * 1e6 / BURST
+
+
 def cpu_s(pid: int | None) -> float:
-    if pid is None:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU time of a process and all of its threads, to the nanosecond: /proc counts in hundredths of a second."""
+    return 0.0 if pid is None else time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
 
 
 def rss_mb(pid: int) -> float:
@@ -211,12 +244,20 @@ def rows(measured: Figures) -> list[tuple[str, str]]:
         (f"added to a request of {name}", f"{took.median_ms:.2f} ms (p95 {took.p95_ms:.2f} ms)")
         for name, took in measured.added.items()
     ]
+    first = measured.added_first
     return [
         *sizes,
+        ("added to the first request of a conversation", f"{first.median_ms:.2f} ms (p95 {first.p95_ms:.2f} ms)"),
         (f"added to a stream of {CHUNKS} chunks", f"{measured.added_stream.median_ms:.2f} ms"),
         (f"requests per second, {CLIENTS} clients", f"{measured.requests_per_s:.0f}"),
+        (
+            f"first requests of conversations per second, {CLIENTS} clients",
+            f"{measured.first_per_s:.0f} ({measured.first_per_s / measured.requests_per_s:.2f} of the running rate)",
+        ),
         ("CPU per short request", _shown(measured.request_cpu_ms, "ms")),
-        ("CPU per chunk", _shown(measured.chunk_cpu_us, "µs")),
+        ("CPU per first request", _shown(measured.first_cpu_ms, "ms")),
+        ("CPU per chunk, one a millisecond", _shown(measured.chunk_cpu_us, "µs")),
+        ("CPU per chunk in a burst", _shown(measured.burst_cpu_us, "µs")),
         ("memory afterwards", _shown(measured.rss_mb, "MB")),
     ]
 
@@ -225,6 +266,24 @@ def _shown(value: float | None, unit: str) -> str:
     return "unknown" if value is None else f"{value:.2f} {unit}"
 
 
+@contextlib.contextmanager
+def bare_relay(provider_url: str) -> Iterator[tuple[str, int]]:
+    """The base URL of a relay that does nothing else, on the same libraries, and its process."""
+    program = [sys.executable, str(Path(__file__).with_name("bare_relay.py")), provider_url]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1", process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
-    with provider() as direct_url, kimi_proxy(direct_url) as (base_url, pid):
-        table("Relay", ("what", "measured"), rows(uvloop.run(figures(base_url, direct_url, pid))))
+    with provider() as direct_url:
+        with kimi_proxy(direct_url) as (base_url, pid):
+            ours = rows(uvloop.run(figures(base_url, direct_url, pid)))
+        with bare_relay(direct_url) as (base_url, pid):
+            bare = rows(uvloop.run(figures(base_url, direct_url, pid)))
+    both = [(what, mine, its) for (what, mine), (_, its) in zip(ours, bare, strict=True)]
+    table("Relay", ("what", "kimi-proxy", "a bare relay on the same libraries"), both)

@@ -111,7 +111,9 @@ def _ratios(measured: dict[str, Figures]) -> Iterator[tuple[str, ...]]:
     ours, others = measured["kimi-proxy"], [measured["LiteLLM"], measured["Headroom"]]
     for size, took in ours.added.items():
         yield f"added at {size}", *(f"{o.added[size].median_ms / took.median_ms:.1f}" for o in others)
+    yield "added to a first request", *(f"{o.added_first.median_ms / ours.added_first.median_ms:.1f}" for o in others)
     yield "requests per second", *(f"{ours.requests_per_s / o.requests_per_s:.1f}" for o in others)
+    yield "first requests per second", *(f"{ours.first_per_s / o.first_per_s:.1f}" for o in others)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,15 @@
 """Sessions over HTTP: who is who, what they cost, and what people may do with them."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.api.watching import MODEL, World, watching, world
+from tests.support.api.watching import MODEL, World, models, watching, world
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.accounting import Account
 
 
 def by_tokens(sessions: object) -> list[tuple[JsonValue, JsonValue]]:
@@ -259,3 +261,52 @@ async def test_a_long_list_is_packed_for_whoever_can_unpack_it(tmp_path: Path):
     assert packed.content == plain.content
     assert "content-encoding" not in plain.headers
     assert "content-encoding" not in short.headers
+
+
+async def test_savings_are_summed_by_period_model_and_project(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("<cwd>/src/shop</cwd> fix the parser", name="mine")
+        await w.ask("hi", name="yours")
+        await w.sessions(2)
+        found = await w.get("/api/savings?timezone=Europe/Paris")
+    assert found["currency"] == {"currency": "USD", "currency_per_usd": 1.0}
+    periods, chosen = found["periods"], found["range"]
+    assert isinstance(periods, dict)
+    assert isinstance(chosen, dict)
+    assert {name: period["requests"] for name, period in periods.items()} == {"today": 2, "week": 2, "month": 2}
+    assert periods["today"]["cost_usd"] == pytest.approx(2 * 0.000824)
+    assert (chosen["totals"]["sessions"], [each["model"] for each in chosen["models"]]) == (2, [MODEL])
+    assert sum(each["requests"] for each in chosen["projects"]) == 2
+
+
+async def test_a_range_of_days_holds_its_first_and_its_last_day_and_no_other(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi")
+        await w.sessions(1)
+        today = (await w.get("/api/savings?timezone=UTC"))["range"]
+        assert isinstance(today, dict)
+        last = today["until"]
+        found = await w.get(f"/api/savings?since={last}&until={last}&timezone=UTC")
+        before = await w.get("/api/savings?since=2020-01-01&until=2020-01-31&timezone=Nowhere/At-all")
+        refused = await w.proxy.http.get("/api/savings?since=yesterday")
+    ranges = [each["range"] for each in (found, before)]
+    assert [each["totals"]["requests"] for each in ranges if isinstance(each, dict)] == [1, 0]
+    assert (refused.status_code, "since" in refused.text) == (400, True)
+
+
+async def test_money_is_shown_in_the_currency_of_the_settings(tmp_path: Path):
+    toml = models() + '[display]\ncurrency = "EUR"\ncurrency_per_usd = 0.9\n'
+    async with world(tmp_path, toml) as w:
+        assert (await w.get("/api/savings"))["currency"] == {"currency": "EUR", "currency_per_usd": 0.9}
+
+
+async def test_a_session_that_lost_says_on_what(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name="mine")
+        await w.sessions(1)
+        store = w.proxy.runtime.store.sessions
+        (metric,) = await store.newest_metrics(LOCAL, 1)
+        account = Account(1000, 1300, recovery_tokens=200, net_saved_tokens=-500)
+        await store.write([], [replace(metric, id="req_lost", account=account)])
+        (session,) = await w.sessions(2)
+    assert session["losses"] == {"tool": 300, "recovered": 200}

@@ -86,6 +86,8 @@ HARMLESS = frozenset(
             "limit",
             "before",
             "since",
+            "until",
+            "timezone",
             "lines",
             "chars",
             "start",

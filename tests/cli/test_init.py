@@ -279,6 +279,7 @@ def test_without_a_place_for_the_way_back_nothing_is_changed(cli: Cli, tmp_path:
 
 
 PROXY = {"KIMI_PROXY_PORT": "8010"}
+KEYED = {"ANTHROPIC_API_KEY": "sk-ant-api03-x"}
 ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = ""\n'
 
 
@@ -288,12 +289,7 @@ ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = 
         (
             "claude",
             "home/.claude/settings.json",
-            {
-                "env": {
-                    "ANTHROPIC_BASE_URL": "http://127.0.0.1:8010",
-                    "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",
-                }
-            },
+            {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}},
         ),
         ("codex", "home/.codex/config.toml", {"openai_base_url": "http://127.0.0.1:8010/v1"}),
         (
@@ -361,12 +357,20 @@ def test_behind_translation_claude_code_compacts_by_the_window_of_the_smallest_m
     assert read(world / "home/.claude/settings.json") == {"env": said}
 
 
-def test_the_login_of_a_plan_is_not_made_to_sign_its_requests(cli: Cli, world: Path):
-    (world / "config.toml").write_text(ANTHROPIC)
-    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+@pytest.mark.parametrize(
+    ("risk", "key", "signs"),
+    [("true", "sk-ant-api03-x", True), ("false", "sk-ant-api03-x", False), ("true", "", False)],
+)
+def test_claude_code_is_made_to_sign_requests_only_if_a_key_pays_and_they_may_be_changed(
+    risk: str, key: str, signs: bool, cli: Cli, world: Path
+):
+    (world / "config.toml").write_text(f"{ANTHROPIC}[sanitizer]\nchange_attested = {risk}\n")
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml"), "ANTHROPIC_API_KEY": key}
     cli("init", "claude", "--proxy", "--yes", env=env)
 
-    assert read(world / "home/.claude/settings.json") == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
+    said = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}
+    claim = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"} if signs else {}
+    assert read(world / "home/.claude/settings.json") == {"env": said | claim}
 
 
 def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli, world: Path):
@@ -374,10 +378,13 @@ def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli
     elsewhere = world / "elsewhere.toml"
     elsewhere.write_text('[providers.mine]\ntype = "anthropic"\nbase_url = "https://llm.example.org"\n')
     theirs = world / "anthropic.toml"
-    theirs.write_text(ANTHROPIC)
+    theirs.write_text(f"{ANTHROPIC}[sanitizer]\nchange_attested = true\n")
     for config in (theirs, elsewhere):  # the second run takes the claim of the first one back
         assert (
-            cli("init", "claude", "--proxy", "--yes", env={**PROXY, "KIMI_PROXY_CONFIG": str(config)}).returncode == 0
+            cli(
+                "init", "claude", "--proxy", "--yes", env={**PROXY, **KEYED, "KIMI_PROXY_CONFIG": str(config)}
+            ).returncode
+            == 0
         )
 
     assert read(settings) == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
@@ -440,7 +447,7 @@ def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli
     env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
     assert cli("init", "claude", "--hooks", "--yes", env=env).returncode == 0
     written = settings.read_text().replace("// mine", "")
-    hook = {"type": "http", "url": "http://127.0.0.1:8010/api/hooks/claude", "timeout": 2}
+    hook = {"type": "http", "url": "http://127.0.0.1:8010/api/hooks/claude", "timeout": 0.3}
     hooks = json.loads(written)["hooks"]
     assert [entry["hooks"] for entry in hooks["PostToolUse"]] == [[], [hook]]
     assert "Read" not in hooks["PostToolUse"][1]["matcher"]

@@ -193,6 +193,11 @@ def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: 
         env |= {"KIMI_PROXY_PORT": str(port)}
         keyed = {**env, "ANTHROPIC_API_KEY": "sk-ant-api03-x"}
         claude = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=keyed)
+        (tmp_path / "risk.toml").write_text(
+            '[providers.anthropic]\napi_key = ""\n[sanitizer]\nchange_attested = true\n'
+        )
+        risk = {**keyed, "KIMI_PROXY_CONFIG": str(tmp_path / "risk.toml")}
+        signing = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=risk)
         login = cli("run", "--proxy", "--agent", "claude", "sh", "-c", ENVIRONMENT, env=env)
         codex = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=env)
         copilot = cli("run", "--proxy", "copilot", env={**env, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
@@ -204,7 +209,8 @@ def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: 
         mine = cli("run", "--proxy", "--agent", "codex", "echo", "exec", env=own)
     url = f"http://127.0.0.1:{port}"
 
-    assert claude.stdout.decode().split() == [url, "1"]
+    assert claude.stdout.decode().split() == [url]
+    assert signing.stdout.decode().split() == [url, "1"]
     assert login.stdout.decode().split() == [url]
     assert codex.stdout.decode() == f'-c openai_base_url="{url}/v1" exec\n'
     assert mine.stdout.decode() == f'-c model_providers.mine.base_url="{url}/v1" exec\n'

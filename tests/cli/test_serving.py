@@ -192,3 +192,15 @@ def test_a_file_that_the_option_names_and_that_is_absent_is_blamed_on_the_option
     assert done.returncode == 78
     assert done.stderr.startswith(b"kimi-proxy: --config: there is no file none.toml")
     assert b"KIMI_PROXY_CONFIG" not in done.stderr
+
+
+def test_metrics_have_a_port_of_their_own_where_they_are_switched_on(cli: Cli):
+    env = {"KIMI_PROXY__METRICS__ENABLED": "true", "KIMI_PROXY__METRICS__PORT": "0"}
+    with serving(cli, "start", env=env, name="metrics port") as (process, address):
+        with urlopen(f"{address}/metrics", timeout=60) as answer:
+            figures = answer.read()
+        code, said = stop(process)
+
+    assert b"kimi_proxy_store_originals" in figures
+    assert code == 0
+    assert b"Traceback" not in said

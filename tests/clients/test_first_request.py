@@ -41,7 +41,7 @@ def tools_of(recorded: Recorded) -> list[dict[str, object]]:
 
 async def through_us(folder: Path, is_anthropic: bool) -> Recorded:
     with provider() as (url, recorded):
-        toml = f'[providers.anthropic]\nbase_url = "{url}"\napi_key = ""\n'
+        toml = f'[providers.anthropic]\nbase_url = "{url}"\napi_key = ""\n[sanitizer]\nchange_attested = true\n'
         async with proxy(folder / "state", toml) as p:
             target = ProxyTarget(f"http://127.0.0.1:{p.port}", is_anthropic)
             settings = folder / "home" / ".claude" / "settings.json"

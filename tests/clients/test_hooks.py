@@ -48,7 +48,8 @@ async def run_claude(folder: Path, llm: FakeLlm, hooks: str, mcp: str) -> None:
     items = claude_items(hooks, with_reads=False)
     settings = {"hooks": {event: [item] for (_, event), item in items.items()}}
     server = {"type": "http", "url": mcp, "alwaysLoad": True}
-    (folder / "settings.json").write_text(json.dumps(settings))
+    # A busy machine may need longer than the time for which agents wait.
+    (folder / "settings.json").write_text(json.dumps(settings).replace('"timeout": 0.3', '"timeout": 60'))
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"pruner": server}}))
     await agents.run_claude(
         folder,

@@ -8,7 +8,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features import metering
 from kimi_proxy.features.accounting import Account
-from kimi_proxy.features.metering import Ending, Metric
+from kimi_proxy.features.metering import Ending, Metric, QuotaWindow, plan_quota
 
 PRICED = Model(
     provider="p", max_context_size=1000, input_usd_per_million=2, cached_usd_per_million=0.5, output_usd_per_million=10
@@ -101,3 +101,21 @@ def test_more_cached_tokens_than_tokens_cost_no_less_than_nothing():
 @pytest.mark.parametrize("model", [None, Model(provider="p")])
 def test_nobody_knows_a_price_that_the_settings_do_not_say(model: Model | None):
     assert ended(Usage(1000, 100), model).cost_usd is None
+
+
+def test_a_plan_s_quota_is_read_from_the_answer_s_headers():
+    headers = (
+        (b"content-type", b"application/json"),
+        (b"Anthropic-RateLimit-Unified-5h-Utilization", b"0.42"),
+        (b"anthropic-ratelimit-unified-5h-reset", b"1790256000"),
+        (b"anthropic-ratelimit-unified-7d-utilization", b"0.18"),
+        (b"anthropic-ratelimit-unified-overage-utilization", b"0.5"),
+        (b"anthropic-ratelimit-unified-status", b"allowed"),
+    )
+
+    assert plan_quota(headers) == (QuotaWindow("5h", 0.42, 1790256000.0), QuotaWindow("7d", 0.18, None))
+
+
+@pytest.mark.parametrize("value", [b"", b"nan", b"-1", b"inf", b"much"])
+def test_a_quota_that_is_no_number_is_none(value: bytes):
+    assert plan_quota(((b"anthropic-ratelimit-unified-5h-utilization", value),)) == ()

@@ -16,6 +16,7 @@ from kimi_proxy.features.sessions import (
     LOCAL_IDS,
     MAX_TITLE_CHARS,
     Session,
+    answers_in,
     directory_of,
     family,
     is_session_id,
@@ -216,6 +217,27 @@ def said(*words: str, system: str = "") -> Request:
 @pytest.mark.parametrize("wire", Wire)
 def test_a_session_is_called_by_the_first_words_of_the_person(wire: Wire):
     assert title_of(request(wire, [User("Fix the\n  VAT"), Assistant("done"), User("thanks")])) == "Fix the VAT"
+
+
+def aider(*said: str, files: str = "I am not sharing any files that you can edit yet.") -> Request:
+    """A request of aider's, which begins with its examples; its files stand before what was said last."""
+    before = ["Change get_factorial() to use math.factorial", "To make this change we need to …"]
+    before += ["I switched to a new code base. Please don't consider the above files or try to edit them.", "Ok."]
+    texts = [*before, *said[:-1], files, "Ok.", said[-1]]
+    messages = [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(texts)]
+    raw = json.dumps({"model": "kimi-x", "messages": [{"role": "system", "content": "Act."}, *messages]})
+    return parse(raw.encode(), Wire.CHAT)
+
+
+def test_what_aider_says_itself_neither_names_nor_begins_a_session():
+    first, other = aider("Fix the test."), aider("Rename it.")
+    files = "I have *added these files to the chat* so you can go ahead and edit them."
+    later = aider("Fix the test.", "Done.", "Now the docs.", files=files)
+    ids = [session_of(each, {}, "p", LOCAL_IDS).id for each in (first, later, other)]
+
+    assert [title_of(each) for each in (first, later, other)] == ["Fix the test.", "Fix the test.", "Rename it."]
+    assert ids[0] == ids[1] != ids[2]
+    assert (len(answers_in(first)), len(answers_in(later))) == (0, 1)
 
 
 def test_a_title_ends_at_a_word_within_sixty_characters():

@@ -105,6 +105,10 @@ class MemoryDecisions(Decisions):
             self.records.setdefault((who.scope, record.key), replace(record, created=self._made))
         return await self.get(who, [record.key for record in new])
 
+    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
+        found = [key for (scope, key), record in self.records.items() if scope == who.scope and record.why == why]
+        return found[:limit]
+
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         found = (one for (at, _), one in self.records.items() if at in who.scopes and one.original_ids[:1] == (id,))
         return next(found, None)

@@ -55,6 +55,7 @@ class Listener:
     app: Callable[[Runtime], ASGIApp]
     about: str
     port_setting: str  # the option and the variable that choose another port
+    is_public: bool = False  # it shows nothing of anyone's, so it needs no token
 
 
 def pruner_listener(config: Config, option: str = "--pruner-port") -> Listener:
@@ -67,6 +68,12 @@ def proxy_listener(config: Config) -> Listener:
     where = config.proxy
     about = "/api/mcp-gateway/NAME/mcp for MCP clients, /health"
     return Listener("proxy", where.host, where.port, proxy_app, about, "--port PORT, KIMI_PROXY_PORT=PORT")
+
+
+def metrics_listener(config: Config) -> Listener:
+    where = config.metrics
+    how = "KIMI_PROXY__METRICS__PORT=PORT"
+    return Listener("metrics port", where.host, where.port, metrics_app, "/metrics", how, is_public=True)
 
 
 async def listen(
@@ -97,6 +104,7 @@ async def listen(
                 stop=stop,
                 shutdown=config.shutdown,
                 token=is_closed(config),
+                is_public=listener.is_public,
                 on_ready=partial(ready, listener),
                 occupant=port_owner,
                 port_setting=listener.port_setting,
@@ -157,6 +165,12 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
     files = {} if runtime.team else over_http(runtime.agent_tools, runtime.config.tools)
     catalog = replace(catalog, tools={**catalog.tools, **files}, ends_with_caller=bool(files))
     return mcp_app(catalog, rules, routes, count_refusal)
+
+
+def metrics_app(runtime: Runtime) -> ASGIApp:
+    """Return `/metrics` alone, for scrapers that call by the address of a pod and have no token."""
+    rules = Rules(hosts=runtime.config.access.allowed_hosts, any_address=True)
+    return behind_guard([metrics.route(runtime, Access.EVERYONE)], rules)
 
 
 def tools_app(runtime: Runtime) -> ASGIApp:

@@ -64,6 +64,7 @@ class Rules:
     max_body_bytes: int = 32 * 1024**2
     body_timeout_s: float = 30.0
     identify: Identify | None = None
+    any_address: bool = False  # an IP address is accepted as Host, whichever: a page that rebinds its name has a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class Guard:
         port = scope["server"][1] if scope.get("server") else None
         ours = addresses(self.rules.hosts, port)
         return (
-            _check_host(named, ours)
+            _check_host(named, ours, self.rules.any_address)
             or _check_origin(access, named, ours)
             or self._check_token(access, headers)
             or _check_content(named, _has_body(headers), takes_form(scope["path"]))
@@ -254,13 +255,22 @@ def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
     return frozenset(name.encode() for name in (*with_port, *hosts, *implied))
 
 
-def _check_host(headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:
+def _check_host(headers: NamedHeaders, ours: frozenset[bytes], any_address: bool) -> Refusal | None:
     """Refuse DNS rebinding: a page whose name resolves to 127.0.0.1 still sends that name as its Host."""
     given = headers.get(b"host", ())
-    if len(given) == 1 and given[0] in ours:
+    if len(given) == 1 and (given[0] in ours or (any_address and _is_address(given[0]))):
         return None
     names = ", ".join(sorted(name.decode() for name in ours))
     return Refusal(421, "host", f"the Host header must be one of {names}; access.allowed_hosts adds names")
+
+
+def _is_address(host: bytes) -> bool:
+    """Return whether a Host header holds an IP address, with a port or without one."""
+    try:
+        ipaddress.ip_address(_PORT.sub("", host.decode("latin-1")).strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _check_origin(access: Access, headers: NamedHeaders, ours: frozenset[bytes]) -> Refusal | None:

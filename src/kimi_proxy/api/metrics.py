@@ -1,4 +1,6 @@
-"""`GET /metrics` of the pruner, for Prometheus."""
+"""`GET /metrics` for Prometheus: of the pruner with its token, or on a port of its own without one."""
+
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +13,7 @@ TEXT = "text/plain; version=0.0.4"
 SPEC = RouteSpec("Show counters and histograms for Prometheus", media_type="text/plain", access=Access.ADMINS)
 
 
-def route(runtime: Runtime) -> DescribedRoute:
+def route(runtime: Runtime, access: Access = Access.ADMINS) -> DescribedRoute:
     async def metrics(request: Request) -> Response:
         counted, usage = runtime.metrics, await runtime.store.usage()
         counted.store_originals.set(usage.originals)
@@ -19,4 +21,4 @@ def route(runtime: Runtime) -> DescribedRoute:
         counted.store_degraded.set(usage.state != "ok")
         return Response(counted.text(), media_type=TEXT)
 
-    return DescribedRoute("GET", "/metrics", metrics, SPEC)
+    return DescribedRoute("GET", "/metrics", metrics, replace(SPEC, access=access))

@@ -154,21 +154,24 @@ async def serve(
     stop: asyncio.Event,
     shutdown: ShutdownSettings = AT_ONCE,
     token: bool = False,
+    is_public: bool = False,
     on_ready: Callable[[str, int], None] = lambda host, port: None,
     occupant: Occupant = lambda host, port: None,
     port_setting: str = "",
 ) -> None:
     """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
 
+    Without a `token` only this machine's user may call, unless the application shows nothing of anyone's (`is_public`).
     `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, and
     `port_setting` says what chooses another port.
     """
-    refuse_exposure(host, token)
+    if not is_public:
+        refuse_exposure(host, token)
     try:
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
         raise ConfigError(await _bind_problem(host, port, e, occupant, port_setting)) from e
-    checked = app if token else _for_owner(app)
+    checked = app if token or is_public else _for_owner(app)
     settings = _settings(_with_probes(_stoppable(checked, stop), stop), shutdown.drain_s)
     server = _Server(settings, lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop, shutdown.notice_s))

@@ -4,8 +4,10 @@ import csv
 import io
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, tzinfo
 from functools import partial
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
@@ -64,6 +66,12 @@ class MetricLimit(RequestBody):
     limit: int = Field(default=100, ge=1, le=MAX_PAGE)
 
 
+class SavingsQuery(BaseModel):
+    since: date | None = None
+    until: date | None = None
+    timezone: str = Field(default="", max_length=60)  # in which days begin, such as Europe/Paris
+
+
 NOT_FOUND = (SessionNotFound,)
 LIST = RouteSpec(
     "List sessions, the last used first", bodies.SessionsBody, query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE
@@ -91,6 +99,12 @@ MEMORY = RouteSpec(
     raises=NOT_FOUND,
     access=Access.PEOPLE,
 )
+SAVINGS = RouteSpec(
+    "Show what was saved today, this week, this month and in a range of days",
+    bodies.SavingsBody,
+    query=SavingsQuery,
+    access=Access.PEOPLE,
+)
 HEALTH = RouteSpec(
     "Show how full a session's context window is", bodies.SessionHealthBody, raises=NOT_FOUND, access=Access.PEOPLE
 )
@@ -112,6 +126,7 @@ class SessionRoutes:
             json_route("GET", f"{one}/metrics", self._metrics, METRICS, compressed=True),
             json_route("GET", f"{one}/memory", self._memory, MEMORY),
             json_route("GET", "/api/session/{session_id}/health", self._health, HEALTH),
+            json_route("GET", "/api/savings", self._savings, SAVINGS, compressed=True),
         ]
 
     async def _list(self, request: Request) -> JsonObject:
@@ -123,7 +138,11 @@ class SessionRoutes:
         else:
             found, total = await self._sessions.page(who, asked.limit, await self._cursor(who, asked.after))
             after = found[-1].id if len(found) == asked.limit else None
-        return {"sessions": [serialize.session(each) for each in found], "total": total, "after": after}
+        losses = await self._sessions.losses(who, found)
+        listed: list[JsonValue] = [
+            serialize.session(each) | ({"losses": losses[each.id]} if each.id in losses else {}) for each in found
+        ]
+        return {"sessions": listed, "total": total, "after": after}
 
     async def _cursor(self, who: Caller, after: str) -> Cursor | None:
         if not after:
@@ -163,8 +182,20 @@ class SessionRoutes:
     async def _health(self, request: Request) -> JsonObject:
         return await self._sessions.health(caller_of(request), _id(request))
 
+    async def _savings(self, request: Request) -> JsonObject:
+        asked = query(request, SavingsQuery)
+        return await self._sessions.savings(caller_of(request), _zone(asked.timezone), asked.since, asked.until)
+
     async def _memory(self, request: Request) -> JsonObject:
         return await self._sessions.memory(caller_of(request), _id(request), _limit(request))
+
+
+def _zone(name: str) -> tzinfo | None:
+    """Return a time zone; None is this machine's own, where no other is named or known."""
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _id(request: Request) -> str:

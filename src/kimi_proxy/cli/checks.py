@@ -21,7 +21,7 @@ from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import agents
-from kimi_proxy.features.clients.proxied import FIRST_PARTY, has_anthropic_key
+from kimi_proxy.features.clients.proxied import FIRST_PARTY
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
@@ -69,7 +69,7 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     yield backend(settings.config)
     yield from servers(settings.config)
     yield from windows(settings.config)
-    yield from plan_login(settings.config, env)
+    yield from signed_requests(settings.config, env)
     yield search()
     yield port(settings.config)
     yield disk(settings.config)
@@ -141,13 +141,13 @@ def windows(config: Config) -> Iterator[Check]:
             yield Check("models", "warning", f"the window of {name} is not known: 131,072 tokens are assumed", mend)
 
 
-def plan_login(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
-    """Yield why nothing is shortened for Claude Code with the login of a plan, if it signs its requests."""
-    is_keyed = has_anthropic_key(config, env)
-    if is_keyed or config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
+def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield why nothing is shortened for Claude Code, if it signs its requests."""
+    if config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
         return
-    found = f"{FIRST_PARTY} makes Claude Code sign its requests: with the login of a plan they leave as they came"
-    yield Check("claude code", "warning", found, "unset it, or save by hooks: kimi-proxy init claude --hooks")
+    found = f"{FIRST_PARTY} makes Claude Code sign its requests: those to Anthropic are sent unchanged"
+    mend = "unset it (kimi-proxy init claude --proxy does), or save by hooks: kimi-proxy init claude --hooks"
+    yield Check("claude code", "warning", found, mend)
 
 
 def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:

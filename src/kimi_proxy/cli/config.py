@@ -100,7 +100,7 @@ def _flatten(
         elif isinstance(value, BaseModel):
             yield from _flatten(value, type(value).model_fields, chosen, f"{place}.")
         elif name not in ("env", "args"):  # of programs: they may hold secrets
-            yield place, without_password(value) if place == "store.url" else value
+            yield place, without_password(value) if place in ("store.url", "store.listen_url") else value
 
 
 def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:

@@ -39,7 +39,7 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None) -
     The dashboard and the proxy are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
     these options, the environment and config.toml.
     """
-    from kimi_proxy.api.apps import proxy_listener, pruner_listener
+    from kimi_proxy.api.apps import metrics_listener, proxy_listener, pruner_listener
     from kimi_proxy.core.config import require_keys
 
     use_config_file(config_file)
@@ -48,7 +48,9 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None) -
             os.environ[variable] = str(chosen)
     settings = load(here=Path())
     require_keys(settings.config)
-    _serve(settings, (pruner_listener(settings.config), proxy_listener(settings.config)))
+    config = settings.config
+    figures = (metrics_listener(config),) if config.metrics.enabled else ()
+    _serve(settings, (pruner_listener(config), proxy_listener(config), *figures))
 
 
 @click.command()
@@ -135,6 +137,8 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
     config = settings.config
     for listener in listeners:
+        if listener.is_public:
+            continue
         chars = len(config.token.get_secret_value()) if config.token else 0
         refuse_exposure(listener.host, config.token is not None, chars)
     write_to_stderr(config.log)
@@ -161,9 +165,15 @@ def _welcome(settings: LoadedSettings, addresses: Mapping[str, str]) -> None:
         remark(line)
     for line in sources(settings):
         remark(line)
-    remark(f"originals are kept under {config.home}")
+    remark(f"originals are kept {_store_place(config)}")
     remark(f"try: curl -s {addresses['pruner']}/health")
     remark("Ctrl-C stops it")
+
+
+def _store_place(config: Config) -> str:
+    from kimi_proxy.core.config import without_password
+
+    return f"in {without_password(config.store.url)}" if config.store.url else f"under {config.home}"
 
 
 def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:
@@ -171,8 +181,9 @@ def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:
     from kimi_proxy.proxy.local_server import ANY, outward_address
 
     hosts = {"pruner": config.mcp_pruner.host, "proxy": config.proxy.host}
-    for name, address in addresses.items():
-        outward = outward_address(hosts[name]) if hosts[name] in ANY else None
-        if outward is not None:
+    for name, host in hosts.items():
+        address = addresses.get(name)
+        outward = outward_address(host) if address and host in ANY else None
+        if address is not None and outward is not None:
             port = address.rpartition(":")[2]
             yield f"from other machines the {name} is on http://{outward}:{port} (with the token)"

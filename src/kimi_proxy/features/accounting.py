@@ -112,6 +112,8 @@ class Account:
     net_saved_tokens: int = 0
     cost_before_usd: float | None = None  # None if the settings know no price, or the provider sent no count
     net_saved_usd: float | None = None
+    cache_lost_usd: float | None = None  # these two are taken off the net already
+    overhead_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +146,25 @@ def account(sent: Sent, bill: Bill) -> Account:
     )
     if bill.usage is None or bill.prices_before is None or bill.prices is None:
         return done
-    before = bill.prices_before.cost_usd(counted.usage_before)
-    net = before - bill.prices.cost_usd(bill.usage) - bill.prices.cost_usd(sent.summary)
-    return replace(done, cost_before_usd=before, net_saved_usd=round(net, 9))
+    before, summary = bill.prices_before.cost_usd(counted.usage_before), bill.prices.cost_usd(sent.summary)
+    net = before - bill.prices.cost_usd(bill.usage) - summary
+    return replace(
+        done,
+        cost_before_usd=before,
+        net_saved_usd=round(net, 9),
+        cache_lost_usd=rewrite_usd(bill.prices, counted.lost, bill.usage),
+        overhead_usd=round(summary + counted.recovery_usd(bill.prices), 9),
+    )
 
 
 def account_unanswered(sent: Sent, prices: Prices | None) -> Account:
     """Return the account of a request without an answer: only the summaries that it carries were paid for."""
     paid = sent.summary.input_tokens + sent.summary.output_tokens
     done = Account(sent.after, sent.after, summaries=sent.summaries, summary_tokens=paid, net_saved_tokens=-paid)
-    return done if prices is None else replace(done, net_saved_usd=-prices.cost_usd(sent.summary))
+    if prices is None:
+        return done
+    paid_usd = prices.cost_usd(sent.summary)
+    return replace(done, net_saved_usd=-paid_usd, cache_lost_usd=0.0, overhead_usd=paid_usd)
 
 
 class _Counted:
@@ -189,6 +200,15 @@ class _Counted:
         if not self._bill.recalled.turns or usage is None:
             return 0
         return max(0, usage.input_tokens - first.input_tokens) + first.output_tokens
+
+    def recovery_usd(self, prices: Prices) -> float:
+        """Return what reading back cost: the further turns, and texts of the client's own tools in the request."""
+        usage, first = self._bill.usage, self._first
+        read = self.recovered * (prices.cached if self._cached else prices.input) / MILLION
+        if not self._bill.recalled.turns or usage is None:
+            return read
+        wanted = max(0, usage.output_tokens - first.output_tokens)
+        return read + max(0.0, prices.cost_usd(usage) - prices.cost_usd(replace(first, output_tokens=wanted)))
 
     @property
     def usage_before(self) -> Usage:
@@ -310,6 +330,7 @@ class SavingsLine:
     reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
     session: str
     title: str
+    directory: str  # of the project, if its agent says where it works
     model: str
     requests: int
     tokens_before: int
@@ -322,18 +343,23 @@ class SavingsLine:
     summaries: int
     summary_tokens: int
     net_saved_tokens: int
+    observed_tokens: int  # would have been saved by requests that were only observed
     cost_before_usd: float | None
     cost_usd: float | None
     net_saved_usd: float | None
+    cache_lost_usd: float | None
+    overhead_usd: float | None
+    cache_missed_usd: float | None  # whether we caused the miss or not
+    observed_usd: float | None
 
 
 NAMES = tuple(field.name for field in fields(SavingsLine) if field.name != "reasons")
-_TEXTS = ("session", "title", "model")
+_TEXTS = ("session", "title", "directory", "model")
 _MONEY = tuple(name for name in NAMES if name.endswith("_usd"))
 _COUNTS = tuple(name for name in NAMES if name not in (*_TEXTS, *_MONEY))
 
 
-def sum_lines(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
+def sum_lines(lines: Iterable[SavingsLine], model: str = "", directory: str = "") -> SavingsLine:
     """Return the sum of all; a price that is not known adds nothing."""
     lines = list(lines)
     counts = [sum(getattr(line, name) for line in lines) for name in _COUNTS]
@@ -341,7 +367,7 @@ def sum_lines(lines: Iterable[SavingsLine], model: str = "") -> SavingsLine:
     reasons: Counter[str] = Counter()
     for line in lines:
         reasons.update(line.reasons)
-    return SavingsLine(reasons, "", "", model, *counts, *money)
+    return SavingsLine(reasons, "", "", directory, model, *counts, *money)
 
 
 def outcome(line: SavingsLine) -> str:
@@ -363,11 +389,44 @@ def by_model(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
     return [sum_lines((line for line in lines if line.model == model), model) for model in models]
 
 
+def by_project(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
+    """Return the sums by the folder in which an agent works; "" is for those that do not say."""
+    folders = dict.fromkeys(line.directory for line in lines)
+    return [sum_lines((line for line in lines if line.directory == one), directory=one) for one in folders]
+
+
+def losses(line: SavingsLine) -> JsonObject:
+    """Return the tokens by which a session came to cost more than it saved, by what they were spent on."""
+    spent = {
+        "tool": line.tokens_after - line.tokens_before,
+        "cache": line.cache_lost_tokens,
+        "recovered": line.recovery_tokens,
+        "summaries": line.summary_tokens,
+    }
+    return {name: tokens for name, tokens in spent.items() if tokens > 0}
+
+
 def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
     sessions: list[JsonValue] = [_to_json(line, *_TEXTS) for line in lines]
     models: list[JsonValue] = [_to_json(line, "model") for line in by_model(lines)]
     totals = {"sessions": len({line.session for line in lines}), **_to_json(sum_lines(lines))}
     return {"since": since, "totals": totals, "models": models, "sessions": sessions}
+
+
+def period_to_json(lines: Sequence[SavingsLine]) -> JsonObject:
+    """Return the sums of a period, without the reasons of each session."""
+    sums = _to_json(sum_lines(lines))
+    return {"sessions": len({line.session for line in lines}), **{k: v for k, v in sums.items() if k != "reasons"}}
+
+
+def tables_to_json(lines: Sequence[SavingsLine]) -> JsonObject:
+    """Return the sums by model and by project, those that saved most first."""
+
+    def rows(sums: Sequence[SavingsLine], name: str) -> list[JsonValue]:
+        ranked = sorted(sums, key=lambda line: (-(line.net_saved_usd or 0.0), -line.net_saved_tokens))
+        return [{name: getattr(line, name), **period_to_json([line])} for line in ranked]
+
+    return {"models": rows(by_model(lines), "model"), "projects": rows(by_project(lines), "directory")}
 
 
 def as_csv(lines: Sequence[SavingsLine]) -> str:

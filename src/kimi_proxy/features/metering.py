@@ -21,6 +21,15 @@ _RANKS = {name: -rank for rank, (_, name) in enumerate(LEVELS, -len(LEVELS))}
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaWindow:
+    """How much of a plan was used, as the provider counts it, in a window of time."""
+
+    name: str  # 5h, 7d
+    used: float  # 1.0 is all of it
+    resets: float | None  # in seconds of wall time
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One request. Its tokens are estimated until the provider has counted them."""
 
@@ -47,6 +56,9 @@ class Metric:
     account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
     miss: ExplainedMiss | None = None  # why the provider's prompt cache was missed; None if it was not
     cache_life_s: float | None = None  # of what that cache has of it; None if it has nothing
+    observed_tokens: int | None = None  # it would have saved so much; None if it was not only observed
+    observed_usd: float | None = None
+    quota: tuple[QuotaWindow, ...] = ()  # of the plan that paid for it
     scope: str = LOCAL_SCOPE  # whose it is
     person: str = ""
     team: str = ""
@@ -67,6 +79,31 @@ class Metric:
         return "estimate" if self.input_tokens is None else "provider"
 
 
+UNIFIED = "anthropic-ratelimit-unified-"
+MAX_WINDOWS = 4
+
+
+def plan_quota(headers: Iterable[tuple[bytes, bytes]]) -> tuple[QuotaWindow, ...]:
+    """Return the windows of a plan that an answer's headers count; nothing for one that is paid by the token."""
+    named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    windows = []
+    for name, value in named.items():
+        window = name.removeprefix(UNIFIED).removesuffix("-utilization")
+        used = _number(value)
+        if name != f"{UNIFIED}{window}-utilization" or window == "overage" or used is None:
+            continue
+        windows.append(QuotaWindow(window[:20], min(used, 10.0), _number(named.get(f"{UNIFIED}{window}-reset", ""))))
+    return tuple(sorted(windows, key=lambda one: one.name)[:MAX_WINDOWS])
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < MAX_TOKENS else None
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How an answer ended."""
@@ -78,6 +115,7 @@ class Ending:
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)
     events: int = 0  # of a stream, about one for each token
+    quota: tuple[QuotaWindow, ...] = ()
 
     @property
     def counted_usage(self) -> Usage | None:
@@ -110,6 +148,7 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         cost_usd=None if counted is None or prices is None else prices.cost_usd(counted),
         first_token_ms=None if ending.first_byte_s is None else round(ending.first_byte_s * 1000),
         duration_ms=round(ending.elapsed_s * 1000),
+        quota=ending.quota,
     )
 
 

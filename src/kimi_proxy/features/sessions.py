@@ -2,12 +2,12 @@
 
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
-from kimi_proxy.core.chat import Part, Request, read
+from kimi_proxy.core.chat import Message, Part, Request, read
 from kimi_proxy.core.markers import new_id
 
 MAX_NAME_CHARS = 200
@@ -29,6 +29,17 @@ _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _FAMILY = re.compile(r"[a-z]+")
 # Claude Code begins its system prompt with a line that differs in every request.
 _VOLATILE = "x-anthropic-billing-header"
+
+# How aider's own messages begin: the end of its examples, its files, its map of the repository.
+_AIDER_CONTEXT = (
+    b"I switched to a new code base. Please don't consider the above files",
+    b"I have *added these files to the chat*",
+    b"I am not sharing ",
+    b"Here are some READ ONLY files, provided for your reference.",
+    b"Here are summaries of some files present in my git repository.",
+    b"I am working with you on code in a git repository.",
+    b"Don't try and edit any existing code without asking me to add the files to the chat!",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +117,20 @@ def another(scope: str, beginning: Session, mark: bytes) -> Session:
     return Session(SessionIds(scope).make(b"again", beginning.id.encode(), mark), beginning=beginning.id)
 
 
-def answers_in(request: Request) -> tuple[bytes, ...]:
+def answers_in(request: Request, with_results: bool = False) -> tuple[bytes, ...]:
     """Return hashes of what the model said: of the first answer, which two conversations hardly share, and the newest.
 
-    What it thought is left out: clients do not send all of it back.
+    What it thought is left out: clients do not send all of it back. With the results of its calls, two answers differ
+    that a provider gave in the same words and under the same ids.
     """
-    hashes = [_hash_answer(message.parts) for message in request.messages if message.role == "assistant"]
-    said = [each for each in hashes if each]
-    return tuple(dict.fromkeys((*said[:1], *said[: -NEWEST_ANSWERS - 1 : -1])))
+    said: list[list[Part]] = []
+    for message in _conversation(request):
+        if message.role == "assistant":
+            said.append([part for part in message.parts if part.kind in ("text", "tool_call")])
+        elif with_results and said:
+            said[-1] += (part for part in message.parts if part.kind == "tool_result")
+    hashes = [each for parts in said if (each := _hash_answer(parts))]
+    return tuple(dict.fromkeys((*hashes[:1], *hashes[: -NEWEST_ANSWERS - 1 : -1])))
 
 
 def is_session_id(text: str) -> bool:
@@ -176,12 +193,32 @@ def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
 
 def _beginning(request: Request, provider: str) -> Iterable[bytes]:
     """Return what stays the same while a conversation goes on; a client may add to the system prompt later."""
-    messages = request.messages
+    messages = _conversation(request)
     first = next((at for at, message in enumerate(messages) if message.role == "user"), len(messages))
     said = messages[first].parts if first < len(messages) else ()
     later = {part.start for message in messages[first:] for part in message.parts}
     system = (part for part in request.system if part.start not in later)
     return provider.encode(), family(request.model).encode(), *_words(system), *_words(said)
+
+
+def _conversation(request: Request) -> Sequence[Message]:
+    """Return the messages without those that a client without tools writes itself, as aider does.
+
+    Its examples are the same in all of its sessions, and the files that it shows move about in the conversation.
+    """
+    messages = request.messages
+    if request.tool_names or not any(opening in request.body for opening in _AIDER_CONTEXT):
+        return messages
+    found = [at for at, message in enumerate(messages) if _starts_with(request, message, _AIDER_CONTEXT)]
+    examples = [at for at in found if _starts_with(request, messages[at], _AIDER_CONTEXT[:1])]
+    start = examples[0] if examples else 0
+    answered = {at + 1 for at in found if at + 1 < len(messages) and messages[at + 1].role == "assistant"}
+    return [message for at, message in enumerate(messages) if at >= start and at not in {*found, *answered}]
+
+
+def _starts_with(request: Request, message: Message, openings: tuple[bytes, ...]) -> bool:
+    starts = (part.start + 1 for part in message.parts[:1] if message.role == "user" and part.is_string)
+    return any(request.body.startswith(openings, start) for start in starts)
 
 
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:
@@ -192,7 +229,7 @@ def _words(parts: Iterable[Part]) -> Iterable[bytes]:
 
 def _hash_answer(parts: Iterable[Part]) -> bytes:
     """Return a hash of an answer's words and calls; empty if it has none."""
-    said = [(part.call_id, part.name, part.text) for part in parts if part.kind in ("text", "tool_call")]
+    said = [(part.call_id, part.name, part.text) for part in parts]
     if not any(call_id or text for call_id, _, text in said):
         return b""
     digest = blake2b(digest_size=16)
@@ -239,7 +276,7 @@ _DIRECTORY = re.compile(
 
 def title_of(request: Request) -> str:
     """Return the first words of the person, at most 60 characters, secrets masked; "" if there are none."""
-    for message in request.messages:
+    for message in _conversation(request):
         if message.role != "user":
             continue
         for part in message.parts:
@@ -270,7 +307,10 @@ def _first_texts(request: Request) -> Iterator[str]:
 def _plain_words(text: str) -> str:
     """Return a text without what agents wrap around it, on one line; "" if nothing else is there."""
     said = _SPACE.sub(" ", _strip_elements(text)).strip()
-    return "" if _HEADING.match(said) else "".join(each for each in said[:2000] if each.isprintable())
+    if _HEADING.match(said):
+        return ""
+    words = said[:2000]
+    return words if words.isprintable() else "".join(filter(str.isprintable, words))
 
 
 def _strip_elements(text: str) -> str:

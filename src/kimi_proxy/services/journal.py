@@ -242,14 +242,13 @@ class Journal(ChatObserver):
         kept = leaves.request.wire, leaves.target, leaves.session, leaves.caller, leaves.notes, leaves.reasons
         start = self._accounts.start(came, leaves)
         entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, start)
-        if (leaves.caller.scope, leaves.session.id) not in self._windows:
-            entry.title, entry.directory = title_of(came.request), directory_of(came.request)
         requests = came.request, leaves.request
         size = sum(len(request.body) for request in requests)
         # What people write is not kept in memory for long: when much waits, its length has to do.
         if self._queued_bytes + size <= MAX_QUEUED_BYTES:
             is_noted = self._later(lambda: self._announce(entry, *requests), size)
         else:
+            self._name_session(entry, came.request)
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
             is_noted = self._later(lambda: self._publish_sent(entry, Weights(before), Weights(after)))
         if is_noted:
@@ -260,7 +259,7 @@ class Journal(ChatObserver):
         if entry is not None:
             # Not the exchange itself: it holds the request.
             end = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
-            ending = Ending(*end, exchange.recalled, exchange.events)
+            ending = Ending(*end, exchange.recalled, exchange.events, exchange.quota)
             self._later(lambda: self._conclude(entry, ending))
 
     def introduce(self, who: Caller, session: SessionRecord) -> None:
@@ -325,7 +324,13 @@ class Journal(ChatObserver):
                 self._queue.task_done()
             await asyncio.sleep(0)  # lets everything else run between two notes
 
+    def _name_session(self, entry: JournalEntry, came: Request) -> None:
+        """Give a new session its title, and the folder it works in."""
+        if (entry.caller.scope, entry.session.id) not in self._windows:
+            entry.title, entry.directory = title_of(came), directory_of(came)
+
     async def _announce(self, entry: JournalEntry, came: Request, leaves: Request) -> None:
+        self._name_session(entry, came)  # here and not when it leaves: the request does not wait for it
         before, after = await self._counter.both(came, leaves)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)

@@ -163,7 +163,7 @@ async def running(
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
         forgetters = stages.compressor.forget, latest.forget, stages.caches.forget
-        sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count)
+        sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count, display=config.display)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)

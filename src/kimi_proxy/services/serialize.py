@@ -48,7 +48,19 @@ def metric(metric: Metric) -> JsonObject:
         "cache_missed_usd": metric.miss.usd if metric.miss else None,
         "cache_life_s": metric.cache_life_s,
         "cache_miss_detail": metric.miss.detail if metric.miss else None,
+        "observed_tokens": metric.observed_tokens,
+        "observed_usd": metric.observed_usd,
+        "quota": _quota(metric),
     }
+
+
+def _quota(metric: Metric) -> JsonValue:
+    """Return how much of a plan was used; None for a request that none paid for."""
+    windows: list[JsonValue] = [
+        {"window": one.name, "used": one.used, "resets_at": None if one.resets is None else iso_time(one.resets)}
+        for one in metric.quota
+    ]
+    return windows or None
 
 
 def memory(metric: Metric, context: Context) -> JsonObject:

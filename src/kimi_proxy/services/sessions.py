@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta, tzinfo
+from datetime import time as clock_time
 
 from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import metering
+from kimi_proxy.features import accounting, metering
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
@@ -40,6 +43,7 @@ class Sessions:
         forgetters: Sequence[Forget] = (),  # of what else is remembered about sessions
         now: Callable[[], float] = time.time,
         newer_count: NewerCount = no_newer_count,
+        display: DisplaySettings | None = None,
     ) -> None:
         self._session_store = session_store
         self._names = names
@@ -47,6 +51,7 @@ class Sessions:
         self._forgetters = forgetters
         self._now = now
         self._newer_count = newer_count
+        self._display = display or DisplaySettings()
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""
@@ -162,6 +167,37 @@ class Sessions:
         memory, _ = await self._session_store.newest_context(who, session.id)
         return {"session_id": session.id, "memory_context": memory, "history": history}
 
+    async def savings(self, who: Caller, zone: tzinfo | None, since: date | None, until: date | None) -> JsonObject:
+        """Return what was saved today, this week and this month, and from `since` to `until`, both of them included.
+
+        Days begin and end in `zone`, or in this machine's own; a range without a beginning is this month.
+        """
+        await self._journal.caught_up()
+        today = datetime.fromtimestamp(self._now(), zone).date()
+        begins = {"today": today, "week": today - timedelta(today.weekday()), "month": today.replace(day=1)}
+        lines = {name: await self._session_store.accounts(who, _midnight(day, zone)) for name, day in begins.items()}
+        first, last = since or begins["month"], until or today
+        end = _midnight(last + timedelta(1), zone)
+        chosen = await self._session_store.accounts(who, _midnight(first, zone), until=end)
+        return {
+            "currency": self._display.model_dump(),
+            "periods": {name: accounting.period_to_json(found) for name, found in lines.items()},
+            "range": {
+                "since": first.isoformat(),
+                "until": last.isoformat(),
+                "totals": accounting.period_to_json(chosen),
+                **accounting.tables_to_json(chosen),
+            },
+        }
+
+    async def losses(self, who: Caller, sessions: Sequence[SessionRecord]) -> Mapping[str, JsonObject]:
+        """Return what was spent in those of `sessions` that cost more than they saved, by their ids."""
+        losing = [each.id for each in sessions if each.net_saved_tokens < 0 or (each.net_saved_usd or 0.0) < 0]
+        return {
+            id: accounting.losses(accounting.sum_lines(await self._session_store.accounts(who, 0.0, id)))
+            for id in losing
+        }
+
     async def memory_stats(self, who: Caller) -> JsonObject:
         """Return how much of all requests was memory."""
         await self._journal.caught_up()
@@ -195,4 +231,10 @@ class Sessions:
             "sessions": [serialize.session(each) for each in sessions],
             "metrics": [serialize.metric(each) for each in metrics],
             "totals": serialize.sums(await self._session_store.totals(who)),
+            "currency": self._display.model_dump(),
         }
+
+
+def _midnight(day: date, zone: tzinfo | None) -> float:
+    """Return when a day begins, in seconds of wall time."""
+    return datetime.combine(day, clock_time.min, zone).timestamp()

@@ -49,8 +49,7 @@ def _with_npm(packages: tuple[str, ...]) -> Callable[[Path], None]:
 @cache
 def _with_pip(python: str, packages: tuple[str, ...]) -> Callable[[Path], None]:
     def install(place: Path) -> None:
-        uv = shutil.which("uv") or shutil.which("uv", path=str(TOOLS / "uv" / "bin"))
-        target = str(place / "bin" / "python")
+        uv, target = _uv(), str(place / "bin" / "python")
         if uv:
             _run([uv, "venv", "--quiet", "--clear", "--python", python, str(place)])
             _run([uv, "pip", "install", "--quiet", "--python", target, *packages])
@@ -64,8 +63,21 @@ def _with_pip(python: str, packages: tuple[str, ...]) -> Callable[[Path], None]:
 def _python(since: tuple[int, int]) -> str | None:
     if sys.version_info >= since:
         return sys.executable
-    names = (f"python{since[0]}.{minor}" for minor in range(since[1], since[1] + 3))
-    return next((found for name in names if (found := shutil.which(name))), None)
+    names = [f"python{since[0]}.{minor}" for minor in range(since[1], since[1] + 3)]
+    known = [path for name in names if (path := shutil.which(name)) and _printed([path, "--version"])]
+    if known or shutil.which("pyenv") is None:
+        return next(iter(known), None)
+    return next((path for name in names if (path := _printed(["pyenv", "whence", "--path", name]))), None)
+
+
+def _uv() -> str | None:
+    return shutil.which("uv") or shutil.which("uv", path=str(TOOLS / "uv" / "bin"))
+
+
+def _printed(command: list[str]) -> str | None:
+    """Return what a command prints, or None if it fails: pyenv has names on the PATH behind which there is nothing."""
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S)
+    return ended.stdout.strip() if ended.returncode == 0 else None
 
 
 def _run(command: list[str]) -> None:

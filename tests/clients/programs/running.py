@@ -55,7 +55,9 @@ def _connect(client: Name | None, at: Place, wanted: Wanted) -> None:
     dirs = BaseDirs(at.project, at.home, at.home / "code", {})
     for edit in combine(edits(CLIENTS[client], "user", dirs, wanted)):
         edit.path.parent.mkdir(parents=True, exist_ok=True)
-        edit.path.write_text(edit.apply(edit.path.read_text() if edit.path.exists() else ""))
+        written = edit.apply(edit.path.read_text() if edit.path.exists() else "")
+        # A busy machine may need longer than the time for which plugins wait.
+        edit.path.write_text(written.replace("AbortSignal.timeout(300)", "AbortSignal.timeout(60000)"))
 
 
 async def _ended(argv: tuple[str, ...], command: Command, at: Place) -> tuple[int, str]:

@@ -66,7 +66,7 @@ async def test_an_agent_of_chat_completions_works_on_anthropic_s_messages(tmp_pa
     assert model.recovered and {heard.target for heard in provider.heard} == {"/v1/messages"}
 
 
-RESTARTED = [case for case in AGENTS if case.name in ("claude", "codex", "opencode", "pi")]
+RESTARTED = [case for case in AGENTS if case.reads_back]
 
 
 @pytest.mark.parametrize("case", RESTARTED, ids=lambda case: case.name)

@@ -21,7 +21,9 @@ MADE = "made.txt"
 JSON = "application/json"
 STEPS = ("cat app.log", f"echo finished > {MADE}")
 RECALL = "own_"  # how the ids of calls begin that are not for the agent
-MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)")
+# Lines that were cut, or characters: Cline gives results as JSON, whose strings are masked.
+MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)|head=(\d+) tail=\d+ id=(msk_[0-9a-z]{16})")
+_MARK = re.compile(r',\s*"cache_control":\s*\{[^{}]*\}')
 
 # A command → the agent's tool for it, and its arguments; a text where the tool takes a script.
 Shell = Callable[[str], tuple[str, JsonObject | str]]
@@ -74,8 +76,9 @@ class Worker:
         done = raw.count(self.observed) if self.observed else len(theirs)
         marker = MARKER.search(raw)
         if self.recalls and marker is not None and done == 1 and not ours:
-            lines: JsonObject = {"start": int(marker[2]), "end": int(marker[2]) + 1}
-            return Says("Hm. ", (Call(f"{RECALL}1", "recover_text", {"id": marker[1].decode(), **lines}),), id=at)
+            start = int(marker[2] or marker[4])
+            asked: JsonObject = {"id": (marker[1] or marker[5]).decode(), "start": start, "end": start + 1}
+            return Says("Hm. ", (Call(f"{RECALL}1", "recover_text", asked),), id=at)
         self.recovered += ours
         if self.replies:
             return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
@@ -109,7 +112,8 @@ async def say(wire: Wire, says: Says, heard: Heard, line: Line) -> None:
 def rewritten(requests: list[bytes], key: str) -> int:
     """Return how many messages of the agent were repeated in other bytes at their place in its next request.
 
-    A round in which we answered a call ourselves is no request of the agent.
+    A round in which we answered a call ourselves is no request of the agent. Marks for the prompt cache move, and are
+    no part of what is cached.
     """
     lists = [_pieces(raw.decode(), key) for raw in requests if b'"%b' % RECALL.encode() not in raw]
     return sum(
@@ -125,6 +129,6 @@ def _pieces(text: str, key: str) -> list[str]:
     while text[at:].lstrip(" ,\n")[:1] not in ("]", ""):
         at = len(text) - len(text[at:].lstrip(" ,\n"))
         _, end = decoder.raw_decode(text, at)
-        found.append(text[at:end])
+        found.append(_MARK.sub("", text[at:end]))
         at = end
     return found

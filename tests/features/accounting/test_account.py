@@ -25,7 +25,13 @@ def test_a_request_that_nobody_changed_saves_nothing_and_costs_what_it_costs():
 
     told = account(Sent(9_500, 9_500, 7_000, 7_000), bill(usage))
 
-    assert told == Account(10_000, 10_000, cost_before_usd=PRICES.cost_usd(usage), net_saved_usd=0.0)
+    assert told == Account(
+        *(10_000, 10_000),
+        cost_before_usd=PRICES.cost_usd(usage),
+        net_saved_usd=0.0,
+        cache_lost_usd=0.0,
+        overhead_usd=0.0,
+    )
 
 
 def test_what_is_cut_before_the_model_has_read_it_is_saved_at_the_full_price():
@@ -156,3 +162,22 @@ def test_every_further_cost_makes_the_net_smaller(sent: Sent, usage: Usage, reca
     assert account(dearer, bill(usage, recalled)).net_saved_tokens == told.net_saved_tokens - 110
     lost = account(replace(sent, is_rewritten=True), bill(usage, recalled))
     assert lost.net_saved_tokens <= told.net_saved_tokens
+
+
+def test_money_spent_on_saving_is_named_beside_the_net():
+    first = Usage(10_000, 50, cached_tokens=9_000)
+    usage = Usage(21_000, 250, cached_tokens=19_000)
+    sent = Sent(20_000, 10_000, 9_000, 9_000, summaries=1, summary=Usage(4_000, 300))
+
+    told = account(sent, bill(usage, Recalled(calls=1, turns=1, first=first, all=usage)))
+
+    further_turn = usd(input=2_000, cached=19_000, output=250) - usd(input=1_000, cached=9_000, output=200)
+    assert told.overhead_usd == pytest.approx(usd(input=4_000, output=300) + further_turn)
+    assert told.cache_lost_usd == 0
+
+
+def test_cache_reads_that_we_lost_are_named_in_money():
+    sent = Sent(30_000, 29_000, 25_000, 25_500, is_rewritten=True)
+    told = account(sent, bill(Usage(29_000, 100, cached_tokens=0, cache_write_tokens=29_000)))
+
+    assert told.cache_lost_usd == pytest.approx(usd(written=25_500) - usd(cached=25_500))

@@ -7,12 +7,24 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.accounting import NAMES, SavingsLine, as_csv, as_json, as_text, by_model, sum_lines
+from kimi_proxy.features.accounting import (
+    NAMES,
+    SavingsLine,
+    as_csv,
+    as_json,
+    as_text,
+    by_model,
+    by_project,
+    losses,
+    sum_lines,
+    tables_to_json,
+)
 
 LINE = SavingsLine(
     reasons={"nothing_to_do": 2},
     session="ses_a",
     title="",
+    directory="/src/shop",
     model="m",
     requests=3,
     tokens_before=1000,
@@ -25,9 +37,14 @@ LINE = SavingsLine(
     summaries=1,
     summary_tokens=20,
     net_saved_tokens=200,
+    observed_tokens=0,
     cost_before_usd=0.5,
     cost_usd=0.4,
     net_saved_usd=0.1,
+    cache_lost_usd=0.01,
+    overhead_usd=0.02,
+    cache_missed_usd=0.03,
+    observed_usd=None,
 )
 LOSS = replace(
     LINE, session="ses_b", model="other", net_saved_tokens=-900, net_saved_usd=-0.2, reasons={"nothing_to_cut": 1}
@@ -81,3 +98,28 @@ LINES = st.lists(
 @given(LINES)
 def test_models_add_up_to_the_total(lines: list[SavingsLine]):
     assert sum_lines(by_model(lines)) == sum_lines(lines)
+
+
+@given(LINES)
+def test_projects_add_up_to_the_total(lines: list[SavingsLine]):
+    assert sum_lines(by_project(lines)) == sum_lines(lines)
+
+
+def test_the_project_that_saved_most_comes_first():
+    tables = tables_to_json([replace(LOSS, directory="/src/docs"), LINE])
+
+    projects = tables["projects"]
+    assert isinstance(projects, list)
+    assert [(each["directory"], each["net_saved_usd"]) for each in projects] == [
+        ("/src/shop", 0.1),
+        ("/src/docs", -0.2),
+    ]
+
+
+def test_a_loss_is_split_into_what_it_was_spent_on():
+    assert losses(replace(LOSS, tokens_after=1100)) == {
+        "tool": 100,
+        "cache": 50,
+        "recovered": 30,
+        "summaries": 20,
+    }

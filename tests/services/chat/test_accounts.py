@@ -185,7 +185,8 @@ async def test_a_request_that_nobody_changed_has_an_account_of_nothing_saved(tmp
         (metric,) = await noted(runtime)
         session = await runtime.sessions.session(LOCAL, metric.session)
 
-    assert metric.account == Account(100, 100, cost_before_usd=metric.cost_usd, net_saved_usd=0.0)
+    nothing = {"net_saved_usd": 0.0, "cache_lost_usd": 0.0, "overhead_usd": 0.0}
+    assert metric.account == Account(100, 100, cost_before_usd=metric.cost_usd, **nothing)
     assert (session.net_saved_tokens, session.net_saved_usd, session.cost_before_usd) == (0, 0.0, metric.cost_usd)
 
 

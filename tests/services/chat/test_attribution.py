@@ -76,6 +76,7 @@ async def test_a_model_that_is_not_anthropic_s_hits_its_cache_in_every_turn(
 
 LOG = outputs.pytest_log(300)
 LOGIN = (b"authorization", b"Bearer sk-ant-oat01-x")
+KEY = (b"x-api-key", b"sk-ant-api03-x")
 
 
 def signed(*items: Item, hash: str = "cch=69494; ") -> bytes:
@@ -101,12 +102,13 @@ TURN: list[Item] = [User(LOG.goal), Assistant("", (Call("call_a1"),)), Result("c
 PATIENT = "[sanitizer]\nbudget_ms = 60000\n"
 
 
-async def test_what_claude_code_signed_for_the_login_of_a_plan_leaves_as_it_came(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("pays", [LOGIN, KEY], ids=["the login of a plan pays", "a key pays"])
+async def test_what_claude_code_signed_is_sent_unchanged(
+    tmp_path: Path, pays: tuple[bytes, bytes], caplog: pytest.LogCaptureFixture
 ):
     raw = signed(*TURN)
 
-    assert await sent(tmp_path, raw, LOGIN, more=PATIENT) == raw
+    assert await sent(tmp_path, raw, pays, more=PATIENT) == raw
     assert "Claude Code signed it" in caplog.text
 
 
@@ -114,7 +116,6 @@ async def test_what_claude_code_signed_for_the_login_of_a_plan_leaves_as_it_came
     ("raw", "header", "name", "more"),
     [
         pytest.param(signed(*TURN, hash=""), LOGIN, "anthropic", "", id="not signed"),
-        pytest.param(signed(*TURN), (b"x-api-key", b"sk-ant-api03-x"), "anthropic", "", id="a key pays"),
         pytest.param(signed(*TURN), LOGIN, "llama", "", id="another provider"),
         pytest.param(signed(*TURN), LOGIN, "anthropic", "change_attested = true\n", id="the user chose so"),
     ],

@@ -44,12 +44,12 @@ async def ask(runtime: Runtime, items: Sequence[Item], tools: Sequence[str] = ("
     return max(newest, key=lambda metric: metric.at).session
 
 
-def run(name: str, turns: int) -> list[Item]:
+def run(name: str, turns: int, result: str = "ok") -> list[Item]:
     """A run of an agent after that many answers, whose calls have ids of their own."""
     items = [*FIRST]
     for turn in range(turns):
         id = f"call_{name}_{turn}"
-        items += [Assistant("", (Call(id),)), Result(id, "ok")]
+        items += [Assistant("", (Call(id),)), Result(id, result)]
     return items
 
 
@@ -74,6 +74,36 @@ async def test_runs_side_by_side_do_not_mix_once_they_were_answered(tmp_path: Pa
     assert len(begun) == 2
     assert set(went_on[0::2]) | set(went_on[1::2]) == begun
     assert (len(set(went_on[0::2])), len(set(went_on[1::2]))) == (1, 1)
+
+
+async def test_runs_whose_provider_numbers_calls_anew_are_told_apart_by_their_results(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        begun = {await ask(runtime, FIRST) for _ in "ab"}
+        went_on = [await ask(runtime, run("x", turns, at)) for turns in (1, 2, 3) for at in ("10:00", "10:01")]
+    async with world(tmp_path) as runtime:
+        restarted = [await ask(runtime, run("x", 4, at)) for at in ("10:00", "10:01")]
+
+    assert (len(set(went_on[0::2])), len(set(went_on[1::2]))) == (1, 1)
+    assert set(went_on) == begun and restarted == went_on[:2]
+
+
+async def test_runs_that_are_the_same_to_the_byte_are_two_sessions_if_one_follows_the_other(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        one = [await ask(runtime, run("x", turns)) for turns in range(4)]
+        two = [await ask(runtime, run("x", turns)) for turns in range(4)]
+
+    assert (len(set(one)), len(set(two)), len({*one, *two})) == (1, 1, 2)
+
+
+async def test_a_second_request_that_is_repeated_after_a_failure_stays_in_its_session(tmp_path: Path):
+    async with world(tmp_path) as runtime:
+        begun = {await ask(runtime, FIRST) for _ in "ab"}
+        failed = await ask(runtime, run("a", 1), user="overloaded")
+        repeated = [await ask(runtime, run("a", turns)) for turns in (1, 2)]
+        other = await ask(runtime, run("b", 1))
+
+    assert {failed, *repeated} == {failed}
+    assert {failed, other} == begun
 
 
 async def test_a_request_that_is_repeated_after_a_failure_stays_in_its_session(tmp_path: Path):

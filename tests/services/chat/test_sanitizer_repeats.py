@@ -102,3 +102,18 @@ async def test_thousands_of_results_do_not_hold_the_event_loop(tmp_path: Path, c
 
     # In CPU time of the loop's own thread, because the machine may be busy with other things.
     assert worst < 0.05
+
+
+async def test_a_copy_that_a_client_repeats_unasked_points_to_the_first_although_that_was_cut(tmp_path: Path):
+    """As aider does, which reports what a test printed after each of its edits."""
+    log = outputs.pytest_log(800).text
+    report = f"I ran this command:\n\npytest\n\nAnd got this output:\n\n{log}"
+    items: list[Item] = [User("Fix the test."), Assistant("Ok.")]
+    async with world(tmp_path, BY_POLICY) as here:
+        for turn in range(4):
+            items += [User(report), Assistant(f"Edit {turn}.")]
+            draft = await here.send(request(Wire.CHAT, items[:-1]))
+    said = [part.text for message in draft.request.messages for part in message.parts if "I ran" in part.text]
+
+    assert "⟦PRUNÉ" in said[0] and "déjà montré" not in said[0]
+    assert all("déjà montré plus haut" in text and len(text) < 500 for text in said[1:])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tests.cli.conftest import Cli
 from tests.support.forks import Fork
 
-LISTENS = re.compile(rb"the (pruner|proxy) listens on (http://\S+)")
+LISTENS = re.compile(rb"the (pruner|proxy|metrics port) listens on (http://\S+)")
 
 
 @contextmanager

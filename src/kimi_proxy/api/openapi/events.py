@@ -5,6 +5,7 @@ from typing import Literal, NotRequired, TypedDict
 from kimi_proxy.api.openapi.bodies import DeepInfraFields
 from kimi_proxy.api.openapi.session_bodies import (
     AttentionSinkBody,
+    CurrencyBody,
     MemoryMetricBody,
     MetricBody,
     RequestSums,
@@ -35,6 +36,7 @@ class InitEvent(EventFields):
     metrics: list[MetricBody]
     alerts: NotRequired[list[HeldAlert]]
     totals: NotRequired[SessionTotalsBody]
+    currency: NotRequired[CurrencyBody]
     store: NotRequired[str]
 
 

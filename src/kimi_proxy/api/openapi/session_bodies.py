@@ -24,6 +24,15 @@ class RequestSums(TypedDict):
     net_saved_usd: float | None
 
 
+class LossesBody(TypedDict, total=False):
+    """Tokens that a session cost, by what they were spent on."""
+
+    tool: int
+    cache: int
+    recovered: int
+    summaries: int
+
+
 class SessionBody(RequestSums):
     """A conversation, and the sums of its requests."""
 
@@ -38,6 +47,7 @@ class SessionBody(RequestSums):
     directory: str
     person: NotRequired[str]  # in a team
     team: NotRequired[str]
+    losses: NotRequired[LossesBody]  # in a list, of a session that cost more than it saved
 
 
 class SessionsBody(TypedDict):
@@ -48,6 +58,76 @@ class SessionsBody(TypedDict):
 
 class DeletedBody(TypedDict):
     deleted: int
+
+
+class QuotaBody(TypedDict):
+    """How much of a plan is used, 1.0 being all of it, in a window such as `5h` or `7d`."""
+
+    window: str
+    used: float
+    resets_at: str | None
+
+
+class CurrencyBody(TypedDict):
+    """The currency in which people read money; amounts in answers are in USD."""
+
+    currency: str
+    currency_per_usd: float
+
+
+class PeriodBody(TypedDict):
+    """What was saved, and what that cost, in a period; money is null where no price is known."""
+
+    sessions: int
+    requests: int
+    tokens_before: int
+    tokens_after: int
+    cached_tokens: int
+    cache_lost_tokens: int
+    recoveries: int
+    extra_turns: int
+    recovery_tokens: int
+    summaries: int
+    summary_tokens: int
+    net_saved_tokens: int
+    observed_tokens: int
+    cost_before_usd: float | None
+    cost_usd: float | None
+    net_saved_usd: float | None
+    cache_lost_usd: float | None
+    overhead_usd: float | None
+    cache_missed_usd: float | None
+    observed_usd: float | None
+
+
+class ModelSavings(PeriodBody):
+    model: str
+
+
+class ProjectSavings(PeriodBody):
+    directory: str
+
+
+class PeriodsBody(TypedDict):
+    today: PeriodBody
+    week: PeriodBody
+    month: PeriodBody
+
+
+class SavingsRange(TypedDict):
+    """From the first day to the last, both included."""
+
+    since: str
+    until: str
+    totals: PeriodBody
+    models: list[ModelSavings]
+    projects: list[ProjectSavings]
+
+
+class SavingsBody(TypedDict):
+    currency: CurrencyBody
+    periods: PeriodsBody
+    range: SavingsRange
 
 
 class MetricBody(TypedDict):
@@ -91,11 +171,16 @@ class MetricBody(TypedDict):
     net_saved_tokens: int | None
     cost_before_usd: float | None
     net_saved_usd: float | None
+    cache_lost_usd: float | None
+    overhead_usd: float | None
     cache_miss: str | None
     cache_missed_tokens: int | None
     cache_missed_usd: float | None
     cache_life_s: float | None
     cache_miss_detail: str | None
+    observed_tokens: int | None  # would have been saved; null unless it was only observed
+    observed_usd: float | None
+    quota: list[QuotaBody] | None  # of the plan that paid for it
 
 
 class MetricsBody(TypedDict):

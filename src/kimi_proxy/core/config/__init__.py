@@ -17,9 +17,11 @@ from kimi_proxy.core.config.sections import (
     CacheSettings,
     CompactionSettings,
     CompressionSettings,
+    DisplaySettings,
     HookSettings,
     LogWatcherSettings,
     MemorySettings,
+    MetricsSettings,
     RecordSettings,
     ReinjectionSettings,
     RunnerSettings,
@@ -73,12 +75,18 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else url
 
 
+POSTGRES_URL = r"^(postgres(ql)?://.*)?$"
+
+
 class StoreSettings(SettingsSection):
     """How much room the originals may take, and the database that several servers share, if they do."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
     timeout_ms: int = Field(default=2000, ge=100, le=60_000)
-    url: str = Field(default="", pattern=r"^(postgres(ql)?://.*)?$")
+    url: str = Field(default="", pattern=POSTGRES_URL)
+    pool_size: int = Field(default=8, ge=1, le=200)
+    transaction_pooler: bool = False
+    listen_url: str = Field(default="", pattern=POSTGRES_URL)
 
 
 class AccessSettings(SettingsSection):
@@ -107,6 +115,7 @@ class FileSettings(SettingsSection):
     memory: MemorySettings = MemorySettings()
     cache: CacheSettings = CacheSettings()
     reinjection: ReinjectionSettings = ReinjectionSettings()
+    display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()
     compaction: CompactionSettings = CompactionSettings()
     mcp: McpSettings = McpSettings()
@@ -120,6 +129,7 @@ class FileSettings(SettingsSection):
     shutdown: ShutdownSettings = ShutdownSettings()
     upgrade: UpgradeSettings = UpgradeSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
 
@@ -310,6 +320,9 @@ def _lists_as_tuples(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+DATABASE_URLS = {"url": "KIMI_PROXY_DATABASE_URL", "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL"}
+
+
 def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -317,10 +330,8 @@ def _refuse_secrets(table: Mapping[str, object], path: str) -> None:
         elif key.lower().endswith(("api_key", "token", "secret", "password")) and not _is_reference(path, value):
             hint = _hint(path, key)
             raise ConfigError(f"{path}{key}: secrets are read from the environment only; remove it from the file{hint}")
-        elif (path, key) == ("store.", "url") and isinstance(value, str) and _has_password(value):
-            raise ConfigError(
-                "store.url: an address with a password belongs into KIMI_PROXY_DATABASE_URL, not the file"
-            )
+        elif path == "store." and key in DATABASE_URLS and isinstance(value, str) and _has_password(value):
+            raise ConfigError(f"store.{key}: an address with a password belongs in {DATABASE_URLS[key]}, not the file")
 
 
 def _has_password(url: str) -> bool:

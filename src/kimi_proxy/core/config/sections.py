@@ -101,6 +101,13 @@ class CacheSettings(SettingsSection):
     cut_after_change: bool = True
 
 
+class DisplaySettings(SettingsSection):
+    """The currency in which the dashboard and the status line show money; prices are in USD."""
+
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    currency_per_usd: float = Field(default=1.0, gt=0, le=1_000_000)
+
+
 class ReinjectionSettings(SettingsSection):
     """Instructions that are too far from the end of the prompt are repeated there."""
 
@@ -145,6 +152,14 @@ class ShutdownSettings(SettingsSection):
     drain_s: float = Field(default=5, ge=0, le=3600)
 
 
+class MetricsSettings(SettingsSection):
+    """A port of its own for Prometheus, which needs no token because it serves figures alone."""
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: int = Field(default=9464, ge=0, le=65_535)
+
+
 class TelemetrySettings(SettingsSection):
     """Spans and metrics of chat requests go to an OpenTelemetry collector, if one is named."""
 
@@ -165,7 +180,7 @@ class HookSettings(SettingsSection):
     """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
 
     enabled: bool = True
-    budget_ms: int = Field(default=400, ge=1, le=10_000)
+    budget_ms: int = Field(default=100, ge=1, le=10_000)  # a third of the time that agents wait for a hook
 
 
 class RoutingSettings(SettingsSection):

@@ -107,4 +107,4 @@ def _plugin(client: str, url: str, names: tuple[str, str, str], rest: str) -> st
         for own, (name, wrap, key) in zip(names, _TOOL, strict=True)
     )
     text = _ASK.replace("{client}", client).replace("{url}", f"{url}{PATH}").replace("{tools}", tools)
-    return text.replace("{timeout_ms}", str(TIMEOUT_S * 1000)) + rest
+    return text.replace("{timeout_ms}", f"{TIMEOUT_S * 1000:.0f}") + rest

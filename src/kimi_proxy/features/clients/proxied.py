@@ -27,7 +27,7 @@ Values = Mapping[KeyPath, Mapping[str, JsonValue]]
 
 @dataclass(frozen=True, slots=True)
 class ProxyTarget:
-    """The proxy's address, without `/v1`; whether Anthropic itself answers there for an API key; which APIs are."""
+    """The proxy's address, without `/v1`; whether Claude Code may take it for Anthropic's own; which APIs are there."""
 
     url: str
     is_anthropic: bool = False
@@ -44,7 +44,8 @@ def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarge
     anthropic = {urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"}
     models = Models.of(config)
     windows = (models.window(models.configured_target(key)) for key, _ in models.offered_models())
-    is_anthropic = anthropic == {ANTHROPIC_HOST} and has_anthropic_key(config, env)
+    may_sign = config.sanitizer.change_attested and has_anthropic_key(config, env)
+    is_anthropic = anthropic == {ANTHROPIC_HOST} and may_sign
     return ProxyTarget(url, is_anthropic, apis, min((size for size in windows if size), default=0))
 
 
@@ -77,8 +78,8 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
 
     Behind an address that it does not know it switches tool search off (every MCP tool is then in every request)
     and more (docs/claude-code-gateway.md). We answer with what Anthropic's server said, so where that is who answers
-    we may say so; where another provider does, nothing is claimed. Nor for the login of a plan: the client would sign
-    its requests then, which we could not shorten.
+    we may say so; where another provider does, nothing is claimed. The client then signs its requests, and those are
+    shortened only where the settings allow it: so we say it there alone, and never for the login of a plan.
     """
     return {
         "ANTHROPIC_BASE_URL": target.url,

@@ -75,6 +75,7 @@ MAX_EARLIER = 4  # results that a new one is compared with
 MIN_SHARED_ROWS = 4  # long rows; a pointer needs more rows than that, of any length
 MIN_SHARED_CHARS = 20
 READABLE = frozenset({"thinned", "repeated"})  # ways to shorten that leave everything to be read
+CHOSEN = frozenset({"pruned", "masked"})  # those that leave what matters
 
 _OPTIONS = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -273,6 +274,17 @@ def rows_of(output: LongOutput) -> "array[int]":
     return array("q", {hash(line) for line in rows if len(line) >= MIN_SHARED_CHARS})
 
 
+def _can_be_read(earlier: LongOutput, decision: Decision | None, output: LongOutput) -> bool:
+    """Return whether a pointer to an earlier result serves as well as `output` itself.
+
+    Where the client repeats a result that the model did not call for, as aider does after each edit, the first copy
+    serves although it was cut.
+    """
+    if decision is None or decision.shown is None or decision.why in READABLE:
+        return True
+    return decision.why in CHOSEN and not output.call_id and output.text == earlier.text
+
+
 def readable_before(
     before: Sequence[LongOutput],
     decisions: Mapping[bytes, Decision],
@@ -288,9 +300,7 @@ def readable_before(
     readable = (
         one
         for one in reversed(before)
-        if one.stays
-        and one.key not in gone
-        and ((decision := decisions.get(one.key)) is None or decision.shown is None or decision.why in READABLE)
+        if one.stays and one.key not in gone and _can_be_read(one, decisions.get(one.key), output)
     )
     shared = ((len(wanted.intersection(rows(one))), one) for one in readable) if len(wanted) >= MIN_SHARED_ROWS else ()
     alike = sorted((pair for pair in shared if pair[0] >= MIN_SHARED_ROWS), key=lambda pair: -pair[0])

@@ -77,6 +77,8 @@ def _state(rows: Sequence[CompressionRecord]) -> CompressionState:
     return CompressionState(live[0] if live else None, is_paused, tuple(one.at for one in live if one.is_automatic))
 
 
+NEVER_COMPRESSED = _state(())
+
 ScopedSession = tuple[str, str]  # a scope, and the id of a session in it
 
 
@@ -108,6 +110,8 @@ class Compressor:
         self._pending_results = pending_results
         # In memory, because a look at the disk costs as much as a whole request.
         self._states: LruCache[ScopedSession, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        # Nearly no session was ever compressed, and the first request of a new one does not look at the disk for it.
+        self._compressed: LruCache[Sequence[str], set[str]] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)  # by scopes
         # The last request of a session, uncompressed; in memory only, because people wrote it.
         self._last: LruCache[ScopedSession, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
         # What summaries cost that no request has carried yet.
@@ -131,6 +135,8 @@ class Compressor:
         if known is not None and not self._is_shared:
             return known
         try:
+            if not self._is_shared and session not in await self._compressed_sessions(who):
+                return NEVER_COMPRESSED
             found = _state(await self._decisions.compressions(who, session))
         except StoreUnavailable:
             if known is None:
@@ -138,6 +144,13 @@ class Compressor:
             return known
         self._states.put((who.scope, session), found)
         return found
+
+    async def _compressed_sessions(self, who: Caller) -> set[str]:
+        known = self._compressed.get(who.scopes)
+        if known is None:
+            known = set(await self._decisions.compressed_sessions(who))
+            self._compressed.put(who.scopes, known)
+        return known
 
     def last(self, who: Caller, session: str) -> Draft:
         """Return the last request of a session, uncompressed; raise NothingSeen if there was none."""
@@ -182,6 +195,7 @@ class Compressor:
             try:
                 original, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic)
                 await self._originals.keep(original)
+                (await self._compressed_sessions(who)).add(session)
                 if not await self._decisions.add_compression(who, made, active.id if active else None):
                     raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
@@ -34,6 +35,7 @@ from kimi_proxy.services.store.protocols import (
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 WRITE_AGAIN_S = 1.0
+TOOL_WRITE_AFTER_S = 0.25  # many conversations that begin at once share a commit, during which nothing can be read
 # A server's own reasons for sending a result whole, which give way to what another server has decided.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
@@ -88,6 +90,7 @@ class ChatDecisions:
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
+        self._hurry = asyncio.Event()  # ends the wait of writes that are not urgent
 
     def _unwritten(self, who: Caller) -> dict[bytes, DecisionRecord]:
         return self._unwritten_of.setdefault(who.scope, {})
@@ -260,9 +263,10 @@ class ChatDecisions:
         return key in self._unwritten(who) or bool(await self._stored.get(who, [key]))
 
     def save_has_tool(self, who: Caller, conversation: bytes) -> None:
-        """Remember that our tool is in the tools of a conversation, on disk as soon as that can be written."""
+        """Remember that our tool is in the tools of a conversation, on disk soon after."""
         self._add_unwritten(who, DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered"))
-        self._write_soon(who)
+        # Other servers look for it at once.
+        self._write_soon(who, 0.0 if self.is_shared else TOOL_WRITE_AFTER_S)
 
     async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""
@@ -318,13 +322,20 @@ class ChatDecisions:
             unwritten.pop(next(iter(unwritten)))
         return unwritten.setdefault(record.key, record)
 
-    def _write_soon(self, who: Caller) -> None:
+    def _write_soon(self, who: Caller, after_s: float = 0.0) -> None:
         """Correct what is on disk as soon as that can be written: until then a crash would bring it back."""
         task = self._writing.get(who.scope)
         if task is None or task.done():
-            self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who))
+            self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who, after_s))
+        elif not after_s:
+            self._hurry.set()
 
-    async def _write_unwritten(self, who: Caller) -> None:
+    async def _write_unwritten(self, who: Caller, after_s: float) -> None:
+        if after_s:
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(after_s):
+                    await self._hurry.wait()
         unwritten = self._unwritten(who)
         while late := tuple(unwritten.values()):
             try:
@@ -340,6 +351,7 @@ class ChatDecisions:
 
     async def close(self) -> None:
         """Write what could not be written, if that takes no time now."""
+        self._hurry.set()
         if tasks := tuple(self._writing.values()):
             await asyncio.wait(tasks, timeout=WRITE_AGAIN_S)
             for task in tasks:

@@ -54,8 +54,7 @@ MODELS_PATH = "/v1/models"
 LIST_S = 2.5  # Claude Code waits 3 s for a list of models
 MAX_LIST_BYTES = 16 * 1024**2
 STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # where a provider keeps what it is given, for all with its key
-API_KEY = b"x-api-key"  # where clients of Anthropic send a key; a login comes as a bearer token
-ATTESTED = "docs/llm-proxy.md, Plans and logins; [sanitizer] change_attested"
+ATTESTED = "docs/llm-proxy.md, What Claude Code signs; [sanitizer] change_attested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Chat:
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
-        came = replace(came, is_attested=self._is_attested(came, incoming))
+        came = replace(came, is_attested=self._is_attested(came))
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
         if came.is_attested and "attested" not in leaves.reasons:
@@ -279,17 +278,12 @@ class Chat:
         self._metrics.chat_faults.labels("parse", "too_many_values").inc()
         return (name_model,)
 
-    def _is_attested(self, came: Draft, incoming: ChatRequest) -> bool:
-        """Return whether a request of a plan's login to Anthropic is signed, so that nothing new may change in it.
-
-        Who pays by the token has no plan to lose: Claude Code signs those as well.
-        """
+    def _is_attested(self, came: Draft) -> bool:
+        """Return whether a request to Anthropic is signed, by a plan or an API key: nothing new may change in it."""
         provider = came.target.provider
         if self._changes_attested or came.request.is_crowded or not self.models.is_anthropic(provider):
             return False
-        keys = [header for header in incoming.headers if header[0] == API_KEY]
-        is_keyed = self.models.sends_our_key(provider, self._credential(incoming)) or credential(keys, self._token)
-        if is_keyed or not is_attested(came.request):
+        if not is_attested(came.request):
             return False
         if came.session.id not in self._attested:
             self._attested.put(came.session.id, True)

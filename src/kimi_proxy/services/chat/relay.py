@@ -9,6 +9,7 @@ from typing import Protocol
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.metering import QuotaWindow, plan_quota
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
@@ -73,6 +74,7 @@ class Exchange:
     elapsed_s: float
     recalled: Recalled = field(default_factory=Recalled)  # by the model, in the middle of the answer
     events: int = 0  # of a stream
+    quota: tuple[QuotaWindow, ...] = ()
 
     @property
     def usage(self) -> Usage | None:
@@ -93,13 +95,14 @@ class Relay:
         self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
         self._reader: ReplyReader | None = None  # until there is a reply
         self._recalled = Recalled()
+        self._quota: tuple[QuotaWindow, ...] = ()
 
     def on_recall(self, recalled: Recalled) -> None:
         self._recalled = recalled
 
     async def answer(self, reply: ReplyStream) -> Answer:
         """Return the beginning of the answer; errors are raised as long as the client has no status."""
-        self._status = reply.status
+        self._status, self._quota = reply.status, plan_quota(reply.headers)
         is_stream = reply.media_type == _STREAM
         reader = self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
@@ -118,7 +121,7 @@ class Relay:
     def exchange(self) -> Exchange:
         elapsed_s, reader = self._now() - self._began, self._reader
         facts, events = (reader.facts, reader.events) if reader else (ReplyFacts(), 0)
-        noted = self._first_byte_s, elapsed_s, self._recalled, events
+        noted = self._first_byte_s, elapsed_s, self._recalled, events, self._quota
         return Exchange(self._draft, self._status, self._outcome, facts, *noted)
 
     async def _pieces(self, reply: ReplyStream, reader: ReplyReader) -> AsyncIterator[bytes]:

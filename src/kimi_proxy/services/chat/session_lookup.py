@@ -28,6 +28,7 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
 
 MAX_KNOWN = 10_000
+MAX_STORED_KEYS = 50_000  # of a person, in 60 bytes each
 MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
 DISK_S = 0.25
 WRITE_AFTER_S = 0.25  # during a commit nothing can be read, and the client's next request reads
@@ -104,6 +105,20 @@ class SessionNames:
         return SessionIds(who.scope, who.person, self._secret or self._makeshift)
 
 
+@dataclass(slots=True)
+class StoredKeys:
+    """Eight bytes of every key that may be on disk. A key that is not here is not there either."""
+
+    heads: set[bytes]
+    is_read: bool = False
+
+    def add(self, key: bytes) -> None:
+        self.heads.add(key[:8])
+
+    def __contains__(self, key: bytes) -> bool:
+        return key[:8] in self.heads or len(self.heads) >= MAX_STORED_KEYS
+
+
 class SessionsByAnswer:
     """Sessions by keys such as the id of an answer: in memory at once, on disk soon after.
 
@@ -112,9 +127,11 @@ class SessionsByAnswer:
 
     def __init__(self, decisions: Decisions, is_shared: bool = False) -> None:
         self._decisions = decisions
+        self._is_shared = is_shared
         self._write_after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
         self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
         self._unwritten: dict[str, list[DecisionRecord]] = {}  # by scope
+        self._stored_keys: dict[str, StoredKeys] = {}  # by scope
         self._writing: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -133,7 +150,7 @@ class SessionsByAnswer:
             return known
         try:
             async with asyncio.timeout(DISK_S):
-                record = await self._look_up(who, key, waits_s)
+                record = await self._look_up(who, key, waits_s) if await self._may_be_stored(who, key) else None
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
@@ -141,6 +158,23 @@ class SessionsByAnswer:
         if found is not None:
             self.remember(who, key, found)
         return found
+
+    async def _may_be_stored(self, who: Caller, key: bytes) -> bool:
+        """Return False if `key` is certainly not on disk: the first request of a conversation then waits for no disk.
+
+        One look at the disk costs as much as a whole request, and waits for every commit that runs.
+        """
+        if self._is_shared:
+            return True
+        stored = self._stored_keys_of(who)
+        if not stored.is_read:
+            for found in await self._decisions.keys(who, KIND, MAX_STORED_KEYS):
+                stored.add(found)
+            stored.is_read = True
+        return key in stored
+
+    def _stored_keys_of(self, who: Caller) -> StoredKeys:
+        return self._stored_keys.setdefault(who.scope, StoredKeys(set()))
 
     async def _look_up(self, who: Caller, key: bytes, waits_s: Sequence[float]) -> DecisionRecord | None:
         for wait_s in waits_s:
@@ -153,6 +187,7 @@ class SessionsByAnswer:
     def put(self, who: Caller, key: bytes, session: Session) -> None:
         """Keep it in memory, and write it together with what else comes soon."""
         self.remember(who, key, session)
+        self._stored_keys_of(who).add(key)
         names = ("id", "name", "parent", "beginning")
         record = DecisionRecord(key, KIND, json.encode({name: getattr(session, name) for name in names}))
         if waiting := self._unwritten.get(who.scope):
@@ -208,20 +243,24 @@ class _Start:
 class Conversations(ChatObserver):
     """Keeps conversations apart that begin in the same words, as two runs of an agent with one prompt do.
 
-    Continue CLI and Cline send the same bytes then, and no name: all that differs is what the model answers. A
-    conversation is known by its answers from its second request on. The first request is a new conversation if one
-    that began so has gone on, or was answered with tools at hand: else a client may be repeating it after a failure.
+    Continue CLI and Cline send the same bytes then, and no name: all that differs is what the model answers, and what
+    its tools return. A conversation is known by these from its second request on. The first request is a new
+    conversation if one that began so has gone on, or was answered with tools at hand: else a client may be repeating it
+    after a failure. The same holds for a second request that comes again in the same words.
     """
 
     def __init__(self, sessions: SessionsByAnswer) -> None:
         self._sessions = sessions
         self._starts: LruCache[tuple[str, str], list[_Start]] = LruCache(MAX_KNOWN)
+        self._answered: LruCache[tuple[str, bytes], bool] = LruCache(MAX_KNOWN)  # second requests
 
     def on_end(self, exchange: Exchange) -> None:
-        session, request = exchange.draft.session, exchange.draft.request
+        session, request = exchange.draft.session, exchange.draft.came or exchange.draft.request
         is_answered = exchange.outcome == "ok" and exchange.status == 200
         if not session.beginning or not is_answered or not request.tool_names:
             return
+        for said in answers_in(request, with_results=True)[:1]:
+            self._answered.put((exchange.draft.caller.scope, _ran(session.beginning, said)), True)
         for start in self._starts.get((exchange.draft.caller.scope, session.beginning)) or ():
             start.is_answered = start.is_answered or start.session.id == session.id
 
@@ -230,16 +269,29 @@ class Conversations(ChatObserver):
         answers = answers_in(request)
         if not answers:
             return await self._start(who, beginning)
+        runs = [_ran(beginning.id, answer) for answer in answers_in(request, with_results=True)]
         keys = [_key(b"said", beginning.id.encode(), answer) for answer in answers]
-        found = await self._of_answers(who, keys)
-        if found is None:
-            found = await self._going_on(who, beginning, answers[0])
-            self._sessions.put(who, _key(b"began", beginning.id.encode()), found)
-        if self._sessions.from_memory(who, keys[0]) is None:
-            self._sessions.put(who, keys[0], found)
-        for key in keys[1:]:
+        found = await self._of_answers(who, runs)
+        if len(answers) == 1 and (found is None or (who.scope, runs[0]) in self._answered):
+            found = self._take_start(who, beginning) or found
+        found = found or await self._of_answers(who, keys) or await self._going_on(who, beginning, answers[0])
+        began = _key(b"began", beginning.id.encode())
+        if self._sessions.from_memory(who, began) is None:
+            self._sessions.put(who, began, found)
+        for first in (runs[0], keys[0]):
+            if self._sessions.from_memory(who, first) is None:
+                self._sessions.put(who, first, found)
+        for key in (*runs, *keys[1:]):
             self._sessions.remember(who, key, found)
         return found
+
+    def _take_start(self, who: Caller, beginning: Session) -> Session | None:
+        """Return the newest conversation that began in these words and was answered, if it has not gone on yet."""
+        starts = self._starts.get((who.scope, beginning.id)) or []
+        if not starts or not starts[-1].is_answered:
+            return None
+        self._starts.put((who.scope, beginning.id), starts[:-1])
+        return starts[-1].session
 
     async def _start(self, who: Caller, beginning: Session) -> Session:
         """Return the session of a first request: a new one, unless the client may be repeating one that failed."""
@@ -263,6 +315,10 @@ class Conversations(ChatObserver):
             return starts[-1].session
         is_known = await self._sessions.get(who, _key(b"began", beginning.id.encode())) is not None
         return another(who.scope, beginning, answer) if is_known else beginning
+
+
+def _ran(beginning: str, answer: bytes) -> bytes:
+    return _key(b"ran", beginning.encode(), answer)
 
 
 def _key(kind: bytes, *pieces: bytes) -> bytes:

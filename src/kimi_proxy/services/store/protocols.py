@@ -5,6 +5,7 @@ Every method raises StoreUnavailable if the store cannot answer in time; what a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -243,6 +244,9 @@ class Decisions(Protocol):
         that was made at that time.
         """
 
+    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
+        """Return the keys of decisions of one kind, at most `limit` of them. Does not count as use."""
+
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         """Return the decision for the part that is kept under `id`."""
 
@@ -253,6 +257,9 @@ class Decisions(Protocol):
 
     async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
         """Return the newest 20 of a session, newest first."""
+
+    async def compressed_sessions(self, who: Caller) -> frozenset[str]:
+        """Return the ids of all sessions that were ever compressed."""
 
     async def undo_compression(self, who: Caller, id: str, at: float) -> None: ...
 
@@ -316,8 +323,10 @@ class SessionStore(Protocol):
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
         """Return requests in the order in which they were written, each with its number, from `after` on."""
 
-    async def accounts(self, who: Caller, since: float, session: str | None = None) -> Sequence[SavingsLine]:
-        """Return what requests since `since` saved and cost, by session and model."""
+    async def accounts(
+        self, who: Caller, since: float, session: str | None = None, until: float = math.inf
+    ) -> Sequence[SavingsLine]:
+        """Return what requests from `since` to before `until` saved and cost, by session and model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,15 @@ async def test_a_decision_is_found_by_the_original_of_its_part_and_by_no_other(d
     assert [await decisions.of_original(LOCAL, id) for id in ("prn_2", "prn_", "prn_11")] == [None] * 3
 
 
+async def test_the_keys_of_one_kind_are_listed_up_to_a_limit(decisions: Decisions):
+    records = [DecisionRecord(bytes([n]) * 32, "answered" if n < 3 else "tool", b"x") for n in range(5)]
+    await decisions.add(LOCAL, records)
+
+    assert {*await decisions.keys(LOCAL, "answered", 10)} == {bytes([n]) * 32 for n in range(3)}
+    assert len(await decisions.keys(LOCAL, "answered", 2)) == 2
+    assert await decisions.keys(LOCAL, "memory", 10) == []
+
+
 async def test_a_session_and_a_preview_may_hold_any_characters(decisions: Decisions):
     odd = replace(CUT, preview="\ud800\x00é", session="\udcff")
     decided = await decisions.add(LOCAL, [odd])
@@ -181,7 +190,9 @@ async def test_compressions_come_back_newest_first_and_can_be_undone(tmp_path: P
     async with opened(tmp_path) as store:
         found = await store.decisions.compressions(LOCAL, "ses_a")
         elsewhere = await store.decisions.compressions(LOCAL, "ses_b")
+        compressed = await store.decisions.compressed_sessions(LOCAL)
         totals = [await store.decisions.compression_totals(LOCAL, session) for session in ("ses_a", None, "ses_b")]
 
     assert (found, elsewhere) == ([later, replace(MADE, undone=300.0)], [])
+    assert compressed == {"ses_a"}
     assert totals == [CompressionTotals(2, 1, 18000, 1800)] * 2 + [CompressionTotals(0, 0, 0, 0)]

@@ -98,6 +98,8 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
     "add": (_decided, b"mine"),
     "compressions": (lambda store, who: store.decisions.compressions(who, "ses_a"), []),
     "undo_compression": (lambda store, who: store.decisions.undo_compression(who, "cmp_1", 2.0), None),
+    "keys": (lambda store, who: store.decisions.keys(who, "pruned", 10), []),
+    "compressed_sessions": (lambda store, who: store.decisions.compressed_sessions(who), frozenset()),
     "compression_totals": (lambda store, who: store.decisions.compression_totals(who, "ses_a"), FIGURES),
     "add_compression": (_compressed, True),
 }

@@ -48,6 +48,11 @@ class SqlDecisions(SqlTables[D]):
         super().__init__(database)
         self._ttl_s = ttl_s
 
+    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
+        statement = "SELECT place FROM pin WHERE scope = ? AND why = ? LIMIT ?"
+        rows = await self.database.rows(statement, (encode_text(who.scope), why, limit))
+        return [key for (key,) in rows if isinstance(key, bytes)]
+
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         rows = await self.database.rows(*decision_of(who, id, with_shown=True))
         return decision(rows[0]) if rows else None
@@ -70,6 +75,12 @@ class SqlDecisions(SqlTables[D]):
             (session, *who.scopes, NEWEST_COMPRESSIONS),
         )
         return [_compression(row) for row in rows]
+
+    async def compressed_sessions(self, who: Caller) -> frozenset[str]:
+        rows = await self.database.rows(
+            f"SELECT DISTINCT session_id FROM compression_log WHERE {one_of(_OWNER, who.scopes)}", who.scopes
+        )
+        return frozenset(str(session) for (session,) in rows)
 
     async def undo_compression(self, who: Caller, id: str, at: float) -> None:
         self.database.note(who, "undo_compression", id)

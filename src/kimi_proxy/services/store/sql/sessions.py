@@ -1,5 +1,6 @@
 """Sessions in a database: what their requests counted, held in memory, saved and cost."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, fields, replace
@@ -10,7 +11,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.context import Context
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import Metric, QuotaWindow
 from kimi_proxy.features.prompt_cache import ExplainedMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
@@ -38,7 +39,7 @@ _METRIC = (
     *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
     *_ACCOUNT,
     *_MISS,
-    "cache_life_s",
+    *("cache_life_s", "observed_tokens", "observed_usd", "quota"),
     *_OWNER,
 )
 
@@ -133,36 +134,41 @@ class SqlSessions(SqlTables[D]):
         theirs, own = where_chosen(who.counts, session)
         return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
-    async def accounts(self, who: Caller, since: float, session: str | None = None) -> Sequence[SavingsLine]:
-        """The session that was used last comes first; one of another person has no title."""
+    async def accounts(
+        self, who: Caller, since: float, session: str | None = None, until: float = math.inf
+    ) -> Sequence[SavingsLine]:
+        """The session that was used last comes first; one of another person has no title and no folder."""
         theirs, own = where_chosen(who.counts, session, "metrics.")
         readable, readers = where_chosen(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         counts = sums(
             *(f"coalesce(tokens_before, {counted})", f"coalesce(tokens_after, {counted})"),
             *("metrics.cached_tokens", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
-            *("summaries", "summary_tokens", "metrics.net_saved_tokens"),
+            *("summaries", "summary_tokens", "metrics.net_saved_tokens", "metrics.observed_tokens"),
         )
+        money = ", ".join(f"sum({name})" for name in ("cache_lost_usd", "overhead_usd", "cache_missed_usd"))
         rows = await self.database.rows(
             f"""SELECT session_id, coalesce(max(coalesce(nullif(sessions.title, ''), sessions.name)), ''),
-                 metrics.model, count(*), {counts}, sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)),
-                 sum(metrics.cost_usd), sum(metrics.net_saved_usd)
+                 coalesce(max(sessions.directory), ''), metrics.model, count(*), {counts},
+                 sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
+                 sum(metrics.net_saved_usd), {money}, sum(metrics.observed_usd)
                FROM metrics LEFT JOIN sessions
                  ON sessions.id = metrics.session_id AND sessions.scope = metrics.scope AND {readable}
-               WHERE at >= ? AND {theirs} AND {_SENT}
+               WHERE at >= ? AND at < ? AND {theirs} AND {_SENT}
                GROUP BY session_id, metrics.model ORDER BY max(at) DESC, session_id, metrics.model""",
-            (*readers, since, *own),
+            (*readers, since, until, *own),
         )
-        why = await self._reasons(who, since, session)
-        return [SavingsLine(why.get((row[0], row[2]), {}), *row) for row in rows]  # type: ignore[arg-type]
+        why = await self._reasons(who, since, until, session)
+        return [SavingsLine(why.get((row[0], row[3]), {}), *row) for row in rows]  # type: ignore[arg-type]
 
-    async def _reasons(self, who: Caller, since: float, session: str | None) -> dict[Row, Counter[str]]:
+    async def _reasons(self, who: Caller, since: float, until: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
         theirs, own = where_chosen(who.counts, session)
         rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
-               WHERE at >= ? AND {theirs} AND {_SENT} AND reasons <> '' GROUP BY session_id, model, reasons""",
-            (since, *own),
+               WHERE at >= ? AND at < ? AND {theirs} AND {_SENT} AND reasons <> ''
+               GROUP BY session_id, model, reasons""",
+            (since, until, *own),
         )
         counted: dict[Row, Counter[str]] = {}
         for id, model, reasons, requests in rows:
@@ -234,7 +240,7 @@ def add_metric(metric: Metric) -> SqlStatement:
             *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
             *(astuple(account) if account else (None,) * len(_ACCOUNT)),
             *(astuple(metric.miss) if metric.miss else (None,) * len(_MISS)),
-            metric.cache_life_s,
+            *(metric.cache_life_s, metric.observed_tokens, metric.observed_usd, _quota_text(metric)),
             *(metric.scope, metric.person, metric.team),
         ),
     )
@@ -295,7 +301,7 @@ def _add_to_session(metric: Metric) -> SqlStatement:
 def _metric(row: list[object]) -> Metric:
     """Return the request of a row; the columns are in the order of the fields."""
     row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
-    *row, life_s = row
+    *row, life_s, observed_tokens, observed_usd, quota = row
     row, missed = row[: -len(_MISS)], row[-len(_MISS) :]
     miss = None if missed[0] is None else ExplainedMiss(*missed)  # type: ignore[arg-type]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
@@ -303,7 +309,20 @@ def _metric(row: list[object]) -> Metric:
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
     columns = row[-len(_ACCOUNT) :]
     account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
-    return Metric(*counted[:8], reasons, *counted[9:], context, account, miss, life_s, *owner)  # type: ignore[arg-type, call-arg]
+    more = (context, account, miss, life_s, observed_tokens, observed_usd, _quota_in(quota))
+    return Metric(*counted[:8], reasons, *counted[9:], *more, *owner)  # type: ignore[arg-type, call-arg]
+
+
+def _quota_text(metric: Metric) -> str | None:
+    return json.encode([astuple(each) for each in metric.quota]).decode() if metric.quota else None
+
+
+def _quota_in(text: object) -> tuple[QuotaWindow, ...]:
+    match _value(text):
+        case [*windows]:
+            return tuple(QuotaWindow(*each) for each in windows)  # type: ignore[misc]
+        case _:
+            return ()
 
 
 def _value(text: object) -> JsonValue:

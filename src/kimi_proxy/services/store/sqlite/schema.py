@@ -339,6 +339,15 @@ def _15_previews(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 15")
 
 
+def _16_money(connection: sqlite3.Connection) -> None:
+    # What saving cost, what would have been saved while only observed, and the quota of a plan as JSON.
+    for column in ("cache_lost_usd REAL", "overhead_usd REAL", "observed_tokens INTEGER", "observed_usd REAL"):
+        connection.execute(f"ALTER TABLE metrics ADD COLUMN {column}")
+    connection.execute("ALTER TABLE metrics ADD COLUMN quota TEXT")
+    connection.execute("CREATE INDEX metrics_by_time ON metrics (at)")
+    connection.execute("PRAGMA user_version = 16")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -355,6 +364,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _13_provider_objects,
     _14_cache_misses,
     _15_previews,
+    _16_money,
 )
 VERSION = len(MIGRATIONS)
 
