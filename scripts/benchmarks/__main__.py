@@ -19,6 +19,7 @@ import sessions
 import stages
 import structured
 import team
+import tool_search
 import tools
 
 BENCHMARKS = {
@@ -40,6 +41,7 @@ ASKED_FOR = {
     "load": load.main,
     "rivals": rivals.main,
     "team": team.main,
+    "tool-search": tool_search.main,
 }
 
 

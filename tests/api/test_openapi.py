@@ -166,6 +166,8 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
             await w.call("POST", f"/api/mcp/servers/{name}", {"names": []})
         await w.call("POST", "/api/mcp-gateway/{server_name}/rpc", {"jsonrpc": "2.0", "id": 1, "method": "x"}, 502)
         await w.call("POST", "/api/mcp-gateway/{server_name}/mcp", {"jsonrpc": "2.0", "id": 1, "method": "x"}, 502)
+        await w.call("POST", "/api/mcp-gateway/rpc", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        await w.call("POST", "/api/mcp-gateway/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
         await w.call("GET", "/api/mcp/servers/{server_name}/logs", status=400)
         await w.call("GET", "/api/cuts/search", query="?q=error")
         await w.call("GET", "/api/models", query="?all=true")

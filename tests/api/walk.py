@@ -84,6 +84,7 @@ HARMLESS = frozenset(
     (
         *(
             "limit",
+            "tools",
             "before",
             "since",
             "until",

@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, json_route, query
+from kimi_proxy.api.catalogs import gateway_catalog
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
-from kimi_proxy.api.mcp.http import EVENTS, json_reply, names_version, rpc_spec, unless_gone, with_notices
+from kimi_proxy.api.mcp.http import EVENTS, endpoint, json_reply, names_version, rpc_spec, unless_gone, with_notices
 from kimi_proxy.api.openapi import bodies
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
@@ -40,8 +41,10 @@ from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
+from kimi_proxy.services.tool_directory import ToolDirectory
 
-PATH = "/api/mcp-gateway/{server_name}"
+ALL = "/api/mcp-gateway"
+PATH = f"{ALL}/{{server_name}}"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -54,6 +57,15 @@ CALL = replace(
 )
 
 
+class ToolsQuery(BaseModel):
+    """Whether a few tools search and call all others, or all are listed."""
+
+    tools: Literal["search", "all"] = "search"
+
+
+CALL_ANY = replace(rpc_spec("Call the tools of all MCP servers through one endpoint"), query=ToolsQuery)
+
+
 def routes(gateway: Gateway, pruner: Catalog) -> list[DescribedRoute]:
     """Return the routes of the gateway; it calls `pruner` in this process, for the person who calls."""
 
@@ -62,10 +74,22 @@ def routes(gateway: Gateway, pruner: Catalog) -> list[DescribedRoute]:
         return answer if isinstance(answer, dict) else None
 
     gateway.own_pruner = call_pruner
+    directory = ToolDirectory(gateway)
     return [
         DescribedRoute("POST", f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), CALL),
         DescribedRoute("POST", f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), CALL),
+        DescribedRoute("POST", f"{ALL}/rpc", _all_tools_endpoint(directory, mcp.RPC), CALL_ANY),
+        DescribedRoute("POST", f"{ALL}/mcp", _all_tools_endpoint(directory, mcp.MCP), CALL_ANY),
     ]
+
+
+def _all_tools_endpoint(directory: ToolDirectory, versions: mcp.ProtocolVersions) -> Endpoint:
+    async def post(request: Request) -> Response:
+        asked = query(request, ToolsQuery)
+        catalog = await gateway_catalog(directory, caller_of(request), asked.tools == "all")
+        return await endpoint(versions, catalog)(request)
+
+    return post
 
 
 def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:

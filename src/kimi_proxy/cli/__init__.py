@@ -19,6 +19,7 @@ COMMANDS = {
     "pruner": "serving:pruner",
     "demo": "demo:demo",
     "mcp": "mcp:mcp",
+    "gateway": "mcp:gateway",
     "tools": "agents:tools",
     "run": "agents:run",
     "init": "init:init",

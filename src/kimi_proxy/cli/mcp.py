@@ -1,4 +1,4 @@
-"""The MCP servers behind the gateway: `kimi-proxy mcp up`, `down`, `restart`, `status` and `logs`.
+"""The MCP servers behind the gateway: `kimi-proxy mcp up`, `down`, `restart`, `status`, `logs`, and `gateway --stdio`.
 
 A kimi-proxy that runs is controlled over its own API. If none runs, `up` starts one in the background, and `down` stops
 that one.
@@ -7,6 +7,7 @@ that one.
 from __future__ import annotations
 
 import sys
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from kimi_proxy.cli.console import (
     CommandGroup,
     colour,
     json_option,
+    load,
     proxy_address,
     remark,
     server_config,
@@ -26,8 +28,10 @@ from kimi_proxy.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
+    from kimi_proxy.api.mcp import Catalog
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
     from kimi_proxy.proxy.local_server import ControlClient
@@ -222,3 +226,31 @@ def _note(server: JsonObject) -> str:
         str(server["last_error"]) if server.get("last_error") and server["state"] not in ("ready", "stopped") else ""
     )
     return ", ".join(part for part in (place, tools, latency, restarts, retry, problem) if part)
+
+
+@click.command()
+@click.option("--stdio", is_flag=True, required=True, help="Speak MCP on standard input and output.")
+@click.option("--all", "lists_all", is_flag=True, help="List the tools of all servers instead of a search.")
+def gateway(stdio: bool, lists_all: bool) -> None:
+    """Offer the tools of all MCP servers behind the gateway as one server.
+
+    It is meant to be started by an MCP client, which ends it by closing its standard input. The servers are those of
+    config.toml; it starts its own copy of each that has a command.
+    """
+    import asyncio
+
+    from kimi_proxy.api.catalogs import GATEWAY, gateway_catalog
+    from kimi_proxy.api.mcp.stdio import serve_stdio
+    from kimi_proxy.core.logs import write_to_stderr
+
+    config = load().config
+    write_to_stderr(config.log)
+
+    @asynccontextmanager
+    async def load_tools() -> AsyncIterator[tuple[Catalog, Caller]]:
+        from kimi_proxy.services.tools.standalone import running_directory
+
+        async with running_directory(config) as (directory, who):
+            yield await gateway_catalog(directory, who, lists_all), who
+
+    asyncio.run(serve_stdio(GATEWAY, load_tools))

@@ -33,6 +33,7 @@ class ToolAnswer:
     structured: JsonObject | None = None
     is_error: bool = False
     meta: JsonObject = field(default_factory=dict)
+    result: JsonObject | None = None  # of another server's tool: it is passed on as it came, in place of all above
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,8 @@ class Catalog:
         start, outcome = time.perf_counter(), "failed"
         try:
             answer = await tool.call(who, arguments)
-            outcome = "error" if answer.is_error else "ok"
+            is_error = answer.is_error or (answer.result is not None and answer.result.get("isError") is True)
+            outcome = "error" if is_error else "ok"
         except KimiProxyError as e:
             outcome = e.code
             raise
@@ -178,6 +179,8 @@ def _choose_tool(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObj
 
 
 def _tool_result(answer: ToolAnswer) -> JsonObject:
+    if answer.result is not None:
+        return answer.result
     result: JsonObject = {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
     if answer.structured is not None:
         result["structuredContent"] = answer.structured

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.store import own_store
+from kimi_proxy.services.tool_directory import ToolDirectory
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -47,3 +50,16 @@ def pruner_tools(pruner: Pruner) -> Mapping[str, AnyTool]:
     """Return the pruner's tools by name, and by every alias."""
     tools = (prune_text.tool(pruner), recover_text.tool(pruner), prune_text.health_tool())
     return {name: tool for tool in tools for name in (tool.name, *tool.aliases)}
+
+
+@asynccontextmanager
+async def running_directory(config: Config) -> AsyncIterator[tuple[ToolDirectory, Caller]]:
+    """Start the gateway without a server, and end it and its programs; with whom it works for."""
+    async with AsyncExitStack() as alive:
+        store, who = await alive.enter_async_context(own_store(config))
+        workers = Workers()
+        alive.push_async_callback(workers.close)
+        pruner = Pruner(config.mcp_pruner, store.originals, workers)
+        gateway = Gateway(config, store.originals, pruner, Metrics())
+        alive.push_async_callback(gateway.close)
+        yield ToolDirectory(gateway), who

@@ -1,0 +1,112 @@
+"""What `tools/list` costs with and without the gateway's one endpoint, and whether its search finds the right tool.
+
+It installs ten public MCP servers (npm and PyPI, about 300 MB) into a folder of its own. The requests in
+tool_requests.tsv were written before the ranking and quote no description; a line names every tool that would do.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.config import parse
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.tool_search import ListedTool, rank_tools
+from kimi_proxy.services.tool_directory import search_tools
+from kimi_proxy.services.tools.standalone import running_directory
+
+FOLDER = Path(os.environ.get("KIMI_PROXY_BENCH_SERVERS", Path(tempfile.gettempdir()) / "kimi-proxy-mcp-servers"))
+NPM = (
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+    "fast-filesystem-mcp@3.5.2",
+    "@playwright/mcp",
+    "chrome-devtools-mcp",
+    "@notionhq/notion-mcp-server",
+    "mcp-json@1.0.0",
+)
+PYPI = ("mcp-server-git", "mcp-server-time")
+HITS = (1, 3, 5, 8)
+REQUESTS = Path(__file__).with_name("tool_requests.tsv")
+
+
+def main() -> None:
+    _install()
+    asyncio.run(_measure())
+
+
+def _install() -> None:
+    if (FOLDER / "installed").exists():
+        return
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    print(f"installing {len(NPM) + len(PYPI)} public MCP servers into {FOLDER} …", file=sys.stderr)
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER), *NPM], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(FOLDER / "venv")], check=True)
+    subprocess.run([str(FOLDER / "venv/bin/pip"), "install", "--quiet", *PYPI], check=True)
+    subprocess.run(["git", "init", "--quiet", str(FOLDER / "repo")], check=True)
+    (FOLDER / "installed").touch()
+
+
+def _settings() -> str:
+    npm, python, repo = FOLDER / "node_modules/.bin", FOLDER / "venv/bin", FOLDER / "repo"
+    commands = {
+        "filesystem": [str(npm / "mcp-server-filesystem"), str(repo)],
+        "memory": [str(npm / "mcp-server-memory")],
+        "fast-filesystem": [str(npm / "fast-filesystem-mcp")],
+        "playwright": [str(npm / "playwright-mcp"), "--headless"],
+        "chrome": [str(npm / "chrome-devtools-mcp"), "--headless"],
+        "notion": [str(npm / "notion-mcp-server")],
+        "json": [str(npm / "mcp-json")],
+        "git": [str(python / "mcp-server-git"), "--repository", str(repo)],
+        "time": [str(python / "mcp-server-time"), "--local-timezone", "UTC"],
+    }
+    tables = (
+        f"[mcp.servers.{name}]\ncommand = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n"
+        for name, command in commands.items()
+    )
+    return "".join(tables)
+
+
+async def _measure() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        async with running_directory(parse(_settings(), {}, Path(home))) as (directory, who):
+            tools = await directory.list_tools(who or LOCAL)
+            for name, problem in directory.problems().items():
+                print(f"{name} is left out: {problem}", file=sys.stderr)
+            few: list[JsonValue] = [
+                {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+                for tool in search_tools(directory).values()
+            ]
+    _print_tokens(tools, few)
+    _print_hits(tools)
+
+
+def _print_tokens(tools: list[ListedTool], few: list[JsonValue]) -> None:
+    servers = dict.fromkeys(tool.server for tool in tools)
+    print("\n| server | tools | tokens of its tools/list |\n|---|--:|--:|")
+    for server in servers:
+        own: list[JsonObject] = [tool.listing for tool in tools if tool.server == server]
+        print(f"| {server} | {len(own)} | {_tokens(own)} |")
+    print(f"| all of them | {len(tools)} | {_tokens([tool.listing for tool in tools])} |")
+    print(f"| one endpoint | {len(few)} | {_tokens(few)} |")
+
+
+def _tokens(value: JsonValue) -> int:
+    return tokens.count(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _print_hits(tools: list[ListedTool]) -> None:
+    requests = [line.split("\t") for line in REQUESTS.read_text("utf-8").splitlines()]
+    places = []
+    for request, wanted in requests:
+        found = [f"{tool.server}/{tool.own_name}" for tool in rank_tools(tools, request, HITS[-1])]
+        places.append(next((at for at, name in enumerate(found) if name in wanted.split()), HITS[-1]))
+        if places[-1] == HITS[-1]:
+            print(f"not found: {request}", file=sys.stderr)
+    shares = " · ".join(f"within {most}: {sum(at < most for at in places) / len(places):.1%}" for most in HITS)
+    print(f"\nRight tool among {len(tools)} for {len(requests)} requests: {shares}")

@@ -1,0 +1,163 @@
+"""Find the tool for a request among those of many MCP servers, and describe tools in fewer tokens."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.pruning.goal import STOP_WORDS, WORD, parts
+
+SEPARATOR = "__"  # between the names of a server and of its tool
+MAX_HITS = 8
+MAX_QUERY_CHARS = 1000
+
+# How much a word counts by where it stands: what a tool is called says most.
+NAME_WEIGHT, DESCRIPTION_WEIGHT, SERVER_WEIGHT, ARGUMENT_WEIGHT = 3.0, 2.0, 1.5, 0.5
+SYNONYM = 0.7  # what a word counts that means the same as one of the request
+FIRST_CHARS = 300  # of a description: what follows are rules of use, which every tool of a server repeats
+K1, B = 1.2, 0.75
+
+# Kept although goals ignore them: in a request they name what a tool does.
+_ACTIONS = frozenset("show get make add find look give where which what know all who".split())
+_DROPPED = frozenset(
+    {"$schema", "$id", "$comment", "title", "examples", "example", "deprecated", "readOnly", "writeOnly"}
+)
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"default", "const", "enum", "required", "dependentRequired"})
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool of a server behind the gateway, as that server lists it."""
+
+    server: str
+    listing: JsonObject
+
+    @property
+    def own_name(self) -> str:
+        return str(self.listing.get("name", ""))
+
+    @property
+    def name(self) -> str:
+        """Return its name with its server's, which no tool of another server has."""
+        return f"{self.server}{SEPARATOR}{self.own_name}"
+
+    @property
+    def description(self) -> str:
+        return str(self.listing.get("description", ""))
+
+    @property
+    def schema(self) -> JsonObject:
+        given = self.listing.get("inputSchema")
+        return given if isinstance(given, dict) else {"type": "object"}
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return whether the server says that calling it changes nothing; without a word it may."""
+        hints = self.listing.get("annotations")
+        return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
+
+
+def rank_tools(tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS) -> list[ListedTool]:
+    """Return the tools that fit a request best, best first; none that shares no word with it."""
+    wanted = _expand(_stems(request[:MAX_QUERY_CHARS]))
+    texts = [_weigh_words(tool) for tool in tools]
+    mean = sum(sum(each.values()) for each in texts) / max(1, len(texts)) or 1.0
+    found_in = Counter(word for each in texts for word in each)
+    scores = [_score(each, wanted, found_in, len(texts), mean) for each in texts]
+    ranked = sorted(range(len(tools)), key=lambda at: (-scores[at], at))
+    return [tools[at] for at in ranked[:limit] if scores[at] > 0]
+
+
+def _score(
+    words: Mapping[str, float],
+    wanted: Mapping[str, Mapping[str, float]],
+    found_in: Mapping[str, int],
+    count: int,
+    mean: float,
+) -> float:
+    """Return BM25, in which each word of the request counts once: by itself, or by the best of its synonyms."""
+    norm = K1 * (1 - B + B * sum(words.values()) / mean)
+    total = 0.0
+    for meanings in wanted.values():
+        best = 0.0
+        for word, weight in meanings.items():
+            if word in words:
+                rarity = math.log(1 + (count - found_in[word] + 0.5) / (found_in[word] + 0.5))
+                best = max(best, weight * rarity * words[word] * (K1 + 1) / (words[word] + norm))
+        total += best
+    return total
+
+
+def _weigh_words(tool: ListedTool) -> dict[str, float]:
+    words: dict[str, float] = {}
+    texts = (
+        (tool.own_name, NAME_WEIGHT),
+        (str(tool.listing.get("title", "")), 1.0),
+        (tool.server, SERVER_WEIGHT),
+        (tool.description[:FIRST_CHARS], DESCRIPTION_WEIGHT),
+        (" ".join(_argument_texts(tool.schema)), ARGUMENT_WEIGHT),
+    )
+    for text, weight in texts:
+        for word in set(_stems(text)):
+            words[word] = words.get(word, 0.0) + weight
+    return words
+
+
+def _argument_texts(schema: JsonObject) -> Iterable[str]:
+    properties = schema.get("properties")
+    for name, about in properties.items() if isinstance(properties, Mapping) else ():
+        yield name
+        if isinstance(about, Mapping):
+            yield str(about.get("description", ""))[:FIRST_CHARS]
+
+
+def _stems(text: str) -> list[str]:
+    found = (piece for word in WORD.findall(text) for piece in parts(word))
+    return [piece for piece in found if piece not in STOP_WORDS or piece in _ACTIONS]
+
+
+def _expand(stems: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return each word of a request with the words that may stand for it, and how much each counts."""
+    groups = _synonyms()
+    return {
+        word: {other: SYNONYM for group in groups.get(word, ()) for other in group} | {word: 1.0}
+        for word in dict.fromkeys(stems)
+    }
+
+
+@cache
+def _synonyms() -> dict[str, tuple[frozenset[str], ...]]:
+    """Return the groups of words that each word is in, as stems."""
+    table = resources.files("kimi_proxy.features").joinpath("tool_words.txt").read_text("utf-8")
+    groups: dict[str, tuple[frozenset[str], ...]] = {}
+    for line in table.splitlines():
+        if line.startswith("#"):
+            continue
+        group = frozenset(piece for word in line.split() for piece in parts(word))
+        for word in group:
+            groups[word] = (*groups.get(word, ()), group)
+    return groups
+
+
+def thin_schema(schema: JsonValue) -> JsonValue:
+    """Return a JSON Schema without what only people read, such as titles and examples.
+
+    A property that has such a name stays, and so do descriptions: they say to the model how to call.
+    """
+    if isinstance(schema, list):
+        return [thin_schema(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    thinned: JsonObject = {}
+    for key, value in schema.items():
+        if key in _BY_NAME and isinstance(value, Mapping):
+            thinned[key] = {name: thin_schema(each) for name, each in value.items()}
+        elif key in _DATA:
+            thinned[key] = value
+        elif key not in _DROPPED:
+            thinned[key] = thin_schema(value)
+    return thinned
