@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, fields
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
 from kimi_proxy.features.sanitizer import policy as sanitizer
+from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
-from kimi_proxy.features.sanitizer.policy import Aged, CachedCut, Policy, PolicyName
+from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, choose_old
+from kimi_proxy.features.sanitizer.policy import Policy, PolicyName
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
-from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession, TokenPrice
+from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession
 
 MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
@@ -182,13 +184,18 @@ class _Simulation:
         held = _Held(output)
         if policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
+        engine = None
         if policy.entry is not None:
             cut = policy.entry.entry_cut(_origin(output), self._session.quotes_to_edit, output.likely)
-            self._show(held, output.forms.engine.get(cut))
-        # The shorter of the two: what the engine leaves of a long file may be longer than all of it without numbers.
-        self._show(held, self._lossless(output))
-        if policy.has_limit and held.shown_tokens > HUGE_TOKENS:
-            self._show(held, output.forms.bounded)
+            engine = output.forms.engine.get(cut)
+        form = choose_entry(
+            engine,
+            self._lossless(output),
+            bounded=lambda: output.forms.bounded if policy.has_limit else None,
+            tokens_of=lambda form: tokens - form.saved,
+            whole_tokens=lambda: tokens,
+        )
+        self._show(held, form)
         return held
 
     def _lossless(self, output: MeasuredOutput) -> Form | None:
@@ -211,44 +218,43 @@ class _Simulation:
             return cleared if request.prompt > policy.clear_over else []
         if policy.old is None:
             return []
-        # Without tools, results come as the user's words do.
-        is_turn = request.is_user_turn or not self._session.has_tools
-        warm = policy.old.warm_cut(self._session.has_tools)
-        is_free = request.is_cold or request.is_changed
-        if not (is_free or (warm.within_requests and is_turn)):
-            return []
         listed = [held for held in self._held.values() if held.output.is_listed]
-        keep = policy.old.keep_newest if is_free else warm.keep_newest
-        aged = self._list_aged(listed, request)
-        spares = warm.spares_files and not is_free
-        found = sanitizer.old_results(aged, keep, policy.old.old_tokens, spares_files=spares)
-        old = [listed[at] for at in found]
-        old = [one for one in old if (form := one.output.forms.aged) and form.saved > one.form.saved]
-        if request.is_changed and not request.is_cold:
-            return [one for one in old if one.output.place >= request.read]
-        return old if request.is_cold else self._paying(old, warm.within_requests, request.price)
+        price = request.price
+        moment = CutMoment(
+            is_free=request.is_cold or request.is_changed,
+            # Without tools, results come as the user's words do.
+            is_user_turn=request.is_user_turn or not self._session.has_tools,
+            has_tools=self._session.has_tools,
+            prompt_tokens=int(self._prompt),
+            read=price.read,
+            write=price.write,
+        )
+        if not moment.allows_cuts(policy.old):
+            return []
+        return [listed[at] for at in choose_old(self._list_aged(listed, request), policy.old, moment).positions]
 
     def _list_aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
         last_try = {held.output.about: held.output.index for held in listed if held.output.about}
+        saved_before = dict(self._saved_before())
         return [
             Aged(
-                tokens=int(held.shown_tokens),
+                tokens=int(held.shown_tokens) if _can_age(held) else 0,
                 is_unread=held.output.request == request.index,
                 failed=held.output.failed and last_try.get(held.output.about, held.output.index) == held.output.index,
                 is_referred=held.output.index in request.referred,
                 shows_file=sanitizer.shows_file(_origin(held.output)),
+                place=int(held.output.place - saved_before[held.output.index] - self._summarized + self._added),
+                is_cached=not request.is_cold and held.output.place < request.read,
             )
             for held in listed
         ]
 
-    def _paying(self, old: list[_Held], within_requests: int, price: TokenPrice) -> list[_Held]:
-        """Return the newest of these cuts that pay most within so many requests; none if none do."""
-        cuts = [
-            CachedCut(int(self._place(held.output)), max(0, int(held.shown_tokens) - sanitizer.MARKER_TOKENS))
-            for held in old
-        ]
-        chosen = sanitizer.paying(cuts, int(self._prompt), within_requests, price.read, price.write)
-        return old[len(old) - len(chosen) :]
+    def _saved_before(self) -> Iterator[tuple[int, float]]:
+        """Yield each output in the prompt, and the tokens that are saved before it."""
+        saved = 0.0
+        for index, held in sorted(self._held.items()):
+            yield index, saved
+            saved += held.form.saved
 
     def _compress(self, request: MeasuredRequest) -> bool:
         """Let a summary take the place of old exchanges if the window is nearly full, and pay for it."""
@@ -369,6 +375,11 @@ class _Simulation:
 
 def _origin(output: MeasuredOutput) -> Origin:
     return Origin(output.tool, command=output.about)
+
+
+def _can_age(held: _Held) -> bool:
+    form = held.output.forms.aged
+    return form is not None and form.saved > held.form.saved
 
 
 def _all_but(output: MeasuredOutput, tokens: int) -> Form:

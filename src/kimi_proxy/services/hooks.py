@@ -5,10 +5,10 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kimi_proxy.core import json, tokens
+from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
@@ -18,12 +18,13 @@ from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
-from kimi_proxy.features.sanitizer.lossless import bounded_form, head_form, lossless_form
+from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, task_of, whole
+from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
-from kimi_proxy.features.sanitizer.policy import POLICIES
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText, Task
+from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
+from kimi_proxy.services.chat.deadlines import WaitLimit
 from kimi_proxy.services.chat.decisions import cut_note
-from kimi_proxy.services.chat.sanitizer import BUSY_FACTOR
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
@@ -64,8 +65,7 @@ class ToolHooks:
         self.is_on = settings.enabled
         self._cpu_s = settings.budget_ms / 1000
         self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
-        self._entry_tokens = sanitizer.threshold_tokens
-        self._preview_chars = sanitizer.preview_length
+        self._limits = EntryLimits(sanitizer.threshold_tokens, sanitizer.preview_length)
         self._originals = originals
         self._names = names
         self._workers = workers
@@ -88,10 +88,9 @@ class ToolHooks:
             return {}
         if not self.is_on or not event.texts or is_recovery(event.origin.tool, event.origin.command):
             return {}
-        within_s = BUSY_FACTOR * self._cpu_s
-        deadline = self._now() + within_s
+        deadline = WaitLimit.begin(self._cpu_s, self._now)
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(deadline.left_s):
                 cuts = await self._cuts(who, event, deadline)
         except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
             self._whole("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
@@ -101,7 +100,7 @@ class ToolHooks:
         self._account(who, cuts)
         return hooks.answer(hooks.replace_texts(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
 
-    async def _cuts(self, who: Caller, event: HookEvent, deadline: float) -> list[HookCut]:
+    async def _cuts(self, who: Caller, event: HookEvent, deadline: WaitLimit) -> list[HookCut]:
         cuts: list[HookCut] = []
         for steps, text in event.texts:
             form = await self._form(who, event, text, deadline)
@@ -110,10 +109,10 @@ class ToolHooks:
                 cuts.append(HookCut(steps, form))
         return cuts
 
-    async def _form(self, who: Caller, event: HookEvent, text: str, deadline: float) -> ShortenedText | None:
+    async def _form(self, who: Caller, event: HookEvent, text: str, deadline: WaitLimit) -> ShortenedText | None:
         """Return what is shown of a text; None if it stays whole."""
-        limit = self._entry_tokens or self._policy.entry_cut(event.origin, edits_by_quoting=True).over_tokens
-        if len(text) <= limit or (event.is_read and not self._reads) or await self._is_cut(who, text):
+        cut = self._entry_cut(event)
+        if len(text) <= cut.over_tokens or (event.is_read and not self._reads) or await self._is_cut(who, text):
             return None
         pieces = (b"hook", encode_text(who.scope), encode_text(event.session), encode_text(text))
         key = sha256(b"\0".join(pieces)).digest()
@@ -121,37 +120,24 @@ class ToolHooks:
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
-            return await asyncio.to_thread(head_form, output, self._seed(key), HUGE_TOKENS)
-        form = await self._shorten(who, event, output, limit, deadline)
-        return await self._fit(who, event, output, form) if len(form.shown) > HUGE_TOKENS else form
+            return await asyncio.to_thread(head_form, output, self._seed(output), HUGE_TOKENS)
+        return await self._shorten(output, cut, self._goals.get((who.scope, event.session)) or "", deadline)
 
-    async def _shorten(
-        self, who: Caller, event: HookEvent, output: LongOutput, limit: int, deadline: float
-    ) -> ShortenedText:
-        task = Task(
-            text=output.text,
-            goal=self._goals.get((who.scope, event.session)) or "",
-            origin=event.origin,
-            is_unread=True,
-            threshold_tokens=limit,
-            preview_chars=self._preview_chars,
-            seed=self._seed(output.key),
-            is_scored=len(output.text) <= SCORED_MAX_CHARS,
-        )
-        scored = await self._workers.shorten(task, max(0.0, deadline - self._now()), self._cpu_s)
-        light = lossless_form(output, (), self._seed(output.key))
-        return light if light and (not scored.hidden or light.tokens_after <= scored.tokens_after) else scored
+    def _entry_cut(self, event: HookEvent) -> EntryCut:
+        """Return how the output enters. What the agent goes on to quote is not known here: it is cut as any other."""
+        set_by_user = self._limits.threshold_tokens
+        return EntryCut(set_by_user or self._policy.entry_cut(event.origin, edits_by_quoting=True).over_tokens)
 
-    async def _fit(
-        self, who: Caller, event: HookEvent, output: LongOutput, form: ShortenedText
-    ) -> ShortenedText | None:
-        """Return a form that is short enough to enter a conversation."""
-        after = form.tokens_after or await asyncio.to_thread(tokens.count, form.shown)
-        if after <= HUGE_TOKENS:
-            return form
-        seed, before = self._seed(output.key), form.tokens_before
-        goal = self._goals.get((who.scope, event.session)) or ""
-        return await asyncio.to_thread(bounded_form, output, seed, HUGE_TOKENS, tokens_before=before, goal=goal)
+    async def _shorten(self, output: LongOutput, cut: EntryCut, goal: str, deadline: WaitLimit) -> ShortenedText:
+        task = task_of(output, cut, goal, self._limits, self._seed(output))
+        if task is None:
+            return whole(output, "below_threshold")
+        task = replace(task, is_scored=len(output.text) <= SCORED_MAX_CHARS)
+        scored = await self._workers.shorten(task, deadline.left_s, self._cpu_s)
+        light = lossless_form(output, (), self._seed(output))
+        if len(scored.shown) > HUGE_TOKENS:  # it may have to be counted, and chosen from
+            return await asyncio.to_thread(enter, output, scored, light, goal, self._seed)
+        return enter(output, scored, light, goal, self._seed)
 
     async def _is_cut(self, who: Caller, text: str) -> bool:
         """Return whether a marker with an id that we gave out stands in the text."""
@@ -164,8 +150,8 @@ class ToolHooks:
         self._seen.put(key, before or call_id)
         return before not in (None, call_id) and len(text) <= HUGE_CHARS
 
-    def _seed(self, key: bytes) -> bytes:
-        return sha256(self._secret + key).digest()
+    def _seed(self, output: LongOutput) -> bytes:
+        return sha256(self._secret + output.key).digest()
 
     async def _keep_original(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
         """Return once the original is on disk. Raise StoreUnavailable if it is not."""

@@ -11,9 +11,10 @@ from tests.support.services.store.making import opened
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.prune import Origin
+from kimi_proxy.features.sanitizer.decide import ShortenedOutput
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
-from kimi_proxy.services.chat.decisions import REMEMBER_BYTES, ChatDecisions, ShortenedOutput
+from kimi_proxy.services.chat.decisions import REMEMBER_BYTES, ChatDecisions
 from kimi_proxy.services.store.protocols import DecisionRecord
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -111,18 +112,18 @@ async def test_a_cut_that_was_written_too_late_is_taken_back_on_disk_before_a_re
 
 
 async def test_what_was_sent_stays_when_its_replacement_is_written_too_late(tmp_path: Path):
-    shorter = replace(CUT, shortened=ShortenedText("…", "aged", CUT.shortened.hidden, 9, 1))
+    shorter = replace(CUT, shortened=ShortenedText("…", "aged", CUT.shortened.hidden, 9, 1), replaces=True)
     async with opened(tmp_path) as store:
         late = LateDecisions(store)
         decisions = ChatDecisions(store.originals, late, 60, Clock(0.0))
         await decisions.commit(LOCAL, [CUT], "ses_1")
         late.is_late = True
         with pytest.raises(StoreUnavailable):
-            await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
+            await decisions.commit(LOCAL, [shorter], "ses_1")
         sent = await decisions.read_known(LOCAL, [OUTPUT])
         await decisions.close()
         after_restart = await ChatDecisions(store.originals, store.decisions).read_known(LOCAL, [OUTPUT])
-        again = await decisions.commit(LOCAL, [shorter], "ses_1", replaces=True)
+        again = await decisions.commit(LOCAL, [shorter], "ses_1")
 
     assert [told[OUTPUT.key].shown for told in (sent, after_restart, again)] == ["te…", "te…", "…"]
 

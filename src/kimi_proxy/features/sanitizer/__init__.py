@@ -1,4 +1,4 @@
 """Long outputs of tools in a conversation, shortened to what its goal needs.
 
-Cut in two, because an original has to be kept before anything is cut from it: `plan` finds the outputs, a service has
-them shortened (`shorten`), keeps them and stores how they left, `stage` puts the shown texts in their place."""
+Cut in steps, because an original has to be kept before anything is cut from it: `plan` finds the outputs, a service has
+them scored (`shorten`), `decide` says how each leaves, the service keeps that, `stage` shows it."""

@@ -1,21 +1,17 @@
-"""When tool results are cut, and how deep: three policies, which results are old, and when a cut costs nothing."""
+"""How deep tool results are cut: three policies, and which results agents are likely to quote."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
-from kimi_proxy.features.models.cache_rules import CacheRules
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
-from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.rows import READERS, strip_row_numbers
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
-from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
 
@@ -133,117 +129,3 @@ def likely_used(text: str, context: CallContext | None) -> float | None:
 def edits_by_quoting(tools: Iterable[str]) -> bool:
     """Return whether an agent with these tools edits files by quoting the lines to replace."""
     return any(name.lower() in QUOTING_EDITORS for name in tools)
-
-
-@dataclass(frozen=True, slots=True)
-class CachedCut:
-    """A cut of a result that the provider has cached."""
-
-    place: int  # tokens that stand before it
-    saved: int
-
-
-def paying(
-    cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int, read: float, write: float
-) -> Sequence[CachedCut]:
-    """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
-
-    `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
-    oldest of them has to be written to the cache anew.
-    """
-    best, most, saved = len(cuts), 0.0, 0
-    for at in range(len(cuts) - 1, -1, -1):
-        saved += cuts[at].saved
-        rewritten = max(0, prompt_tokens - cuts[at].place - saved)
-        net = read * saved * (within_requests + 1) - (write - read) * rewritten
-        if net > most:
-            best, most = at, net
-    return cuts[best:]
-
-
-@dataclass(frozen=True, slots=True)
-class Aged:
-    """A tool result in the order of the conversation, with what speaks for and against cutting it now."""
-
-    tokens: int  # as it stands in the request now
-    is_unread: bool  # the model has not answered since
-    failed: bool = False  # it reports a failure that nothing has mended yet
-    is_referred: bool = False  # the newest words of the user or the model name its file
-    is_recovered: bool = False  # it was read back: never cut again
-    shows_file: bool = False
-
-
-def old_results(results: Sequence[Aged], keep_newest: int, min_tokens: int, *, spares_files: bool = False) -> list[int]:
-    """Return the positions of the results that a cut of old ones takes, oldest first.
-
-    What is unread, among the newest, failed, still referred to or read back stays, and what shows a file if asked for.
-    """
-    newest = max(0, len(results) - keep_newest)
-    return [
-        at
-        for at, result in enumerate(results)
-        if at < newest
-        and result.tokens > min_tokens
-        and not (result.is_unread or result.failed or result.is_referred or result.is_recovered)
-        and not (spares_files and result.shows_file)
-    ]
-
-
-MARKER_TOKENS = 60  # of what is left of an old result: its ends and the marker
-
-
-def is_user_turn(request: Request) -> bool:
-    """Return whether the user spoke last: no result of a tool stands after the model's last words."""
-    last = request.messages[-1] if request.messages else None
-    return last is not None and last.role == "user" and all(part.kind != "tool_result" for part in last.parts)
-
-
-def aged_results(request: Request, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision]) -> list[Aged]:
-    """Return the results in their order, with what speaks for and against cutting each now."""
-    newest = _newest_words(request)
-    last_try = {_about(output): at for at, output in enumerate(outputs) if _about(output)}
-    aged: list[Aged] = []
-    for at, output in enumerate(outputs):
-        decision, path = decisions.get(output.key), output.origin.path
-        shown = output.text if decision is None or decision.shown is None else decision.shown
-        aged.append(
-            Aged(
-                tokens=len(shown) // BYTES_PER_TOKEN,
-                is_unread=output.is_unread,
-                failed=output.origin.failed and last_try.get(_about(output), at) == at,
-                is_referred=bool(path) and path.replace("\\", "/").rpartition("/")[2] in newest,
-                is_recovered=output.whole_because == "recovered",
-                shows_file=shows_file(output.origin),
-            )
-        )
-    return aged
-
-
-def _about(output: LongOutput) -> str:
-    return output.origin.command or output.origin.path
-
-
-def _newest_words(request: Request) -> str:
-    """Return what the user said last, and what the model said and called last."""
-    said: list[str] = []
-    for role in ("user", "assistant"):
-        newest = next((message for message in reversed(request.messages) if message.role == role), None)
-        parts = newest.parts if newest else ()
-        said += [part.text for part in parts if part.kind in ("text", "tool_call")]
-    return "\n".join(said)
-
-
-def paying_results(
-    request: Request, old: Sequence[tuple[LongOutput, Aged]], within_requests: int, rules: CacheRules
-) -> tuple[list[LongOutput], int]:
-    """Return those of the old results whose cut pays within so many requests, and the tokens rewritten for that."""
-    cuts = [
-        CachedCut(request.messages[output.spot[0]].start // BYTES_PER_TOKEN, max(0, aged.tokens - MARKER_TOKENS))
-        for output, aged in old
-    ]
-    prompt = len(request.body) // BYTES_PER_TOKEN
-    chosen = paying(cuts, prompt, within_requests, rules.read, rules.write)
-    if not chosen:
-        return [], 0
-    rewritten = prompt - chosen[0].place - sum(cut.saved for cut in chosen)
-    return [output for output, _ in old[len(old) - len(chosen) :]], max(0, rewritten)

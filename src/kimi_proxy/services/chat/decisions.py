@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reas
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
+from kimi_proxy.features.sanitizer.decide import ShortenedOutput
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.shorten import Hidden, ShortenedText
+from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import originals
@@ -47,15 +48,6 @@ MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
 Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ShortenedOutput:
-    """What becomes of a tool result that was not sent before."""
-
-    output: LongOutput
-    goal: str
-    shortened: ShortenedText
 
 
 ScopedKey = tuple[str, bytes]  # a scope, and the key of a decision in it
@@ -160,14 +152,8 @@ class ChatDecisions:
                 records[output.key] = self._went_whole(who, output, "expired")
         return {key: self._remember(who, record) for key, record in records.items()}
 
-    async def commit(
-        self, who: Caller, shortened: Sequence[ShortenedOutput], session: str, replaces: bool = False
-    ) -> dict[bytes, Decision]:
-        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed.
-
-        With `replaces`, what was decided before for the same results no longer counts: only where the provider's prompt
-        cache has nothing to lose.
-        """
+    async def commit(self, who: Caller, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
+        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed."""
         kept: list[bool] = []
         for some in in_batches(shortened, AT_ONCE):
             kept += await asyncio.gather(*(self._keep(who, one, session) for one in some))
@@ -175,39 +161,42 @@ class ChatDecisions:
         for pairs in in_batches(list(zip(shortened, kept, strict=True)), AT_ONCE):
             records += [_record(made, is_kept, session) for made, is_kept in pairs]
             await asyncio.sleep(0)
+        replaced = [made.output.key for made in shortened if made.replaces]
         try:
-            on_disk = await self._add(who, records, replaces)
+            on_disk = await self._add(who, records, replaced)
         finally:
-            self.replacements += replaces
+            self.replacements += bool(replaced)
             for record in records:
                 self._short.forget((who.scope, record.key))
         own = {record.key: self._remember(who, on_disk[record.key]) for record in records if record.key in on_disk}
         return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
     async def _add(
-        self, who: Caller, records: Sequence[DecisionRecord], replaces: bool
+        self, who: Caller, records: Sequence[DecisionRecord], replaced: Sequence[bytes]
     ) -> Mapping[bytes, DecisionRecord]:
-        """Write decisions, and what is not on disk yet; return what is then decided for all of them."""
-        keys = [record.key for record in records]
-        before = await self._stored.get(who, keys) if replaces else {}
+        """Write decisions, and what is not on disk yet; return what is then decided for all of them.
+
+        Those of `replaced` take the place of what was decided before.
+        """
+        before = await self._stored.get(who, replaced) if replaced else {}
         unwritten = self._unwritten(who)
-        late = tuple(record for key, record in unwritten.items() if not replaces or key not in keys)
+        late = tuple(record for key, record in unwritten.items() if key not in replaced)
         forget = [record.key for record in late if not self._yields(record)]
         # Of two servers that replace the same decision, the first one does.
-        read = {key: made for key in keys if (made := self._checked.get((who.scope, key))) is not None}
-        how = {"replaces": read} if self.is_shared and replaces else {}
-        forget += keys if replaces and not self.is_shared else []
+        read = {key: made for key in replaced if (made := self._checked.get((who.scope, key))) is not None}
+        how = {"replaces": read} if self.is_shared and replaced else {}
+        forget += [] if self.is_shared else replaced
         try:
             on_disk = await self._stored.add(who, [*late, *records], forget=forget, **how)
         except BaseException:
             # The write may still come about. What counts is how the results are sent now.
-            for key in keys:
-                self._add_unwritten(who, before.get(key) or DecisionRecord(key, "store_unavailable"))
+            for record in records:
+                self._add_unwritten(who, before.get(record.key) or DecisionRecord(record.key, "store_unavailable"))
             self._write_soon(who)
             raise
         for record in late:
             unwritten.pop(record.key, None)
-        for key in keys if replaces else ():
+        for key in replaced:
             unwritten.pop(key, None)
         return on_disk
 

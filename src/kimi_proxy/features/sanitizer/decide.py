@@ -1,0 +1,262 @@
+"""What becomes of a conversation's tool results, decided from its request, the policy and what is known of it.
+
+Pure: a service reads the facts, has new results scored and keeps what `decide` returns. Hooks, other gateways and the
+audit's simulation decide by the same functions. When is in `moment`, how in `shorten` and `lossless`.
+"""
+
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kimi_proxy.core import tokens
+from kimi_proxy.core.chat import Request
+from kimi_proxy.core.errors import Reason
+from kimi_proxy.core.prune import CallContext
+from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.sanitizer.lossless import (
+    aged_form,
+    bounded_form,
+    lossless_form,
+    readable_before,
+    rows_of,
+    table_form,
+)
+from kimi_proxy.features.sanitizer.moment import CutMoment, aged_results, choose_old
+from kimi_proxy.features.sanitizer.plan import LongOutput
+from kimi_proxy.features.sanitizer.policy import EntryCut, Policy, edits_by_quoting, is_quoted, likely_used
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
+from kimi_proxy.features.sanitizer.stage import Decision
+
+Draw = Callable[[LongOutput], bytes]  # from a result to the secret that its ids are made of
+RowsOf = Callable[[LongOutput], "array[int]"]
+Form = TypeVar("Form")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResults:
+    """A request with the long results in it, in their order."""
+
+    request: Request
+    outputs: Sequence[LongOutput]
+    goal: str = ""
+    hint: str = ""  # how a model without our tool reads what was cut, `{id}` in it
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What has to be known of a conversation beside its request."""
+
+    cache: CacheMoment
+    draw: Draw
+    known: Mapping[bytes, Decision] = field(default_factory=dict)  # how results left in earlier requests
+    scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # what the engine left of new ones
+    rows: RowsOf = rows_of
+    may_cut_old: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenedOutput:
+    """A tool result, and how it leaves from now on."""
+
+    output: LongOutput
+    goal: str
+    shortened: ShortenedText
+    replaces: bool = False  # what was decided for it before no longer counts
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is decided anew for a request; every other result leaves as it did before."""
+
+    new: tuple[ShortenedOutput, ...] = ()
+    old: tuple[ShortenedOutput, ...] = ()
+    rewritten_tokens: int = 0  # of the prompt cache, where cached results are cut
+
+
+def decide(conversation: RequestResults, policy: Policy, facts: Facts) -> Decided:
+    """Return how new results leave, and which old ones leave otherwise than before.
+
+    Every new result needs an entry in `facts.scored`. What is cut in this request cannot be pointed to by a later one.
+    """
+    new = tuple(_enter_new(conversation, facts)) if facts.scored else ()
+    if not facts.may_cut_old or not CutMoment.of(conversation.request, facts.cache).allows_cuts(policy):
+        return Decided(new)
+    decisions = {**facts.known, **{one.output.key: _decision(one.shortened) for one in new if _is_decided(one)}}
+    old, rewritten = _cut_old(conversation, policy, facts, decisions)
+    renewed = {one.output.key for one in old}
+    return Decided(tuple(one for one in new if one.output.key not in renewed), old, rewritten)
+
+
+def _decision(form: ShortenedText) -> Decision:
+    return Decision(form.why, form.shown if form.hidden else None)
+
+
+def _is_decided(made: ShortenedOutput) -> bool:
+    """Return whether a result was long enough to need a decision: it may grow old otherwise."""
+    return made.shortened.why != "below_threshold"
+
+
+# How a result enters.
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLimits:
+    """What the settings say about new results."""
+
+    threshold_tokens: int = 0  # 0: as the policy says
+    preview_chars: int = 0
+
+
+def entry_task(
+    output: LongOutput,
+    conversation: RequestResults,
+    policy: Policy,
+    limits: EntryLimits,
+    seed: bytes,
+    context: CallContext | None = None,
+) -> Task | None:
+    """Return what the engine has to do for a new result; None if it is too short for that."""
+    if limits.threshold_tokens:
+        cut = EntryCut(limits.threshold_tokens)
+    else:
+        likely = likely_used(output.text, context)
+        cut = policy.entry_cut(output.origin, edits_by_quoting(conversation.request.tool_names), likely)
+    return task_of(output, cut, conversation.goal, limits, seed, conversation.hint, context)
+
+
+def task_of(
+    output: LongOutput,
+    cut: EntryCut,
+    goal: str,
+    limits: EntryLimits,
+    seed: bytes,
+    hint: str = "",
+    context: CallContext | None = None,
+) -> Task | None:
+    """Return what the engine has to do for a result that enters by this cut; None if it is too short for that."""
+    if len(output.text) <= cut.over_tokens:  # a token has one character at least
+        return None
+    return Task(
+        text=output.text,
+        goal=goal,
+        origin=output.origin,
+        is_unread=output.is_unread,
+        threshold_tokens=cut.over_tokens,
+        preview_chars=limits.preview_chars,
+        seed=seed,
+        hint=hint,
+        keep_tokens=cut.keep_tokens,
+        context=context,
+    )
+
+
+def choose_entry(
+    engine: Form | None,
+    lossless: Form | None,
+    bounded: Callable[[], Form | None],
+    tokens_of: Callable[[Form], float],
+    whole_tokens: Callable[[], float],
+) -> Form | None:
+    """Return the form in which a result enters; None if it enters whole.
+
+    One that loses nothing is taken if it is as short as what the engine left. Whatever is huge then is bounded.
+    """
+    best = _shortest(tokens_of, lossless, engine)
+    is_huge = (whole_tokens() if best is None else tokens_of(best)) > HUGE_TOKENS
+    return _shortest(tokens_of, best, bounded()) if is_huge else best
+
+
+def _shortest(tokens_of: Callable[[Form], float], *forms: Form | None) -> Form | None:
+    """Return the first of the shortest forms."""
+    return min((form for form in forms if form is not None), key=tokens_of, default=None)
+
+
+def enter(
+    output: LongOutput, scored: ShortenedText, lossless: ShortenedText | None, goal: str, draw: Draw, hint: str = ""
+) -> ShortenedText:
+    """Return the form in which a result enters, of which the engine left `scored`."""
+
+    def whole_tokens() -> int:
+        if len(output.text) <= HUGE_TOKENS:  # a token has one character at least, and counting takes its time
+            return 0
+        return scored.tokens_after or tokens.count(output.text)
+
+    def make_bounded() -> ShortenedText | None:
+        before = scored.tokens_before or (lossless.tokens_before if lossless else 0)
+        return bounded_form(output, draw(output), HUGE_TOKENS, hint, before, goal)
+
+    engine = scored if scored.hidden else None
+    return choose_entry(engine, lossless, make_bounded, lambda form: form.tokens_after, whole_tokens) or scored
+
+
+def whole(output: LongOutput, why: Reason) -> ShortenedText:
+    """Return the form of a result of which nothing is cut, for that reason."""
+    return ShortenedText(output.text, why, (), 0, 0)
+
+
+def _enter_new(conversation: RequestResults, facts: Facts) -> Iterator[ShortenedOutput]:
+    outputs, decisions = conversation.outputs, dict(facts.known)
+    for at, output in enumerate(outputs):
+        form = facts.scored.get(output.key)
+        if form is None:
+            continue
+        if output.whole_because != "recovered":
+            earlier = readable_before(outputs[:at], decisions, output, facts.rows)
+            light = lossless_form(output, earlier, facts.draw(output), conversation.hint)
+            form = enter(output, form, light, conversation.goal, facts.draw, conversation.hint)
+        decisions[output.key] = _decision(form)
+        yield ShortenedOutput(output, conversation.goal, form)
+
+
+# How results that the model has read are cut deeper, where the prompt cache has nothing to lose by it, or little.
+
+
+def _cut_old(
+    conversation: RequestResults, policy: Policy, facts: Facts, decisions: Mapping[bytes, Decision]
+) -> tuple[tuple[ShortenedOutput, ...], int]:
+    """Return the old results that leave otherwise now, and the cached tokens that have to be sent anew for it."""
+    request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
+    aged = aged_results(request, outputs, decisions, cold_from)
+    cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache))
+    old = [outputs[at] for at in cuts.positions]
+    forms = [(output, aged_form(output, facts.draw(output), conversation.hint)) for output in old]
+    gone = {output.key for output, form in forms if form}
+    renewed = _renew(conversation, facts, decisions, gone) if gone else ()
+    # What stands before the cold part is still in the prompt cache, and stays as it was sent.
+    cold = [] if cold_from is None else [output for output in outputs if output.spot[0] >= cold_from]
+    tables = _tables(cold, facts, decisions, gone, edits_by_quoting(request.tool_names))
+    made = [
+        ShortenedOutput(output, "", form, replaces=output.key not in facts.scored)
+        for output, form in (*forms, *renewed, *tables)
+        if form
+    ]
+    return tuple(made), cuts.rewritten_tokens
+
+
+def _tables(
+    outputs: Sequence[LongOutput],
+    facts: Facts,
+    decisions: Mapping[bytes, Decision],
+    gone: Collection[bytes],
+    quotes: bool,
+) -> Iterator[tuple[LongOutput, ShortenedText | None]]:
+    """Yield results that stay whole, and that the model has read, as tables: an edit may quote what a tool read."""
+    for output in outputs:
+        decision = decisions.get(output.key)
+        is_whole = output.key not in gone and (decision is None or decision.shown is None)
+        if is_whole and not output.is_unread and not is_quoted(output.origin, quotes):
+            yield output, table_form(output, facts.draw(output))
+
+
+def _renew(
+    conversation: RequestResults, facts: Facts, decisions: Mapping[bytes, Decision], gone: Collection[bytes]
+) -> Iterator[tuple[LongOutput, ShortenedText]]:
+    """What points to an old result that goes is shown again."""
+    outputs, hint = conversation.outputs, conversation.hint
+    for at, output in enumerate(outputs):
+        decision = decisions.get(output.key)
+        if decision is not None and decision.why == "repeated" and output.key not in gone:
+            earlier = readable_before(outputs[:at], decisions, output, facts.rows, gone)
+            light = lossless_form(output, earlier, facts.draw(output), hint)
+            yield output, enter(output, whole(output, "asked_again"), light, conversation.goal, facts.draw, hint)

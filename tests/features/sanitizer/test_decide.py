@@ -1,0 +1,117 @@
+"""What becomes of tool results is decided from the request, the policy and the facts alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
+
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.features.models.cache_rules import cache_rules
+from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.sanitizer.decide import (
+    EntryLimits,
+    Facts,
+    RequestResults,
+    choose_entry,
+    decide,
+    entry_task,
+    whole,
+)
+from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, OldCuts, choose_old
+from kimi_proxy.features.sanitizer.plan import LongOutput, plan
+from kimi_proxy.features.sanitizer.policy import POLICIES
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, shorten
+
+DEFAULT = POLICIES["default"]
+WARM = CacheMoment(b"c", cache_rules("anthropic", "claude-sonnet-4-5", None), cold_from=None)
+COLD = replace(WARM, cold_from=0)
+
+
+def log(worker: str, lines: int = 400) -> str:
+    return "\n".join(f"10:00:{n % 60:02} INFO {worker} {n} polled the queue and found nothing" for n in range(lines))
+
+
+def seed(output: LongOutput) -> bytes:
+    return output.key
+
+
+def turn(id: str, text: str) -> list[Item]:
+    return [Assistant(calls=(Call(id, arguments={"command": f"./run {id}"}),)), Result(id, text)]
+
+
+def conversation(items: Sequence[Item]) -> RequestResults:
+    sent = request(Wire.MESSAGES, items)
+    return RequestResults(sent, plan(sent, DEFAULT.old_tokens), "why does it stop?")
+
+
+def scores(one: RequestResults) -> dict[bytes, ShortenedText]:
+    """What the engine leaves of the results that the model has not read."""
+    scored: dict[bytes, ShortenedText] = {}
+    for output in one.outputs:
+        if output.is_unread:
+            task = entry_task(output, one, DEFAULT, EntryLimits(preview_chars=200), seed(output))
+            scored[output.key] = shorten(task) if task else whole(output, "below_threshold")
+    return scored
+
+
+def test_the_same_facts_decide_the_same():
+    asked = conversation([User("why?"), *turn("a", log("alpha"))])
+    facts = Facts(WARM, seed, scored=scores(asked))
+
+    assert decide(asked, DEFAULT, facts) == decide(asked, DEFAULT, facts)
+    assert [one.shortened.why for one in decide(asked, DEFAULT, facts).new] == ["pruned"]
+
+
+def test_old_results_are_decided_anew_only_where_nothing_is_cached():
+    items = [item for n in range(6) for item in turn(f"call_{n}", log(f"worker-{n}"))]
+    asked = conversation([User("why?"), *items, Assistant("It stops."), User("And now?")])
+
+    warm = decide(asked, replace(DEFAULT, pays_within=0), Facts(WARM, seed))
+    cold = decide(asked, DEFAULT, Facts(COLD, seed))
+
+    assert (warm.new, warm.old) == ((), ())
+    assert [one.output.call_id for one in cold.old] == ["call_0", "call_1", "call_2"]
+    assert all(one.replaces for one in cold.old)
+
+
+def test_a_new_result_that_points_to_an_old_one_is_shown_again_when_that_goes():
+    again = log("alpha")
+    items = [*turn("a", again), *(item for n in range(5) for item in turn(f"c{n}", log(f"w{n}"))), *turn("b", again)]
+    asked = conversation([User("why?"), *items])
+    scored = {output.key: whole(output, "asked_again") for output in asked.outputs if output.is_unread}
+
+    pointed = decide(asked, DEFAULT, Facts(WARM, seed, scored=scored))
+    renewed = decide(asked, DEFAULT, Facts(COLD, seed, scored=scored))
+
+    assert [one.shortened.why for one in pointed.new] == ["repeated"]
+    assert renewed.new == ()
+    [shown] = [one for one in renewed.old if one.output.call_id == "b"]
+    assert (shown.shortened.shown, shown.replaces) == (again, False)
+
+
+def test_nothing_old_is_cut_where_the_facts_forbid_it():
+    items = [item for n in range(6) for item in turn(f"call_{n}", log(f"worker-{n}"))]
+    asked = conversation([User("why?"), *items, Assistant("It stops."), User("And now?")])
+
+    assert decide(asked, DEFAULT, Facts(COLD, seed, may_cut_old=False)).old == ()
+
+
+def test_of_forms_that_are_equally_short_the_one_that_loses_nothing_enters():
+    def choose(engine: int | None, lossless: int | None, of: int, bounded: int | None = None) -> int | None:
+        return choose_entry(engine, lossless, lambda: bounded, float, lambda: float(of))
+
+    engine, lossless = 500, int("500")
+    assert choose(engine, lossless, 900) is lossless
+    assert choose(400, 500, 900) == 400
+    assert choose(None, None, 900) is None
+    assert choose(None, None, HUGE_TOKENS + 1, bounded=7_900) == 7_900
+    assert choose(9_000, 12_000, 20_000, bounded=None) == 9_000
+
+
+def test_a_free_moment_leaves_alone_what_is_still_cached():
+    old = Aged(tokens=1_000, is_unread=False)
+    moment = CutMoment(is_free=True, is_user_turn=False, has_tools=True, prompt_tokens=50_000, read=0.1, write=1.25)
+    results = [old, replace(old, is_cached=False), old, old, old]
+
+    assert choose_old(results, DEFAULT, moment) == OldCuts([1])
+    assert choose_old(results, DEFAULT, replace(moment, is_free=False)) == OldCuts()
