@@ -226,9 +226,8 @@ async def test_a_viewer_is_told_what_all_sessions_come_to(tmp_path: Path):
         told = await w.proxy.runtime.sessions.snapshot(LOCAL)
 
     totals = told["totals"]
-    assert isinstance(totals, dict)
-    assert (totals["sessions"], totals["requests"], totals["input_tokens"]) == (2, 2, 1800)
-    assert totals["cost_usd"] == pytest.approx(sum(float(str(each["cost_usd"])) for each in sessions))
+    assert (totals.sessions, totals.requests, totals.input_tokens) == (2, 2, 1800)
+    assert totals.cost_usd == pytest.approx(sum(float(str(each["cost_usd"])) for each in sessions))
 
 
 async def test_whoever_watches_is_told_of_titles_and_of_sessions_that_are_gone(tmp_path: Path):

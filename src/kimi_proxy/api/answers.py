@@ -3,8 +3,11 @@
 import gzip
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import or_
+from types import UnionType
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection, Request
@@ -40,7 +43,7 @@ class RouteSpec:
     """What a route takes and answers; the OpenAPI description is generated from it."""
 
     summary: str
-    answer: object | None = None  # the type of its JSON; None for a body that is text
+    answer: object | None = None  # the type of its JSON, which `json_route` fills in; None for a body that is text
     status: int = 200
     query: type[BaseModel] | None = None
     body: object | None = None  # what pydantic reads it as
@@ -74,16 +77,30 @@ class DescribedRoute(Route):
 def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, compressed: bool = False) -> Route:
     """Return a route that sends what `handler` returns as JSON, dataclasses included; a Response is sent as it is.
 
-    `compressed` is for lists that grow with use.
+    The answer is described by the return type of `handler`. `compressed` is for lists that grow with use.
     """
 
     async def endpoint(request: Request) -> Response:
         value = await handler(request)
         if isinstance(value, Response):
             return value
-        return gzip_answer(request, value) if compressed else json_answer(value)
+        return gzip_answer(request, value) if compressed else json_answer(value, spec.status)
 
-    return DescribedRoute(method, path, endpoint, spec)
+    return DescribedRoute(method, path, endpoint, replace(spec, answer=spec.answer or answer_type(handler)))
+
+
+def answer_type(handler: Handler) -> object:
+    """Return the type of the JSON that a handler returns. Raise TypeError if its signature does not say."""
+    function = handler.func if isinstance(handler, partial) else handler
+    declared = function.__annotations__.get("return")
+    kinds = [kind for kind in _members(declared) if kind is not Response]
+    if not kinds or set(kinds) & {None, object, dict, JsonObject}:
+        raise TypeError(f"{function} must say which type of JSON it returns, because clients read a description of it")
+    return reduce(or_, kinds)
+
+
+def _members(kind: object) -> Sequence[type]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

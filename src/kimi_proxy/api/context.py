@@ -1,5 +1,7 @@
 """What shapes a session's context window: compression, project memory, the sanitizer, and a map of the window."""
 
+from typing import TypedDict
+
 import pydantic
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -7,15 +9,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
-from kimi_proxy.api.openapi import bodies, session_bodies
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.compression import Preset
-from kimi_proxy.services.chat.compression import SessionCompressions
-from kimi_proxy.services.chat.context import LatestRequests
-from kimi_proxy.services.chat.memory import ProjectMemory
-from kimi_proxy.services.chat.sanitizer import Sanitizer
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.compression import FullnessBody, Preset
+from kimi_proxy.services.chat.compression import (
+    CompressedBody,
+    CompressionStatsBody,
+    SessionCompressions,
+    SessionCompressionStatsBody,
+    UndoneBody,
+)
+from kimi_proxy.services.chat.context import ContextBody, ContextMessageBody, LatestRequests, SummarizedMessageBody
+from kimi_proxy.services.chat.memory import ProjectMemory, ProjectMemoryBody
+from kimi_proxy.services.chat.sanitizer import MaskBody, Sanitizer, SanitizerStatsBody
+from kimi_proxy.services.serialize import MemoryStatsBody
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import LiveSettings
 
@@ -42,54 +50,35 @@ class MaskLimit(BaseModel):
 
 _REFUSED = (SessionNotFound, NothingSeen, CompressionRefused)
 _UNSEEN = (SessionNotFound, NothingSeen)
-STATS = RouteSpec("Show what compression came to", session_bodies.CompressionStatsBody, access=Access.PEOPLE)
-SESSION_STATS = RouteSpec(
-    "Show what compression came to in a session",
-    session_bodies.SessionCompressionStatsBody,
-    raises=(SessionNotFound,),
-    access=Access.PEOPLE,
-)
+STATS = RouteSpec("Show what compression came to", access=Access.PEOPLE)
+SESSION_STATS = RouteSpec("Show what compression came to in a session", raises=(SessionNotFound,), access=Access.PEOPLE)
 COMPRESS = RouteSpec(
     "Replace a session's old exchanges by a summary",
-    session_bodies.CompressedBody,
     query=CompressQuery,
     body=Compress,
     raises=_REFUSED,
-    more={400: session_bodies.FullnessBody},
+    more={400: FullnessBody},
     access=Access.PEOPLE,
 )
-SIMULATE = RouteSpec(
-    "Show what compression would do", session_bodies.CompressedBody, raises=_REFUSED, access=Access.PEOPLE
-)
-UNDO = RouteSpec("Undo the newest compression", session_bodies.UndoneBody, raises=_REFUSED, access=Access.PEOPLE)
-MEMORY_STATS = RouteSpec(
-    "Show how much of all requests was memory", session_bodies.MemoryStatsBody, access=Access.PEOPLE
-)
-LOAD = RouteSpec("Show the project memory", session_bodies.ProjectMemoryBody, access=Access.PEOPLE)
-SAVE = RouteSpec(
-    "Save the project memory",
-    session_bodies.ProjectMemoryBody,
-    body=SaveMemory,
-    raises=(FileRefused,),
-    access=Access.PEOPLE,
-)
-SANITIZER = RouteSpec("Show what the sanitizer left out", bodies.SanitizerStatsBody, access=Access.PEOPLE)
-TOGGLE = RouteSpec(
-    "Switch the sanitizer until the next start", bodies.EnabledBody, body=ToggleSanitizer, access=Access.ADMINS
-)
-MASKS = RouteSpec("List the newest originals", bodies.MasksBody, query=MaskLimit, access=Access.PEOPLE)
-CONTEXT = RouteSpec(
-    "Show the newest request of a session", session_bodies.ContextBody, raises=_UNSEEN, access=Access.PEOPLE
-)
-MESSAGE = RouteSpec(
-    "Show a message of it", session_bodies.ContextMessageBody, raises=(*_UNSEEN, InvalidParams), access=Access.PEOPLE
-)
-SUMMARIZED = RouteSpec(
-    "Show a message that a summary replaced",
-    session_bodies.SummarizedMessageBody,
-    raises=(*_UNSEEN, InvalidParams),
-    access=Access.PEOPLE,
-)
+SIMULATE = RouteSpec("Show what compression would do", raises=_REFUSED, access=Access.PEOPLE)
+UNDO = RouteSpec("Undo the newest compression", raises=_REFUSED, access=Access.PEOPLE)
+MEMORY_STATS = RouteSpec("Show how much of all requests was memory", access=Access.PEOPLE)
+LOAD = RouteSpec("Show the project memory", access=Access.PEOPLE)
+SAVE = RouteSpec("Save the project memory", body=SaveMemory, raises=(FileRefused,), access=Access.PEOPLE)
+SANITIZER = RouteSpec("Show what the sanitizer left out", access=Access.PEOPLE)
+TOGGLE = RouteSpec("Switch the sanitizer until the next start", body=ToggleSanitizer, access=Access.ADMINS)
+MASKS = RouteSpec("List the newest originals", query=MaskLimit, access=Access.PEOPLE)
+CONTEXT = RouteSpec("Show the newest request of a session", raises=_UNSEEN, access=Access.PEOPLE)
+MESSAGE = RouteSpec("Show a message of it", raises=(*_UNSEEN, InvalidParams), access=Access.PEOPLE)
+SUMMARIZED = RouteSpec("Show a message that a summary replaced", raises=(*_UNSEEN, InvalidParams), access=Access.PEOPLE)
+
+
+class EnabledBody(TypedDict):
+    enabled: bool
+
+
+class MasksBody(TypedDict):
+    masks: list[MaskBody]
 
 
 def compression_routes(compressions: SessionCompressions) -> list[Route]:
@@ -104,7 +93,7 @@ def compression_routes(compressions: SessionCompressions) -> list[Route]:
 
 
 def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions) -> list[Route]:
-    async def compress(request: Request) -> JsonObject | Response:
+    async def compress(request: Request) -> CompressedBody | Response:
         asked = await body(request, Compress, 'send {"force": true}, or nothing')
         is_forced = asked.force or query(request, CompressQuery).force.lower() in ("1", "true")
         fullness = await compressions.fullness(caller_of(request), _session(request), preset)
@@ -112,16 +101,16 @@ def _preset_routes(path: str, preset: Preset, compressions: SessionCompressions)
             return json_answer(fullness.to_json(), 400)
         return await compressions.compress(caller_of(request), _session(request), preset)
 
-    async def simulate(request: Request) -> JsonObject:
+    async def simulate(request: Request) -> CompressedBody:
         return await compressions.simulate(caller_of(request), _session(request), preset)
 
-    async def undo(request: Request) -> JsonObject:
+    async def undo(request: Request) -> UndoneBody:
         return await compressions.undo(caller_of(request), _session(request))
 
-    async def stats(request: Request) -> JsonObject:
-        return await compressions.stats(caller_of(request), preset, _session(request))
+    async def stats(request: Request) -> SessionCompressionStatsBody:
+        return await compressions.session_stats(caller_of(request), preset, _session(request))
 
-    async def all_stats(request: Request) -> JsonObject:
+    async def all_stats(request: Request) -> CompressionStatsBody:
         return await compressions.stats(caller_of(request), preset)
 
     one = f"{path}/{{session_id}}"
@@ -139,31 +128,40 @@ def _session(request: Request) -> str:
 
 
 def memory_routes(memory: ProjectMemory, sessions: Sessions) -> list[Route]:
-    async def save(request: Request) -> JsonObject:
+    async def stats(request: Request) -> MemoryStatsBody:
+        return await sessions.memory_stats(caller_of(request))
+
+    async def load(request: Request) -> ProjectMemoryBody:
+        return await memory.load(caller_of(request))
+
+    async def save(request: Request) -> ProjectMemoryBody:
         asked = await body(request, SaveMemory, 'send {"content": "what every new conversation should know"}')
         content: JsonValue = asked.content
         return await memory.save(caller_of(request), content)
 
     return [
-        json_route("GET", "/api/memory/stats", lambda request: sessions.memory_stats(caller_of(request)), MEMORY_STATS),
-        json_route("GET", "/api/memory/load", lambda request: memory.load(caller_of(request)), LOAD),
+        json_route("GET", "/api/memory/stats", stats, MEMORY_STATS),
+        json_route("GET", "/api/memory/load", load, LOAD),
         json_route("POST", "/api/memory/save", save, SAVE),
     ]
 
 
 def sanitizer_routes(sanitizer: Sanitizer, settings: LiveSettings) -> list[Route]:
-    async def toggle(request: Request) -> JsonObject:
+    async def stats(request: Request) -> SanitizerStatsBody:
+        return await sanitizer.stats(caller_of(request))
+
+    async def toggle(request: Request) -> EnabledBody:
         """Nothing is written: the next start reads the settings again."""
         asked = await body(request, ToggleSanitizer, 'send {"enabled": true}, {"enabled": false}, or nothing')
         is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
         settings.switch(caller_of(request), {"sanitizer.enabled": is_on})
         return {"enabled": sanitizer.is_on}
 
-    async def masks(request: Request) -> JsonObject:
+    async def masks(request: Request) -> MasksBody:
         return {"masks": await sanitizer.masks(caller_of(request), query(request, MaskLimit).limit)}
 
     return [
-        json_route("GET", "/api/sanitizer/stats", lambda request: sanitizer.stats(caller_of(request)), SANITIZER),
+        json_route("GET", "/api/sanitizer/stats", stats, SANITIZER),
         json_route("POST", "/api/sanitizer/toggle", toggle, TOGGLE),
         json_route("GET", "/api/mask", masks, MASKS),
     ]
@@ -175,13 +173,13 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
     async def session_id(request: Request) -> str:
         return (await sessions.session(caller_of(request), _session(request))).id
 
-    async def context(request: Request) -> JsonObject:
+    async def context(request: Request) -> ContextBody:
         return await latest.context(caller_of(request), await session_id(request))
 
-    async def message(request: Request) -> JsonObject:
+    async def message(request: Request) -> ContextMessageBody:
         return await latest.message(caller_of(request), await session_id(request), request.path_params["index"])
 
-    async def read_summarized(request: Request) -> JsonObject:
+    async def read_summarized(request: Request) -> SummarizedMessageBody:
         return await latest.summarized_messages(
             caller_of(request), await session_id(request), request.path_params["index"]
         )

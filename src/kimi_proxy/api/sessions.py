@@ -14,18 +14,34 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query, whole_number
-from kimi_proxy.api.openapi import session_bodies as bodies
+from kimi_proxy.api.answers import (
+    DescribedRoute,
+    RequestBody,
+    RouteSpec,
+    body,
+    caller_of,
+    json_route,
+    query,
+    whole_number,
+)
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services import serialize
-from kimi_proxy.services.sessions import Sessions
+from kimi_proxy.services.serialize import MetricBody, SessionBody
+from kimi_proxy.services.sessions import (
+    DeletedBody,
+    MetricsBody,
+    SavingsBody,
+    SessionHealthBody,
+    SessionMemoryBody,
+    Sessions,
+    SessionsBody,
+)
 from kimi_proxy.services.store.protocols import Cursor
 
 MAX_TITLE_CHARS = 200
@@ -73,41 +89,20 @@ class SavingsQuery(BaseModel):
 
 
 NOT_FOUND = (SessionNotFound,)
-LIST = RouteSpec(
-    "List sessions, the last used first", bodies.SessionsBody, query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE
-)
-CREATE = RouteSpec(
-    "Make a session that requests can name", bodies.SessionBody, 201, body=NewSession, access=Access.PEOPLE
-)
-DELETE_MANY = RouteSpec(
-    "Delete sessions, or all of them", bodies.DeletedBody, body=DeleteSessions, access=Access.PEOPLE
-)
-SHOW = RouteSpec("Show a session", bodies.SessionBody, raises=NOT_FOUND, access=Access.PEOPLE)
-RENAME = RouteSpec("Rename a session", bodies.SessionBody, body=RenameSession, raises=NOT_FOUND, access=Access.PEOPLE)
-DELETE = RouteSpec("Delete a session", bodies.DeletedBody, raises=NOT_FOUND, access=Access.PEOPLE)
-METRICS = RouteSpec(
-    "List the newest requests of a session",
-    bodies.MetricsBody,
-    query=MetricLimit,
-    raises=NOT_FOUND,
-    access=Access.PEOPLE,
-)
+LIST = RouteSpec("List sessions, the last used first", query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE)
+CREATE = RouteSpec("Make a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
+DELETE_MANY = RouteSpec("Delete sessions, or all of them", body=DeleteSessions, access=Access.PEOPLE)
+SHOW = RouteSpec("Show a session", raises=NOT_FOUND, access=Access.PEOPLE)
+RENAME = RouteSpec("Rename a session", body=RenameSession, raises=NOT_FOUND, access=Access.PEOPLE)
+DELETE = RouteSpec("Delete a session", raises=NOT_FOUND, access=Access.PEOPLE)
+METRICS = RouteSpec("List the newest requests of a session", query=MetricLimit, raises=NOT_FOUND, access=Access.PEOPLE)
 MEMORY = RouteSpec(
-    "Show how much of a session's requests was memory",
-    bodies.SessionMemoryBody,
-    query=MetricLimit,
-    raises=NOT_FOUND,
-    access=Access.PEOPLE,
+    "Show how much of a session's requests was memory", query=MetricLimit, raises=NOT_FOUND, access=Access.PEOPLE
 )
 SAVINGS = RouteSpec(
-    "Show what was saved today, this week, this month and in a range of days",
-    bodies.SavingsBody,
-    query=SavingsQuery,
-    access=Access.PEOPLE,
+    "Show what was saved today, this week, this month and in a range of days", query=SavingsQuery, access=Access.PEOPLE
 )
-HEALTH = RouteSpec(
-    "Show how full a session's context window is", bodies.SessionHealthBody, raises=NOT_FOUND, access=Access.PEOPLE
-)
+HEALTH = RouteSpec("Show how full a session's context window is", raises=NOT_FOUND, access=Access.PEOPLE)
 
 
 class SessionRoutes:
@@ -129,7 +124,7 @@ class SessionRoutes:
             json_route("GET", "/api/savings", self._savings, SAVINGS, compressed=True),
         ]
 
-    async def _list(self, request: Request) -> JsonObject:
+    async def _list(self, request: Request) -> SessionsBody:
         asked = validate(SessionPage, {**request.query_params, **whole_number(request, "limit")})
         who, after = caller_of(request), None
         if asked.q:
@@ -139,9 +134,10 @@ class SessionRoutes:
             found, total = await self._sessions.page(who, asked.limit, await self._cursor(who, asked.after))
             after = found[-1].id if len(found) == asked.limit else None
         losses = await self._sessions.losses(who, found)
-        listed: list[JsonValue] = [
-            serialize.session(each) | ({"losses": losses[each.id]} if each.id in losses else {}) for each in found
-        ]
+        listed = [serialize.session(each) for each in found]
+        for each in listed:
+            if each["id"] in losses:
+                each["losses"] = losses[each["id"]]
         return {"sessions": listed, "total": total, "after": after}
 
     async def _cursor(self, who: Caller, after: str) -> Cursor | None:
@@ -150,12 +146,12 @@ class SessionRoutes:
         last = await self._sessions.session(who, after)
         return last.last_used, last.id
 
-    async def _create(self, request: Request) -> Response:
+    async def _create(self, request: Request) -> SessionBody:
         asked = await body(request, NewSession, ADVICE)
         made = await self._sessions.create(caller_of(request), asked.external_session_id, asked.title)
-        return json_answer(serialize.session(made), 201)
+        return serialize.session(made)
 
-    async def _delete_many(self, request: Request) -> JsonObject:
+    async def _delete_many(self, request: Request) -> DeletedBody:
         asked = await body(request, DeleteSessions, ADVICE)
         if asked.all == bool(asked.ids):
             raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
@@ -163,30 +159,30 @@ class SessionRoutes:
         work = self._sessions.delete_all(who) if asked.all else self._sessions.delete(who, asked.ids)
         return {"deleted": await work}
 
-    async def _show(self, request: Request) -> JsonObject:
+    async def _show(self, request: Request) -> SessionBody:
         return serialize.session(await self._sessions.session(caller_of(request), _id(request)))
 
-    async def _rename(self, request: Request) -> JsonObject:
+    async def _rename(self, request: Request) -> SessionBody:
         asked = await body(request, RenameSession, ADVICE)
         return serialize.session(await self._sessions.rename(caller_of(request), _id(request), asked.title))
 
-    async def _delete(self, request: Request) -> JsonObject:
+    async def _delete(self, request: Request) -> DeletedBody:
         who = caller_of(request)
         session = await self._sessions.own_session(who, _id(request))
         return {"deleted": await self._sessions.delete(who, [session.id])}
 
-    async def _metrics(self, request: Request) -> JsonObject:
+    async def _metrics(self, request: Request) -> MetricsBody:
         found = await self._sessions.history(caller_of(request), _id(request), _limit(request))
         return {"metrics": [serialize.metric(each) for each in found]}
 
-    async def _health(self, request: Request) -> JsonObject:
+    async def _health(self, request: Request) -> SessionHealthBody:
         return await self._sessions.health(caller_of(request), _id(request))
 
-    async def _savings(self, request: Request) -> JsonObject:
+    async def _savings(self, request: Request) -> SavingsBody:
         asked = query(request, SavingsQuery)
         return await self._sessions.savings(caller_of(request), _zone(asked.timezone), asked.since, asked.until)
 
-    async def _memory(self, request: Request) -> JsonObject:
+    async def _memory(self, request: Request) -> SessionMemoryBody:
         return await self._sessions.memory(caller_of(request), _id(request), _limit(request))
 
 
@@ -222,7 +218,7 @@ class ExportFormat:
     media_type: str
     head: str
     tail: str
-    rows: Callable[[Iterable[JsonObject]], str]
+    rows: Callable[[Iterable[MetricBody]], str]
     separator: str  # between two pages
     answer: object | None = None  # the type of its JSON
 
@@ -237,7 +233,7 @@ class ExportFormat:
 def export_routes(sessions: Sessions) -> list[Route]:
     """`/api/export/csv` and `/api/export/json`: the metrics of one session or all, streamed page by page."""
     return [
-        json_route("GET", f"/api/export/{each.name}", partial(_export, sessions, each), each.spec)
+        DescribedRoute("GET", f"/api/export/{each.name}", partial(_export, sessions, each), each.spec)
         for each in (CSV, JSON)
     ]
 
@@ -259,21 +255,21 @@ async def _written(
     yield format.tail
 
 
-def _csv_rows(metrics: Iterable[JsonObject]) -> str:
+def _csv_rows(metrics: Iterable[MetricBody]) -> str:
     page = io.StringIO()
-    csv.writer(page).writerows([_cell(metric[name]) for name in COLUMNS] for metric in metrics)
+    csv.writer(page).writerows(map(_cell, metric.values()) for metric in metrics)
     return page.getvalue()
 
 
-def _cell(value: JsonValue) -> JsonValue:
+def _cell(value: object) -> object:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _json_rows(metrics: Iterable[JsonObject]) -> str:
+def _json_rows(metrics: Iterable[MetricBody]) -> str:
     return ",\n".join(json.encode(metric).decode() for metric in metrics)
 
 
 CSV = ExportFormat("csv", "text/csv; charset=utf-8", f"{','.join(COLUMNS)}\r\n", "", _csv_rows, "")
-JSON = ExportFormat("json", "application/json", '{"metrics": [\n', "\n]}\n", _json_rows, ",\n", bodies.MetricsBody)
+JSON = ExportFormat("json", "application/json", '{"metrics": [\n', "\n]}\n", _json_rows, ",\n", MetricsBody)

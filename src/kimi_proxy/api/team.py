@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, caller_of, json_answer, json_route, query
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_of, json_answer, json_route, query
 from kimi_proxy.api.guard import cookie_in
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.config.team import CALLBACK
@@ -227,8 +227,8 @@ def login_routes(logins: Logins | None) -> list[Route]:
 
     return [
         json_route("GET", LOGIN, offer, LOGIN_OFFER),
-        json_route("GET", f"{LOGIN}/start", start, START),
-        json_route("GET", CALLBACK, finish, FINISH),
+        DescribedRoute("GET", f"{LOGIN}/start", start, START),
+        DescribedRoute("GET", CALLBACK, finish, FINISH),
         json_route("POST", "/api/logout", logout, LOGOUT),
     ]
 

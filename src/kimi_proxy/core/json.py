@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -26,6 +26,7 @@ from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
 Children: TypeAlias = list[Raw] | dict[str, Raw]
+T = TypeVar("T")
 
 MAX_DEPTH = 128
 MAX_VALUES = 200_000
@@ -294,6 +295,14 @@ def _as_it_came(value: object) -> Raw:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_it_came)
+
+
+def as_type(value: JsonValue, kind: type[T]) -> T | None:
+    """Return JSON that we wrote ourselves as its type; None if it is something else, such as an older version's."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def encode(value: object) -> bytes:

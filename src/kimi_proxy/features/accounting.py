@@ -395,38 +395,11 @@ def by_project(lines: Sequence[SavingsLine]) -> list[SavingsLine]:
     return [sum_lines((line for line in lines if line.directory == one), directory=one) for one in folders]
 
 
-def losses(line: SavingsLine) -> JsonObject:
-    """Return the tokens by which a session came to cost more than it saved, by what they were spent on."""
-    spent = {
-        "tool": line.tokens_after - line.tokens_before,
-        "cache": line.cache_lost_tokens,
-        "recovered": line.recovery_tokens,
-        "summaries": line.summary_tokens,
-    }
-    return {name: tokens for name, tokens in spent.items() if tokens > 0}
-
-
 def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
     sessions: list[JsonValue] = [_to_json(line, *_TEXTS) for line in lines]
     models: list[JsonValue] = [_to_json(line, "model") for line in by_model(lines)]
     totals = {"sessions": len({line.session for line in lines}), **_to_json(sum_lines(lines))}
     return {"since": since, "totals": totals, "models": models, "sessions": sessions}
-
-
-def period_to_json(lines: Sequence[SavingsLine]) -> JsonObject:
-    """Return the sums of a period, without the reasons of each session."""
-    sums = _to_json(sum_lines(lines))
-    return {"sessions": len({line.session for line in lines}), **{k: v for k, v in sums.items() if k != "reasons"}}
-
-
-def tables_to_json(lines: Sequence[SavingsLine]) -> JsonObject:
-    """Return the sums by model and by project, those that saved most first."""
-
-    def rows(sums: Sequence[SavingsLine], name: str) -> list[JsonValue]:
-        ranked = sorted(sums, key=lambda line: (-(line.net_saved_usd or 0.0), -line.net_saved_tokens))
-        return [{name: getattr(line, name), **period_to_json([line])} for line in ranked]
-
-    return {"models": rows(by_model(lines), "model"), "projects": rows(by_project(lines), "directory")}
 
 
 def as_csv(lines: Sequence[SavingsLine]) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from typing import Literal, TypedDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request, Wire, edit
 from kimi_proxy.core.config.sections import CompactionSettings, CompressionSettings
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import memory
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
@@ -423,6 +423,15 @@ _HINT = 'there is room left: wait, or send {"force": true}; /simulate shows what
 _UNKNOWN = 'name the model in [models] with its max_context_size, or send {"force": true}'
 
 
+class FullnessBody(TypedDict):
+    """Why a session is not compressed yet."""
+
+    error: Literal["below_threshold", "window_unknown"]
+    current_percentage: float | None
+    threshold: float
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class WindowFullness:
     """How full the context window of a session is, by its newest request; None if its size is not known."""
@@ -434,7 +443,7 @@ class WindowFullness:
     def is_below(self) -> bool:
         return self.percentage is None or self.percentage < self.threshold
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> FullnessBody:
         return {
             "error": "below_threshold" if self.percentage is not None else "window_unknown",
             "current_percentage": self.percentage,

@@ -1,15 +1,14 @@
 """What fills a context window: the ingredients of a request in tokens, where they lie, and what is buried."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from kimi_proxy.core.chat import Part, Request, Role
 from kimi_proxy.core.chat.body import PARAGRAPH
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.memory import MemoryFound, TextWeight, by_kind, segments
 from kimi_proxy.features.pipeline import Draft, Note
 
@@ -27,8 +26,44 @@ NO_PLACE: Reason = "no_place_for_instructions"
 SPOILS_CACHE: Reason = "spoils_prompt_cache"
 
 Ingredient: TypeAlias = Literal["system", "memory", "tools", "chat"]
-Slice: TypeAlias = dict[Ingredient, int]
 Weigh: TypeAlias = Callable[[str], TextWeight]
+
+
+class CompositionBody(TypedDict):
+    """Tokens by what they are."""
+
+    system: int
+    memory: int
+    tools: int
+    chat: int
+
+
+class AttentionSinkBody(TypedDict):
+    is_sunk: bool
+    system_tokens: int
+    buried_tokens: int
+    distance: int | None
+    threshold: float
+    reinjected: bool
+
+
+class LayoutBody(TypedDict):
+    distribution: Sequence[CompositionBody]
+    attention_sink: AttentionSinkBody
+
+
+class MemoryKindBody(TypedDict):
+    kind: str
+    segments: int
+    tokens: int
+    preview: str
+
+
+class MemoryContextBody(TypedDict):
+    memory_tokens: int
+    memory_ratio: float
+    kinds: list[MemoryKindBody]
+
 
 _OF_TOOLS = frozenset({"tool_call", "tool_result"})
 _WORDLESS = frozenset({"image", "other"})
@@ -92,7 +127,7 @@ class Composition:
         """Return all weights in the order in which the model reads; the descriptions of tools come before them."""
         return (self.apart, *self.messages)
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> CompositionBody:
         return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}
 
     def after(self, one: MessageWeight) -> int:
@@ -194,11 +229,13 @@ def sink(made: Composition, window: int | None, share: float = BURIED_SHARE) -> 
     return Sink(sum(one.chat_tokens for one in spoken), buried, min(map(made.after, spoken), default=None))
 
 
-def distribution(made: Composition) -> tuple[Slice, ...]:
+def distribution(made: Composition) -> tuple[CompositionBody, ...]:
     """Return what the model reads in equal slices, from the first token to the last."""
     total = made.total
     bounds = [total * each // SLICES for each in range(SLICES + 1)]
-    slices: tuple[Slice, ...] = tuple({"system": 0, "memory": 0, "tools": 0, "chat": 0} for _ in range(SLICES))
+    slices: tuple[CompositionBody, ...] = tuple(
+        {"system": 0, "memory": 0, "tools": 0, "chat": 0} for _ in range(SLICES)
+    )
     at = current = 0
     for kind, tokens in _runs(made):
         end = at + tokens
@@ -224,7 +261,7 @@ def _runs(made: Composition) -> Iterator[tuple[Ingredient, int]]:
 @dataclass(frozen=True, slots=True)
 class Layout:
     found: tuple[MemoryFound, ...]  # the memory in it, by kind
-    slices: tuple[Slice, ...]
+    slices: tuple[CompositionBody, ...]
     sink: Sink
     is_reminded: bool  # its instructions were repeated at the end
 
@@ -232,9 +269,9 @@ class Layout:
     def is_sunk(self) -> bool:
         return self.sink.is_sunk and not self.is_reminded
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> LayoutBody:
         return {
-            "distribution": [dict(each.items()) for each in self.slices],
+            "distribution": self.slices,
             "attention_sink": {
                 "is_sunk": self.is_sunk,
                 "system_tokens": self.sink.system_tokens,
@@ -261,13 +298,13 @@ class Context:
         total = self.system + self.memory + self.tools + self.chat
         return round(self.memory / total, 4) if total else 0.0
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> CompositionBody:
         return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}
 
-    def memory_to_json(self) -> JsonObject:
+    def memory_to_json(self) -> MemoryContextBody:
         """Return the memory in a request, with a preview of each kind."""
         found = self.layout.found if self.layout else ()
-        kinds: list[JsonValue] = [
+        kinds: list[MemoryKindBody] = [
             {"kind": one.kind, "segments": one.count, "tokens": one.tokens, "preview": one.preview} for one in found
         ]
         return {"memory_tokens": self.memory, "memory_ratio": self.memory_ratio, "kinds": kinds}

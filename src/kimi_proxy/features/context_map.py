@@ -2,14 +2,28 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 from kimi_proxy.core.chat import Message, Part, Request
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.compression import History
 from kimi_proxy.features.context import HEADING, Composition, MessageWeight
 from kimi_proxy.features.pipeline import ActiveCompression
 
 PREVIEW_CHARS = 160
+
+
+class SummarizedRowBody(TypedDict):
+    index: int
+    role: str
+    kind: str
+    tokens: int
+    preview: str
+
+
+class MessageRowBody(SummarizedRowBody):
+    memory_tokens: int
+    start_percent: float
+    flags: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ def _origins(before: History, cut: ActiveCompression | None) -> Iterator[tuple[M
     yield from ((message,) for message in before.messages[cut.cut :])
 
 
-def sent_to_json(pair: Pair, weighed: Composition, window: int | None) -> JsonObject:
+def sent_to_json(pair: Pair, weighed: Composition, window: int | None) -> MessageRowBody:
     weight = weighed.messages[pair.index]
     whole = window or max(1, weighed.total)
     return {
@@ -96,7 +110,7 @@ def summarized_messages(came: Request, cut: ActiveCompression | None) -> Mapping
     return {history.at[place]: history.messages[place] for place in range(cut.cut) if place not in cut.kept}
 
 
-def summarized_to_json(index: int, message: Message, weighed: Composition) -> JsonObject:
+def summarized_to_json(index: int, message: Message, weighed: Composition) -> SummarizedRowBody:
     """`weighed` is the request as it came."""
     weight = weighed.messages[index]
     return {

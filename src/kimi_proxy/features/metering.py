@@ -1,8 +1,8 @@
 """What a request amounts to: its tokens, its share of the context window, its price."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE
@@ -15,9 +15,13 @@ from kimi_proxy.features.prompt_cache import ExplainedMiss
 MAX_SESSIONS = 10_000
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
 MAX_TOKENS = 2**40  # what is more is no count
+CountedBy: TypeAlias = Literal["provider", "estimate"]
+AlertLevel: TypeAlias = Literal["caution", "warning", "critical"]
+Level: TypeAlias = Literal["ok", "unknown", AlertLevel]
+
 # Shares of the context window at which an alert is published, highest first.
-LEVELS = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
-_RANKS = {name: -rank for rank, (_, name) in enumerate(LEVELS, -len(LEVELS))}
+LEVELS: tuple[tuple[float, AlertLevel], ...] = ((95.0, "critical"), (90.0, "warning"), (80.0, "caution"))
+_RANKS: Mapping[str, int] = {name: -rank for rank, (_, name) in enumerate(LEVELS, -len(LEVELS))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Metric:
         return window_percent(self.tokens, self.max_context)
 
     @property
-    def counted_by(self) -> str:
+    def counted_by(self) -> CountedBy:
         return "estimate" if self.input_tokens is None else "provider"
 
 
@@ -162,7 +166,7 @@ def window_percent(tokens: int, max_context: int | None) -> float | None:
     return None if max_context is None else round(tokens * 100 / max_context, 2)
 
 
-def level(share: float | None) -> str:
+def level(share: float | None) -> Level:
     """Return how near the end of the window is: ok, caution, warning, critical, or unknown."""
     if share is None:
         return "unknown"
@@ -175,8 +179,8 @@ def is_worse_level(level: str, than: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _WindowLevel:
-    name: str
-    counted_by: str
+    name: Level
+    counted_by: CountedBy
 
 
 _NEW = _WindowLevel("ok", "estimate")
@@ -216,7 +220,7 @@ class WindowLevels:
             else:
                 cache.forget((scope, session))
 
-    def rise(self, metric: Metric) -> str | None:
+    def rise(self, metric: Metric) -> AlertLevel | None:
         """Return the level that a request has brought its session to, if it is worse than before."""
         session = metric.scope, metric.session
         before = self._levels.get(session) or _NEW
@@ -225,7 +229,7 @@ class WindowLevels:
         # Estimates and counts differ: going from one to the other must not look like a way back.
         if is_worse or (now.counted_by, before.counted_by) != ("estimate", "provider"):
             self._levels.put(session, now)
-        return now.name if is_worse else None
+        return next((name for _, name in LEVELS if is_worse and name == now.name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +256,7 @@ NewerCount: TypeAlias = Callable[[Metric | None, str], LogCount | None]
 class Fill:
     tokens: int
     max_context: int | None
-    counted_by: str  # estimate, provider or log
+    counted_by: Literal[CountedBy, "log"]
 
     @property
     def percent(self) -> float | None:

@@ -10,7 +10,6 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.sessions import Session
@@ -36,7 +35,7 @@ class Note:
     """An event that a stage has to report, published once the request has left."""
 
     event: str
-    fields: Mapping[str, JsonValue] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def _loser(session: SessionAudit) -> tuple[str, ...]:
     return f"{session.agent} {session.id}", f"{_saved_share(session):.1%}", f"{session.cost_usd:.2f}"
 
 
-def as_json(audit: Audit) -> JsonObject:
+def as_json(audit: Audit) -> dict[str, object]:
     hour = audit.hour_caches()
     return {
         "version": __version__,

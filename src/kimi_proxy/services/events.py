@@ -12,7 +12,6 @@ from secrets import randbelow
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
-from kimi_proxy.core.json import JsonValue
 
 QUEUE = 256  # events that wait for one viewer
 HISTORY = 1024  # events that a viewer who comes back can still have
@@ -20,21 +19,21 @@ MAX_VIEWERS = 100
 SERVERS = 512  # whose numbers differ
 
 # Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
-Publish = Callable[[Caller, str, Mapping[str, JsonValue]], None]
+Publish = Callable[[Caller, str, Mapping[str, object]], None]
 
 
-def no_op(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+def no_op(who: Caller, event: str, fields: Mapping[str, object]) -> None:
     """Publish nothing."""
 
 
-class LazyFields(Mapping[str, JsonValue]):
+class LazyFields(Mapping[str, object]):
     """The fields of an event, made when the first viewer needs them: of most events there is none."""
 
-    def __init__(self, make: Callable[[], Mapping[str, JsonValue]]) -> None:
-        self._make: Callable[[], Mapping[str, JsonValue]] | None = make
-        self._made: Mapping[str, JsonValue] = {}
+    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
+        self._make: Callable[[], Mapping[str, object]] | None = make
+        self._made: Mapping[str, object] = {}
 
-    def __getitem__(self, name: str) -> JsonValue:
+    def __getitem__(self, name: str) -> object:
         return self._fields()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -43,7 +42,7 @@ class LazyFields(Mapping[str, JsonValue]):
     def __len__(self) -> int:
         return len(self._fields())
 
-    def _fields(self) -> Mapping[str, JsonValue]:
+    def _fields(self) -> Mapping[str, object]:
         if self._make is not None:
             self._made, self._make = self._make(), None
         return self._made
@@ -54,7 +53,7 @@ class HubEvent:
     seq: int
     name: str
     at: float
-    fields: Mapping[str, JsonValue]
+    fields: Mapping[str, object]
     scope: str = LOCAL_SCOPE  # whose it is
 
     @cached_property
@@ -121,7 +120,7 @@ class Hub:
         self._step = 1
         self._pass_on: Callable[[HubEvent], None] | None = None
 
-    def publish(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def publish(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
         published = self.show(who.scope, event, self._now(), fields)
         if self._pass_on is not None:
             self._pass_on(published)
@@ -135,7 +134,7 @@ class Hub:
         self._step, self._pass_on = SERVERS, pass_on
         self._seq = self._seq * SERVERS + draw(SERVERS)
 
-    def show(self, scope: str, event: str, at: float, fields: Mapping[str, JsonValue]) -> HubEvent:
+    def show(self, scope: str, event: str, at: float, fields: Mapping[str, object]) -> HubEvent:
         """Show an event, which may be another server's, to the viewers of this one."""
         self._seq += self._step
         published = HubEvent(self._seq, event, at, fields, scope)
@@ -179,12 +178,12 @@ PLAIN = frozenset(
 )
 
 
-def without_words(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def without_words(fields: Mapping[str, object]) -> dict[str, object]:
     """Return `fields` without every text that is not known to be a plain name or a time."""
     return {name: _figures(name, value) for name, value in fields.items()}
 
 
-def _figures(name: str, value: JsonValue) -> JsonValue:
+def _figures(name: str, value: object) -> object:
     if isinstance(value, Mapping):
         return without_words(value)
     if isinstance(value, list | tuple):
@@ -192,7 +191,7 @@ def _figures(name: str, value: JsonValue) -> JsonValue:
     return "" if isinstance(value, str) and name not in PLAIN else value
 
 
-def frame(name: str, seq: int, at: float, fields: Mapping[str, JsonValue]) -> str:
+def frame(name: str, seq: int, at: float, fields: Mapping[str, object]) -> str:
     return json.encode({"type": name, "seq": seq, "at": iso_time(at), **fields}).decode()
 
 

@@ -15,7 +15,6 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import (
     Bill,
@@ -277,7 +276,7 @@ class Journal(ChatObserver):
         self._windows.forget(who.scope, session)
         self._publish(who, DELETED, {"session_id": session})
 
-    def follow(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
         """Do what another server has done to its sessions, without publishing it again."""
         match event, fields:
             case str(name), {"session": {"id": str(session)}} if name == CREATED:

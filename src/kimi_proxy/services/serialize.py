@@ -1,69 +1,353 @@
-"""Sessions and requests as JSON: in answers, events and exports."""
+"""Sessions, requests and savings as JSON: in answers, events and exports."""
 
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NotRequired, TypedDict
 
-from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.accounting import Account
-from kimi_proxy.features.context import Context, Sink
-from kimi_proxy.features.metering import Metric, window_percent
+from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
+from kimi_proxy.features.context import CompositionBody, Context, Sink
+from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
 
-# What a request saved, and what that cost; null until its answer is over.
-ACCOUNT = tuple(field.name for field in fields(Account))
 
-_METRIC = tuple(
-    """
-    provider model api status outcome finish tokens counted_by tokens_estimated input_tokens cached_tokens
-    output_tokens max_context percent cost_usd first_token_ms duration_ms tokens_saved reasons
-    """.split()
-)
+class LossesBody(TypedDict, total=False):
+    """Tokens that a session cost, by what they were spent on."""
+
+    tool: int
+    cache: int
+    recovered: int
+    summaries: int
 
 
-def session(record: SessionRecord) -> JsonObject:
+class SessionBody(TypedDict):
+    """A conversation, and the sums of its requests."""
+
+    id: str
+    name: str
+    title: str
+    provider: str
+    model: str
+    created_at: str
+    last_used_at: str
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_saved: int
+    cost_usd: float | None
+    cost_before_usd: float | None
+    net_saved_tokens: int
+    net_saved_usd: float | None
+    parent: str
+    directory: str
+    person: NotRequired[str]  # in a team
+    team: NotRequired[str]
+    losses: NotRequired[LossesBody]  # in a list, of a session that cost more than it saved
+
+
+class QuotaBody(TypedDict):
+    """How much of a plan is used, 1.0 being all of it, in a window such as `5h` or `7d`."""
+
+    window: str
+    used: float
+    resets_at: str | None
+
+
+class PeriodBody(TypedDict):
+    """What was saved, and what that cost, in a period; money is null where no price is known."""
+
+    sessions: int
+    requests: int
+    tokens_before: int
+    tokens_after: int
+    cached_tokens: int
+    cache_lost_tokens: int
+    recoveries: int
+    extra_turns: int
+    recovery_tokens: int
+    summaries: int
+    summary_tokens: int
+    net_saved_tokens: int
+    observed_tokens: int
+    cost_before_usd: float | None
+    cost_usd: float | None
+    net_saved_usd: float | None
+    cache_lost_usd: float | None
+    overhead_usd: float | None
+    cache_missed_usd: float | None
+    observed_usd: float | None
+
+
+class ModelSavings(PeriodBody):
+    model: str
+
+
+class ProjectSavings(PeriodBody):
+    directory: str
+
+
+class AccountBody(TypedDict):
+    """What a request saved, and what that cost; null until its answer is over."""
+
+    tokens_before: int | None
+    tokens_after: int | None
+    cache_lost_tokens: int | None
+    recoveries: int | None
+    extra_turns: int | None
+    recovery_tokens: int | None
+    summaries: int | None
+    summary_tokens: int | None
+    net_saved_tokens: int | None
+    cost_before_usd: float | None
+    net_saved_usd: float | None
+    cache_lost_usd: float | None
+    overhead_usd: float | None
+
+
+class MetricBody(AccountBody):
+    """A request in answers, events and exports; the figures of its account are null until the answer is over."""
+
+    id: str
+    session_id: str
+    at: str
+    provider: str
+    model: str
+    api: str
+    status: int
+    outcome: str
+    finish: str
+    tokens: int
+    counted_by: CountedBy
+    tokens_estimated: int
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    max_context: int | None
+    percent: float | None
+    cost_usd: float | None
+    first_token_ms: int | None
+    duration_ms: int | None
+    tokens_saved: int
+    reasons: Sequence[str]
+    system_tokens: int | None
+    memory_tokens: int | None
+    tools_tokens: int | None
+    chat_tokens: int | None
+    memory_ratio: float | None
+    cache_miss: str | None
+    cache_missed_tokens: int | None
+    cache_missed_usd: float | None
+    cache_life_s: float | None
+    cache_miss_detail: str | None
+    observed_tokens: int | None  # would have been saved; null unless it was only observed
+    observed_usd: float | None
+    quota: list[QuotaBody] | None  # of the plan that paid for it
+
+
+class MemoryMetricBody(TypedDict):
+    session_id: str
+    request_id: str
+    memory_tokens: int
+    chat_tokens: int
+    memory_ratio: float
+    composition: CompositionBody
+
+
+class SinkAlertBody(TypedDict):
+    session_id: str
+    request_id: str
+    system_tokens: int
+    buried_tokens: int
+    distance: int | None
+    percent: float | None
+    max_context: int | None
+
+
+class WindowAlertBody(TypedDict):
+    session_id: str
+    level: AlertLevel
+    percent: float | None
+    tokens: int
+    max_context: int | None
+    counted_by: CountedBy
+
+
+class MemoryStatsBody(TypedDict):
+    requests: int
+    requests_with_memory: int
+    sessions_with_memory: int
+    system_tokens: int
+    memory_tokens: int
+    tools_tokens: int
+    chat_tokens: int
+    memory_ratio: float
+    kinds: Sequence[MemoryKind]
+
+
+def session(record: SessionRecord) -> SessionBody:
     """Return the fields of a session in their order, times as text."""
-    times: JsonObject = {"created": iso_time(record.created), "last_used": iso_time(record.last_used)}
-    owner = {name for name in ("person", "team") if not getattr(record, name)} | {"scope"}  # shown in a team only
-    shown = ((name, value) for name, value in _fields(record) if name not in owner)
-    return {f"{name}_at" if name in times else name: times.get(name, value) for name, value in shown}
+    body: SessionBody = {
+        "id": record.id,
+        "name": record.name,
+        "title": record.title,
+        "provider": record.provider,
+        "model": record.model,
+        "created_at": iso_time(record.created),
+        "last_used_at": iso_time(record.last_used),
+        "requests": record.requests,
+        "input_tokens": record.input_tokens,
+        "cached_tokens": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "tokens_saved": record.tokens_saved,
+        "cost_usd": _usd(record.cost_usd),
+        "cost_before_usd": _usd(record.cost_before_usd),
+        "net_saved_tokens": record.net_saved_tokens,
+        "net_saved_usd": _usd(record.net_saved_usd),
+        "parent": record.parent,
+        "directory": record.directory,
+    }
+    if record.person:
+        body["person"] = record.person
+    if record.team:
+        body["team"] = record.team
+    return body
 
 
-def sums(all: SessionTotals) -> JsonObject:
-    return dict(_fields(all))
+def sums(all: SessionTotals) -> SessionTotals:
+    """Return totals with their money rounded."""
+    return replace(
+        all,
+        cost_usd=_usd(all.cost_usd),
+        cost_before_usd=_usd(all.cost_before_usd),
+        net_saved_usd=_usd(all.net_saved_usd),
+    )
 
 
-def metric(metric: Metric) -> JsonObject:
-    context = metric.context
+def metric(metric: Metric) -> MetricBody:
+    context, miss = metric.context, metric.miss
     return {
         "id": metric.id,
         "session_id": metric.session,
         "at": iso_time(metric.at),
-        **{name: getattr(metric, name) for name in _METRIC},
-        **{f"{name}_tokens": getattr(context, name, None) for name in ("system", "memory", "tools", "chat")},
+        "provider": metric.provider,
+        "model": metric.model,
+        "api": metric.api,
+        "status": metric.status,
+        "outcome": metric.outcome,
+        "finish": metric.finish,
+        "tokens": metric.tokens,
+        "counted_by": metric.counted_by,
+        "tokens_estimated": metric.tokens_estimated,
+        "input_tokens": metric.input_tokens,
+        "cached_tokens": metric.cached_tokens,
+        "output_tokens": metric.output_tokens,
+        "max_context": metric.max_context,
+        "percent": metric.percent,
+        "cost_usd": metric.cost_usd,
+        "first_token_ms": metric.first_token_ms,
+        "duration_ms": metric.duration_ms,
+        "tokens_saved": metric.tokens_saved,
+        "reasons": metric.reasons,
+        "system_tokens": context.system if context else None,
+        "memory_tokens": context.memory if context else None,
+        "tools_tokens": context.tools if context else None,
+        "chat_tokens": context.chat if context else None,
         "memory_ratio": context.memory_ratio if context else None,
-        **{name: getattr(metric.account, name, None) for name in ACCOUNT},
-        "cache_miss": metric.miss.cause if metric.miss else None,
-        "cache_missed_tokens": metric.miss.tokens if metric.miss else None,
-        "cache_missed_usd": metric.miss.usd if metric.miss else None,
+        **_account(metric.account),
+        "cache_miss": miss.cause if miss else None,
+        "cache_missed_tokens": miss.tokens if miss else None,
+        "cache_missed_usd": miss.usd if miss else None,
         "cache_life_s": metric.cache_life_s,
-        "cache_miss_detail": metric.miss.detail if metric.miss else None,
+        "cache_miss_detail": miss.detail if miss else None,
         "observed_tokens": metric.observed_tokens,
         "observed_usd": metric.observed_usd,
         "quota": _quota(metric),
     }
 
 
-def _quota(metric: Metric) -> JsonValue:
+def _account(account: Account | None) -> AccountBody:
+    return {
+        "tokens_before": account.tokens_before if account else None,
+        "tokens_after": account.tokens_after if account else None,
+        "cache_lost_tokens": account.cache_lost_tokens if account else None,
+        "recoveries": account.recoveries if account else None,
+        "extra_turns": account.extra_turns if account else None,
+        "recovery_tokens": account.recovery_tokens if account else None,
+        "summaries": account.summaries if account else None,
+        "summary_tokens": account.summary_tokens if account else None,
+        "net_saved_tokens": account.net_saved_tokens if account else None,
+        "cost_before_usd": account.cost_before_usd if account else None,
+        "net_saved_usd": account.net_saved_usd if account else None,
+        "cache_lost_usd": account.cache_lost_usd if account else None,
+        "overhead_usd": account.overhead_usd if account else None,
+    }
+
+
+def _quota(metric: Metric) -> list[QuotaBody] | None:
     """Return how much of a plan was used; None for a request that none paid for."""
-    windows: list[JsonValue] = [
+    windows: list[QuotaBody] = [
         {"window": one.name, "used": one.used, "resets_at": None if one.resets is None else iso_time(one.resets)}
         for one in metric.quota
     ]
     return windows or None
 
 
-def memory(metric: Metric, context: Context) -> JsonObject:
+def period(lines: Sequence[SavingsLine]) -> PeriodBody:
+    """Return the sums of a period, without the reasons of each session."""
+    total = sum_lines(lines)
+    return {
+        "sessions": len({line.session for line in lines}),
+        "requests": total.requests,
+        "tokens_before": total.tokens_before,
+        "tokens_after": total.tokens_after,
+        "cached_tokens": total.cached_tokens,
+        "cache_lost_tokens": total.cache_lost_tokens,
+        "recoveries": total.recoveries,
+        "extra_turns": total.extra_turns,
+        "recovery_tokens": total.recovery_tokens,
+        "summaries": total.summaries,
+        "summary_tokens": total.summary_tokens,
+        "net_saved_tokens": total.net_saved_tokens,
+        "observed_tokens": total.observed_tokens,
+        "cost_before_usd": _usd(total.cost_before_usd),
+        "cost_usd": _usd(total.cost_usd),
+        "net_saved_usd": _usd(total.net_saved_usd),
+        "cache_lost_usd": _usd(total.cache_lost_usd),
+        "overhead_usd": _usd(total.overhead_usd),
+        "cache_missed_usd": _usd(total.cache_missed_usd),
+        "observed_usd": _usd(total.observed_usd),
+    }
+
+
+def savings_by_model(lines: Sequence[SavingsLine]) -> list[ModelSavings]:
+    return [{"model": line.model, **period([line])} for line in _rank(by_model(lines))]
+
+
+def savings_by_project(lines: Sequence[SavingsLine]) -> list[ProjectSavings]:
+    return [{"directory": line.directory, **period([line])} for line in _rank(by_project(lines))]
+
+
+def _rank(lines: Sequence[SavingsLine]) -> Sequence[SavingsLine]:
+    """Return lines with those that saved most first."""
+    return sorted(lines, key=lambda line: (-(line.net_saved_usd or 0.0), -line.net_saved_tokens))
+
+
+def losses(line: SavingsLine) -> LossesBody:
+    """Return the tokens by which a session came to cost more than it saved, by what they were spent on."""
+    found: LossesBody = {}
+    if line.tokens_after > line.tokens_before:
+        found["tool"] = line.tokens_after - line.tokens_before
+    if line.cache_lost_tokens > 0:
+        found["cache"] = line.cache_lost_tokens
+    if line.recovery_tokens > 0:
+        found["recovered"] = line.recovery_tokens
+    if line.summary_tokens > 0:
+        found["summaries"] = line.summary_tokens
+    return found
+
+
+def memory(metric: Metric, context: Context) -> MemoryMetricBody:
     return {
         "session_id": metric.session,
         "request_id": metric.id,
@@ -74,9 +358,8 @@ def memory(metric: Metric, context: Context) -> JsonObject:
     }
 
 
-def memory_sums(all: MemoryTotals) -> JsonObject:
+def memory_sums(all: MemoryTotals) -> MemoryStatsBody:
     total = all.system_tokens + all.memory_tokens + all.tools_tokens + all.chat_tokens
-    kinds: list[JsonValue] = [dict(_fields(one)) for one in all.kinds]
     return {
         "requests": all.requests,
         "requests_with_memory": all.with_memory,
@@ -86,11 +369,11 @@ def memory_sums(all: MemoryTotals) -> JsonObject:
         "tools_tokens": all.tools_tokens,
         "chat_tokens": all.chat_tokens,
         "memory_ratio": round(all.memory_tokens / total, 4) if total else 0.0,
-        "kinds": kinds,
+        "kinds": all.kinds,
     }
 
 
-def sink(metric: Metric, found: Sink) -> JsonObject:
+def sink(metric: Metric, found: Sink) -> SinkAlertBody:
     return {
         "session_id": metric.session,
         "request_id": metric.id,
@@ -102,13 +385,17 @@ def sink(metric: Metric, found: Sink) -> JsonObject:
     }
 
 
-def alert(metric: Metric, level: str) -> JsonObject:
-    names = ("percent", "tokens", "max_context", "counted_by")
-    return {"session_id": metric.session, "level": level, **{name: getattr(metric, name) for name in names}}
+def alert(metric: Metric, level: AlertLevel) -> WindowAlertBody:
+    return {
+        "session_id": metric.session,
+        "level": level,
+        "percent": metric.percent,
+        "tokens": metric.tokens,
+        "max_context": metric.max_context,
+        "counted_by": metric.counted_by,
+    }
 
 
-def _fields(record: SessionRecord | SessionTotals | MemoryKind) -> Iterator[tuple[str, JsonValue]]:
-    """Return the names and values of a record, money rounded."""
-    for field in fields(record):
-        value = getattr(record, field.name)
-        yield field.name, round(value, 6) if value is not None and field.name.endswith("_usd") else value
+def _usd(value: float | None) -> float | None:
+    """Return money rounded, so that sums of it look as they were meant."""
+    return None if value is None else round(value, 6)

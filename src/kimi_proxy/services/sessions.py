@@ -4,20 +4,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from datetime import time as clock_time
+from typing import Literal, NotRequired, TypedDict
 
+from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import accounting, metering
+from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, LayoutBody, MemoryContextBody
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED, Journal
-from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore
+from kimi_proxy.services.serialize import MetricBody, SessionBody
+from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore, SessionTotals
 
 Forget = Callable[[Caller, str | None], None]  # one session, or all of a person's
 
@@ -32,6 +35,98 @@ _HINTS = {
     "critical": "hardly any room is left: begin a new session, or use a model with a larger window",
     "unknown": "name the model in [models] with its max_context_size, and its share of the window is known",
 }
+
+
+class SessionsBody(TypedDict):
+    sessions: list[SessionBody]
+    total: int
+    after: str | None
+
+
+class DeletedBody(TypedDict):
+    deleted: int
+
+
+class MetricsBody(TypedDict):
+    metrics: list[MetricBody]
+
+
+class SessionHealthBody(TypedDict):
+    """How full a session's context window is, and with what."""
+
+    session_id: str
+    provider: str
+    model: str
+    level: metering.Level
+    percent: float | None
+    tokens: int
+    max_context: int | None
+    counted_by: Literal[metering.CountedBy, "log"]
+    requests: int
+    tokens_saved: int
+    reasons: Sequence[str]
+    hint: str
+    composition: CompositionBody | None
+    distribution: Sequence[CompositionBody] | None
+    attention_sink: AttentionSinkBody | None
+
+
+class MemoryHistoryBody(serialize.MemoryMetricBody):
+    at: str
+    tokens: int
+
+
+class SessionMemoryBody(TypedDict):
+    session_id: str
+    memory_context: MemoryContextBody | None
+    history: list[MemoryHistoryBody]
+
+
+class CurrencyBody(TypedDict):
+    """The currency in which people read money; amounts in answers are in USD."""
+
+    currency: str
+    currency_per_usd: float
+
+
+class PeriodsBody(TypedDict):
+    today: serialize.PeriodBody
+    week: serialize.PeriodBody
+    month: serialize.PeriodBody
+
+
+class SavingsRange(TypedDict):
+    """From the first day to the last, both included."""
+
+    since: str
+    until: str
+    totals: serialize.PeriodBody
+    models: list[serialize.ModelSavings]
+    projects: list[serialize.ProjectSavings]
+
+
+class SavingsBody(TypedDict):
+    currency: CurrencyBody
+    periods: PeriodsBody
+    range: SavingsRange
+
+
+class HeldAlert(AttentionSinkBody):
+    """An alert that was published before, and still holds."""
+
+    type: Literal["attention_sink_alert"]
+    session_id: str
+
+
+class Snapshot(TypedDict):
+    """What a viewer needs before it can make sense of events."""
+
+    alerts: NotRequired[list[HeldAlert]]
+    sessions: list[SessionBody]
+    metrics: list[MetricBody]
+    totals: NotRequired[SessionTotals]
+    currency: NotRequired[CurrencyBody]
+    store: NotRequired[str]
 
 
 class Sessions:
@@ -115,7 +210,7 @@ class Sessions:
         self._forget(who, None)
         return len(deleted)
 
-    def follow(self, who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
         """Do what another server has done to its sessions."""
         self._journal.follow(who, event, fields)
         deleted = fields.get("session_id", "")
@@ -130,12 +225,11 @@ class Sessions:
         for forget in self._forgetters:
             forget(who, session)
 
-    async def health(self, who: Caller, id_or_name: str) -> JsonObject:
+    async def health(self, who: Caller, id_or_name: str) -> SessionHealthBody:
         """Return how full the context window is by the newest request, what fills it, and what is buried in it."""
         session = await self.session(who, id_or_name)
         newest = await self._session_store.newest_metric(who, session.id)
-        _, layout = await self._session_store.newest_context(who, session.id)
-        noted = layout if isinstance(layout, Mapping) else {}
+        layout = await self._layout(who, session.id)
         filled = fill(newest, self._newer_count(newest, session.id))
         level = metering.level(filled.percent) if newest else "ok"
         return {
@@ -153,52 +247,65 @@ class Sessions:
             "hint": _HINTS[level],
             "composition": newest.context.to_json() if newest and newest.context else None,
             # As it was noted with the newest request; None if it was not looked at.
-            **{name: noted.get(name) for name in ("distribution", "attention_sink")},
+            "distribution": layout["distribution"] if layout else None,
+            "attention_sink": layout["attention_sink"] if layout else None,
         }
 
-    async def memory(self, who: Caller, id_or_name: str, limit: int) -> JsonObject:
+    async def memory(self, who: Caller, id_or_name: str, limit: int) -> SessionMemoryBody:
         """Return how much of a session's newest requests was memory, the newest last."""
         session = await self.session(who, id_or_name)
-        history: list[JsonValue] = [
+        history: list[MemoryHistoryBody] = [
             {"at": iso_time(one.at), "tokens": one.tokens_estimated, **serialize.memory(one, one.context)}
             for one in await self._session_store.newest_metrics(who, limit, session.id)
             if one.context is not None
         ]
         memory, _ = await self._session_store.newest_context(who, session.id)
-        return {"session_id": session.id, "memory_context": memory, "history": history}
+        noted = json.as_type(memory, MemoryContextBody)
+        return {"session_id": session.id, "memory_context": noted, "history": history}
 
-    async def savings(self, who: Caller, zone: tzinfo | None, since: date | None, until: date | None) -> JsonObject:
+    async def savings(self, who: Caller, zone: tzinfo | None, since: date | None, until: date | None) -> SavingsBody:
         """Return what was saved today, this week and this month, and from `since` to `until`, both of them included.
 
         Days begin and end in `zone`, or in this machine's own; a range without a beginning is this month.
         """
         await self._journal.caught_up()
         today = datetime.fromtimestamp(self._now(), zone).date()
-        begins = {"today": today, "week": today - timedelta(today.weekday()), "month": today.replace(day=1)}
-        lines = {name: await self._session_store.accounts(who, _midnight(day, zone)) for name, day in begins.items()}
-        first, last = since or begins["month"], until or today
+        month = today.replace(day=1)
+        first, last = since or month, until or today
         end = _midnight(last + timedelta(1), zone)
         chosen = await self._session_store.accounts(who, _midnight(first, zone), until=end)
+
+        async def period(since: date) -> serialize.PeriodBody:
+            return serialize.period(await self._session_store.accounts(who, _midnight(since, zone)))
+
         return {
-            "currency": self._display.model_dump(),
-            "periods": {name: accounting.period_to_json(found) for name, found in lines.items()},
+            "currency": self._currency(),
+            "periods": {
+                "today": await period(today),
+                "week": await period(today - timedelta(today.weekday())),
+                "month": await period(month),
+            },
             "range": {
                 "since": first.isoformat(),
                 "until": last.isoformat(),
-                "totals": accounting.period_to_json(chosen),
-                **accounting.tables_to_json(chosen),
+                "totals": serialize.period(chosen),
+                "models": serialize.savings_by_model(chosen),
+                "projects": serialize.savings_by_project(chosen),
             },
         }
 
-    async def losses(self, who: Caller, sessions: Sequence[SessionRecord]) -> Mapping[str, JsonObject]:
+    def _currency(self) -> CurrencyBody:
+        return {"currency": self._display.currency, "currency_per_usd": self._display.currency_per_usd}
+
+    async def losses(self, who: Caller, sessions: Sequence[SessionRecord]) -> Mapping[str, serialize.LossesBody]:
         """Return what was spent in those of `sessions` that cost more than they saved, by their ids."""
         losing = [each.id for each in sessions if each.net_saved_tokens < 0 or (each.net_saved_usd or 0.0) < 0]
         return {
-            id: accounting.losses(accounting.sum_lines(await self._session_store.accounts(who, 0.0, id)))
+            id: serialize.losses(accounting.sum_lines(await self._session_store.accounts(who, 0.0, id)))
             for id in losing
         }
 
-    async def memory_stats(self, who: Caller) -> JsonObject:
+    async def memory_stats(self, who: Caller) -> serialize.MemoryStatsBody:
         """Return how much of all requests was memory."""
         await self._journal.caught_up()
         return serialize.memory_sums(await self._session_store.memory_totals(who))
@@ -212,15 +319,18 @@ class Sessions:
             after = page[-1][0]
             yield [metric for _, metric in page]
 
-    async def _sink_alert(self, who: Caller, session: str) -> JsonObject | None:
-        """Return the alert of a session whose instructions are buried, as it was published once."""
+    async def _layout(self, who: Caller, session: str) -> LayoutBody | None:
         _, layout = await self._session_store.newest_context(who, session)
-        sink = layout.get("attention_sink") if isinstance(layout, Mapping) else None
-        if not isinstance(sink, Mapping) or not sink.get("is_sunk"):
-            return None
-        return {"type": "attention_sink_alert", "session_id": session, **sink}
+        return json.as_type(layout, LayoutBody)
 
-    async def snapshot(self, who: Caller) -> JsonObject:
+    async def _sink_alert(self, who: Caller, session: str) -> HeldAlert | None:
+        """Return the alert of a session whose instructions are buried, as it was published once."""
+        layout = await self._layout(who, session)
+        if layout is None or not layout["attention_sink"]["is_sunk"]:
+            return None
+        return {"type": "attention_sink_alert", "session_id": session, **layout["attention_sink"]}
+
+    async def snapshot(self, who: Caller) -> Snapshot:
         """Return what a viewer needs before it can make sense of events."""
         await self._journal.caught_up()
         sessions = await self._session_store.newest(who, SHOWN_SESSIONS)
@@ -231,7 +341,7 @@ class Sessions:
             "sessions": [serialize.session(each) for each in sessions],
             "metrics": [serialize.metric(each) for each in metrics],
             "totals": serialize.sums(await self._session_store.totals(who)),
-            "currency": self._display.model_dump(),
+            "currency": self._currency(),
         }
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
@@ -67,7 +67,7 @@ class LiveSettings:
             self._switches[name].is_on = is_on
         self._publish(who, EVENT, {"switches": self._values()})
 
-    def follow(self, event: str, fields: Mapping[str, JsonValue]) -> None:
+    def follow(self, event: str, fields: Mapping[str, object]) -> None:
         """Switch what another server has switched; a restart reads the file again."""
         switched = fields.get("switches")
         if event == EVENT and isinstance(switched, Mapping):

@@ -15,9 +15,7 @@ from kimi_proxy.features.accounting import (
     as_text,
     by_model,
     by_project,
-    losses,
     sum_lines,
-    tables_to_json,
 )
 
 LINE = SavingsLine(
@@ -103,23 +101,3 @@ def test_models_add_up_to_the_total(lines: list[SavingsLine]):
 @given(LINES)
 def test_projects_add_up_to_the_total(lines: list[SavingsLine]):
     assert sum_lines(by_project(lines)) == sum_lines(lines)
-
-
-def test_the_project_that_saved_most_comes_first():
-    tables = tables_to_json([replace(LOSS, directory="/src/docs"), LINE])
-
-    projects = tables["projects"]
-    assert isinstance(projects, list)
-    assert [(each["directory"], each["net_saved_usd"]) for each in projects] == [
-        ("/src/shop", 0.1),
-        ("/src/docs", -0.2),
-    ]
-
-
-def test_a_loss_is_split_into_what_it_was_spent_on():
-    assert losses(replace(LOSS, tokens_after=1100)) == {
-        "tool": 100,
-        "cache": 50,
-        "recovered": 30,
-        "summaries": 20,
-    }

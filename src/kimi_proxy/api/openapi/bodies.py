@@ -52,39 +52,6 @@ class PrunerHealthBody(HealthBody):
     scorer: NotRequired[str]
 
 
-class SanitizerStatsBody(TypedDict):
-    enabled: bool
-    policy: str
-    threshold_tokens: int
-    quoted_threshold_tokens: int
-    preview_length: int
-    outputs: dict[str, int]
-    tokens_before: int
-    tokens_after: int
-    tokens_saved: int
-    saved_percent: float
-    since_start: dict[str, int]
-
-
-class EnabledBody(TypedDict):
-    enabled: bool
-
-
-class MaskBody(TypedDict):
-    id: str
-    created_at: float
-    last_used_at: float
-    why: NotRequired[str]
-    preview: NotRequired[str]
-    session: NotRequired[str]
-    tokens_before: NotRequired[int]
-    tokens_after: NotRequired[int]
-
-
-class MasksBody(TypedDict):
-    masks: list[MaskBody]
-
-
 class OriginalBody(TypedDict):
     id: str
     original_chars: int

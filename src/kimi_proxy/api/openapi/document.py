@@ -18,11 +18,11 @@ from kimi_proxy import __version__
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
 from kimi_proxy.api.openapi.bodies import LiveBody, OpenObject, ReadyBody, StoppingBody
 from kimi_proxy.api.openapi.events import EVENTS
-from kimi_proxy.api.openapi.session_bodies import MetricsBody
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine
+from kimi_proxy.services.sessions import MetricsBody
 
 PATH = "/api/openapi.json"
 JSON = "application/json"

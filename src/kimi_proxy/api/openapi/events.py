@@ -3,14 +3,8 @@
 from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.api.openapi.bodies import DeepInfraFields
-from kimi_proxy.api.openapi.session_bodies import (
-    AttentionSinkBody,
-    CurrencyBody,
-    MemoryMetricBody,
-    MetricBody,
-    RequestSums,
-    SessionBody,
-)
+from kimi_proxy.services.serialize import MemoryMetricBody, MetricBody, SessionBody, SinkAlertBody, WindowAlertBody
+from kimi_proxy.services.sessions import Snapshot
 
 
 class EventFields(TypedDict):
@@ -19,25 +13,8 @@ class EventFields(TypedDict):
     owner: NotRequired[str]  # whose it is, where an admin of a team sees that of another: person/ada
 
 
-class SessionTotalsBody(RequestSums):
-    sessions: int
-
-
-class HeldAlert(AttentionSinkBody):
-    """An alert that was published before, and still holds."""
-
-    type: Literal["attention_sink_alert"]
-    session_id: str
-
-
-class InitEvent(EventFields):
+class InitEvent(EventFields, Snapshot):
     type: Literal["init"]
-    sessions: list[SessionBody]
-    metrics: list[MetricBody]
-    alerts: NotRequired[list[HeldAlert]]
-    totals: NotRequired[SessionTotalsBody]
-    currency: NotRequired[CurrencyBody]
-    store: NotRequired[str]
 
 
 class SessionEvent(EventFields):
@@ -55,14 +32,8 @@ class MetricEvent(EventFields):
     metric: MetricBody
 
 
-class ContextAlertEvent(EventFields):
+class ContextAlertEvent(EventFields, WindowAlertBody):
     type: Literal["context_alert"]
-    session_id: str
-    level: Literal["caution", "warning", "critical"]
-    percent: float | None
-    tokens: int
-    max_context: int | None
-    counted_by: Literal["provider", "estimate"]
 
 
 class BudgetAlertEvent(EventFields):
@@ -87,13 +58,8 @@ class RequestEventFields(EventFields):
     request_id: str
 
 
-class AttentionSinkEvent(RequestEventFields):
+class AttentionSinkEvent(EventFields, SinkAlertBody):
     type: Literal["attention_sink_alert"]
-    system_tokens: int
-    buried_tokens: int
-    distance: int | None
-    percent: float | None
-    max_context: int | None
 
 
 class ReinjectedEvent(RequestEventFields):

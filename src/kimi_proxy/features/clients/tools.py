@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.json import JsonObject
 
 _MCP = "mcp__"  # as Claude Code and Codex name the tools of a server: mcp__SERVER__TOOL
 CLAUDE_CODE, CODEX, OPENCODE, KIMI_CLI = "Claude Code", "Codex", "opencode", "Kimi CLI"
@@ -99,7 +99,16 @@ def _without_tool(name: str, client: str) -> str:
     return ""
 
 
-def to_json(one: DescribedTools) -> JsonObject:
+class DescribedToolsBody(TypedDict):
+    name: str
+    is_server: bool
+    tools: int
+    tokens: int
+    calls: int
+    switch_off: str
+
+
+def to_json(one: DescribedTools) -> DescribedToolsBody:
     return {
         "name": one.name,
         "is_server": one.is_server,

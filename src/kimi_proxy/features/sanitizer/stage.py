@@ -59,7 +59,7 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
         # What the provider has compacted away is sent as it was, and saves nothing any more.
         read_from = request.read_from
         counted = [decided.decisions[output.key] for output in decided.outputs if output.spot[0] >= read_from]
-        draft = replace(draft, notes=(*draft.notes, Note(EVENT, _counts(counted) | price)))
+        draft = replace(draft, notes=(*draft.notes, Note(EVENT, {**_counts(counted), **price})))
     if decided.offers_tool:
         draft = replace(draft, own_tool=own_tool_name(request))
         request = with_recall_tool(request)

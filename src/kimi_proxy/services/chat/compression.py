@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Literal, TypeAlias
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 from weakref import WeakValueDictionary
 
 from kimi_proxy.core import json
@@ -15,7 +15,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.compression import (
@@ -80,6 +80,60 @@ def _state(rows: Sequence[CompressionRecord]) -> CompressionState:
 NEVER_COMPRESSED = _state(())
 
 ScopedSession = tuple[str, str]  # a scope, and the id of a session in it
+
+
+class SavingBody(TypedDict):
+    original_tokens: int
+    compressed_tokens: int
+    tokens_saved: int
+    compression_ratio: float
+
+
+class CompressionFields(SavingBody):
+    compression_id: str
+    session_id: str
+    at: float
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str | None  # of a simulation, nothing is kept
+    undone: bool
+
+
+class CompressedBody(CompressionFields):
+    summary: str
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: NotRequired[int]
+    summary_output_tokens: NotRequired[int]
+    simulated: NotRequired[bool]
+
+
+class PastCompressionBody(CompressionFields):
+    undone_at: float | None
+    messages_removed: int
+    summary: str
+
+
+class UndoneBody(TypedDict):
+    session_id: str
+    undone: str
+    active: str | None
+
+
+class CompressionTotalsBody(SavingBody):
+    compressions: int
+    undone: int
+
+
+class CompressionStatsBody(CompressionTotalsBody):
+    threshold: float
+
+
+class SessionCompressionStatsBody(CompressionStatsBody):
+    session_id: str
+    active: str | None
+    history: list[PastCompressionBody]
 
 
 class Compressor:
@@ -173,7 +227,7 @@ class Compressor:
         """Return `draft` as it would leave now: with the active compression, if there is one."""
         return await self._compress(draft, (await self.state(draft.caller, draft.session.id)).active)
 
-    async def simulate(self, draft: Draft, preset: Preset) -> JsonObject:
+    async def simulate(self, draft: Draft, preset: Preset) -> CompressedBody:
         """Return what would become of the session; no provider is asked, and nothing changes."""
         proposal, now_tokens = await self._propose(draft, preset)
         summary = await self._summaries.outline(await self._task(draft, proposal))
@@ -181,7 +235,7 @@ class Compressor:
         # Nothing was kept, so there is no id to read it back by.
         return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
-    async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> JsonObject:
+    async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> CompressedBody:
         """Compress a session for good; raise CompressionRefused if that would save too little."""
         who, session = draft.caller, draft.session.id
         async with self._lock(who, session):
@@ -204,18 +258,18 @@ class Compressor:
             finally:
                 # A write that we no longer wait for may succeed all the same.
                 self._states.forget((who.scope, session))
-        done = {**_made_to_json(made, proposal), **summary.cost_to_json()}
+        done: CompressedBody = {**_made_to_json(made, proposal), **summary.cost_to_json()}
         if not is_automatic:
             self._charge(who, session, summary)
             self._publish(who, EVENT, event_of(done))
         return done
 
-    async def summary(self, who: Caller, session: str, id: JsonValue) -> str:
+    async def summary(self, who: Caller, session: str, id: object) -> str:
         """Return the words of a compression that is kept; "" if it is not."""
         self._states.forget((who.scope, session))
         return next((one.summary for one in await self._decisions.compressions(who, session) if one.id == id), "")
 
-    async def undo(self, who: Caller, session: str) -> JsonObject:
+    async def undo(self, who: Caller, session: str) -> UndoneBody:
         """Undo the newest: the next request leaves as if it had never been."""
         async with self._lock(who, session):
             live = [one for one in await self._decisions.compressions(who, session) if one.undone is None]
@@ -226,20 +280,21 @@ class Compressor:
             finally:
                 self._states.forget((who.scope, session))
         active = live[1].id if len(live) > 1 else None
-        done: JsonObject = {"session_id": session, "undone": live[0].id, "active": active}
+        done: UndoneBody = {"session_id": session, "undone": live[0].id, "active": active}
         self._publish(who, EVENT, {**done, "event": "undone"})
         return done
 
-    async def stats(self, who: Caller, session: str | None = None) -> JsonObject:
+    async def stats(self, who: Caller, session: str | None = None) -> CompressionTotalsBody:
         totals = await self._decisions.compression_totals(who, session)
-        counts: JsonObject = {"compressions": totals.compressions, "undone": totals.undone}
-        counts |= _saving(totals.original_tokens, totals.compressed_tokens)
-        if session is None:
-            return counts
-        rows = await self._decisions.compressions(who, session)
-        active = next((one.id for one in rows if one.undone is None), None)
-        history: list[JsonValue] = [_past_to_json(one) for one in rows]
-        return {"session_id": session, **counts, "active": active, "history": history}
+        return {
+            "compressions": totals.compressions,
+            "undone": totals.undone,
+            **_saving(totals.original_tokens, totals.compressed_tokens),
+        }
+
+    async def history(self, who: Caller, session: str) -> list[PastCompressionBody]:
+        """Return every compression of a session, the newest first."""
+        return [_past_to_json(one) for one in await self._decisions.compressions(who, session)]
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget a session that was deleted, or all of a person's."""
@@ -432,64 +487,78 @@ class SessionCompressions:
         share = window_percent(await self._compressor.tokens(draft.request), self._compressor.window(draft))
         return WindowFullness(share, preset.threshold_percentage)
 
-    async def compress(self, who: Caller, id_or_name: str, preset: Preset) -> JsonObject:
+    async def compress(self, who: Caller, id_or_name: str, preset: Preset) -> CompressedBody:
         return await self._here_or_elsewhere("compress", who, await self._id(who, id_or_name), preset)
 
-    async def simulate(self, who: Caller, id_or_name: str, preset: Preset) -> JsonObject:
+    async def simulate(self, who: Caller, id_or_name: str, preset: Preset) -> CompressedBody:
         return await self._here_or_elsewhere("simulate", who, await self._id(who, id_or_name), preset)
 
     @property
-    def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[JsonObject]]]:
+    def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[Mapping[str, object]]]]:
         """Return what this server does for others, by name; the summary's words are left out of the answers."""
         kinds = [preset for preset in (self.usual, self.light) if preset is not None]
         return {
             f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds
         }
 
-    async def _for_another(self, what: OnDemand, preset: Preset, who: Caller, session: str) -> JsonObject:
+    async def _for_another(self, what: OnDemand, preset: Preset, who: Caller, session: str) -> Mapping[str, object]:
         done = await self._here(what, who, session, preset)
         return {name: value for name, value in done.items() if name != "summary"}
 
-    async def _here(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> JsonObject:
+    async def _here(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> CompressedBody:
         draft = self._compressor.last(who, session)
         if what == "simulate":
             return await self._compressor.simulate(draft, preset)
         return await self._compressor.compress(draft, preset)
 
-    async def _here_or_elsewhere(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> JsonObject:
+    async def _here_or_elsewhere(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> CompressedBody:
         if self.elsewhere is None or self._compressor.has_seen(who, session):
             return await self._here(what, who, session, preset)
         done = await self.elsewhere(who, f"{what} {preset.kind}", session)
-        return {**done, "summary": await self._compressor.summary(who, session, done.get("compression_id"))}
+        summary = await self._compressor.summary(who, session, done.get("compression_id"))
+        made = json.as_type({**done, "summary": summary}, CompressedBody)
+        if made is None:
+            raise StoreUnavailable("another server of the team runs another version: try again when it is updated")
+        return made
 
-    async def undo(self, who: Caller, id_or_name: str) -> JsonObject:
+    async def undo(self, who: Caller, id_or_name: str) -> UndoneBody:
         return await self._compressor.undo(who, await self._id(who, id_or_name))
 
-    async def stats(self, who: Caller, preset: Preset, id_or_name: str | None = None) -> JsonObject:
-        session = None if id_or_name is None else (await self._sessions.session(who, id_or_name)).id
-        return {"threshold": preset.threshold_percentage, **await self._compressor.stats(who, session)}
+    async def stats(self, who: Caller, preset: Preset) -> CompressionStatsBody:
+        return {"threshold": preset.threshold_percentage, **await self._compressor.stats(who)}
+
+    async def session_stats(self, who: Caller, preset: Preset, id_or_name: str) -> SessionCompressionStatsBody:
+        session = (await self._sessions.session(who, id_or_name)).id
+        history = await self._compressor.history(who, session)
+        return {
+            "threshold": preset.threshold_percentage,
+            "session_id": session,
+            **await self._compressor.stats(who, session),
+            "active": next((one["compression_id"] for one in history if not one["undone"]), None),
+            "history": history,
+        }
 
     async def _id(self, who: Caller, id_or_name: str) -> str:
         return (await self._sessions.own_session(who, id_or_name)).id
 
 
-def event_of(done: JsonObject) -> JsonObject:
+def event_of(done: CompressedBody) -> Mapping[str, object]:
     """Return what is published: that it happened, not what people wrote. Events have a time of their own."""
     return {name: value for name, value in done.items() if name not in ("summary", "at")}
 
 
-def _made_to_json(made: CompressionRecord, proposal: Proposal) -> JsonObject:
+def _made_to_json(made: CompressionRecord, proposal: Proposal) -> CompressedBody:
     removed = len(proposal.plan.removed)
     kept = len(proposal.history.request.messages) - removed
     return {**_to_json(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
 
 
-def _past_to_json(made: CompressionRecord) -> JsonObject:
+def _past_to_json(made: CompressionRecord) -> PastCompressionBody:
     removed = made.cut - len(made.kept)
     return {**_to_json(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
 
 
-def _to_json(made: CompressionRecord) -> JsonObject:
+def _to_json(made: CompressionRecord) -> CompressionFields:
     return {
         "compression_id": made.id,
         "session_id": made.session,
@@ -503,7 +572,7 @@ def _to_json(made: CompressionRecord) -> JsonObject:
     }
 
 
-def _saving(before: int, after: int) -> JsonObject:
+def _saving(before: int, after: int) -> SavingBody:
     return {
         "original_tokens": before,
         "compressed_tokens": after,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypedDict
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
@@ -12,13 +13,13 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import context_map
 from kimi_proxy.features.clients import tools
 from kimi_proxy.features.context import (
     HEADING,
     SPOILS_CACHE,
     TOO_LONG,
+    CompositionBody,
     Reminder,
     instructions,
     is_certainly_below,
@@ -27,7 +28,7 @@ from kimi_proxy.features.context import (
     sink,
     with_repeated_instructions,
 )
-from kimi_proxy.features.context_map import Pair
+from kimi_proxy.features.context_map import MessageRowBody, Pair, SummarizedRowBody
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import ActiveCompression, Draft
@@ -42,6 +43,49 @@ MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200
 COUNT_S = 1.0  # a request that is not counted by then goes as it is
+
+
+class ApartBody(TypedDict):
+    system_tokens: int
+    tool_definitions_tokens: int
+    buried: bool
+
+
+class ContextBody(TypedDict):
+    """The newest request of a session, message by message."""
+
+    session_id: str
+    at: str
+    model: str
+    max_context: int | None
+    tokens: int
+    percent: float | None
+    composition: CompositionBody
+    apart: ApartBody
+    described_tools: list[tools.DescribedToolsBody]
+    buried: bool
+    messages: list[MessageRowBody]
+    left_out: int
+    summary_index: int | None
+    gave_way: list[SummarizedRowBody]
+
+
+class ContextMessageBody(TypedDict):
+    index: int
+    role: str
+    sent: str
+    came: str
+    changed: bool
+    is_shortened: bool
+
+
+class SummarizedMessageBody(TypedDict):
+    index: int
+    role: str
+    came: str
+    sent: str
+    summary_index: int
+    is_shortened: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +146,7 @@ class LatestRequests(ChatObserver):
         else:
             self._requests.forget((who.scope, session))
 
-    async def context(self, who: Caller, session: str) -> JsonObject:
+    async def context(self, who: Caller, session: str) -> ContextBody:
         """Return the messages of the newest request, to scale."""
         latest = self._latest(who, session)
         weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
@@ -134,7 +178,7 @@ class LatestRequests(ChatObserver):
             ],
         }
 
-    async def message(self, who: Caller, session: str, index: int) -> JsonObject:
+    async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
         """Return what was sent in a place, and what came in it."""
         pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
@@ -151,7 +195,7 @@ class LatestRequests(ChatObserver):
             "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
         }
 
-    async def summarized_messages(self, who: Caller, session: str, index: int) -> JsonObject:
+    async def summarized_messages(self, who: Caller, session: str, index: int) -> SummarizedMessageBody:
         """Return a message that was not sent, and the summary that stands for it and its neighbours."""
         latest = self._latest(who, session)
         message = latest.summarized_messages.get(index)
@@ -175,7 +219,7 @@ class LatestRequests(ChatObserver):
         return latest
 
 
-def _describe_tools(request: Request) -> list[JsonValue]:
+def _describe_tools(request: Request) -> list[tools.DescribedToolsBody]:
     """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
     weights = tools.tool_weights(request, tokens.count)
     client = tools.client_of(one.name for one in weights)

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.pipeline import Draft
@@ -92,6 +93,15 @@ def _read_content(value: JsonValue) -> MemoryContent:
     return MemoryContent(value)
 
 
+class ProjectMemoryBody(TypedDict):
+    content: object
+    updated_at: str | None
+    tokens: int
+    inject: bool
+    path: str
+    trouble: NotRequired[str]
+
+
 class ProjectMemory:
     """The stage that puts memory into new conversations, and repeats it in the same bytes in their later requests."""
 
@@ -121,10 +131,10 @@ class ProjectMemory:
             return self._shared_file
         return MemoryFile(self._home / "team" / sha256(encode_text(who.scope)).hexdigest(), self._max_bytes)
 
-    async def load(self, who: Caller) -> JsonObject:
+    async def load(self, who: Caller) -> ProjectMemoryBody:
         return self._to_json(who, await asyncio.to_thread(self._file(who).read))
 
-    async def save(self, who: Caller, content: JsonValue) -> JsonObject:
+    async def save(self, who: Caller, content: JsonValue) -> ProjectMemoryBody:
         return self._to_json(who, await asyncio.to_thread(self._file(who).write, content, self._now()))
 
     async def inject(self, draft: Draft) -> Draft:
@@ -178,16 +188,18 @@ class ProjectMemory:
         if len(self._unsure) < MAX_SESSIONS:
             self._unsure.add((scope, _decision_key(session)))
 
-    def _to_json(self, who: Caller, remembered: MemoryContent) -> JsonObject:
+    def _to_json(self, who: Caller, remembered: MemoryContent) -> ProjectMemoryBody:
         text = memory_block(remembered.content)
-        return {
+        body: ProjectMemoryBody = {
             "content": remembered.content,
             "updated_at": None if remembered.updated is None else iso_time(remembered.updated),
             "tokens": tokens.count(text) if text else 0,
             "inject": self.is_on,
             "path": str(self._file(who).path),
-            **({"trouble": remembered.trouble} if remembered.trouble else {}),
         }
+        if remembered.trouble:
+            body["trouble"] = remembered.trouble
+        return body
 
 
 def _decision_key(session: str) -> bytes:

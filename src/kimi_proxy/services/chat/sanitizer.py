@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NotRequired, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import CacheMoment
@@ -51,6 +51,31 @@ SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
 _SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resent")
+
+
+class SanitizerStatsBody(TypedDict):
+    enabled: bool
+    policy: str
+    threshold_tokens: int
+    quoted_threshold_tokens: int
+    preview_length: int
+    outputs: dict[str, int]
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    saved_percent: float
+    since_start: dict[str, int]
+
+
+class MaskBody(TypedDict):
+    id: str
+    created_at: float
+    last_used_at: float
+    why: NotRequired[str]
+    preview: NotRequired[str]
+    session: NotRequired[str]
+    tokens_before: NotRequired[int]
+    tokens_after: NotRequired[int]
 
 
 class Sanitizer:
@@ -93,7 +118,7 @@ class Sanitizer:
         self._count(decided, done)
         return done
 
-    async def stats(self, who: Caller) -> JsonObject:
+    async def stats(self, who: Caller) -> SanitizerStatsBody:
         """Return the settings, all tool results that were cut, and what requests saved since the start."""
         settings, totals = self._settings, await self._decisions.totals(who)
         saved = totals.tokens_before - totals.tokens_after
@@ -111,7 +136,7 @@ class Sanitizer:
             "since_start": {name: self._since_start[name] for name in ("requests", *_SUMMED)},
         }
 
-    async def masks(self, who: Caller, limit: int) -> list[JsonObject]:
+    async def masks(self, who: Caller, limit: int) -> list[MaskBody]:
         """Return what was cut last, in chats and elsewhere."""
         return [_mask_to_json(mask) for mask in await self._decisions.newest(who, limit)]
 
@@ -121,7 +146,7 @@ class Sanitizer:
             return
         for decision in decided.decisions.values():
             self._metrics.sanitizer_outputs.labels(decision.why).inc()
-        fields: Mapping[str, JsonValue] = next((note.fields for note in done.notes if note.event == EVENT), {})
+        fields: Mapping[str, object] = next((note.fields for note in done.notes if note.event == EVENT), {})
         numbers = {name: number for name in _SUMMED if isinstance(number := fields.get(name), int)}
         self._since_start.update(numbers)
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
@@ -301,9 +326,9 @@ class Sanitizer:
             return known | self._decisions.went_whole(draft.caller, entered, "store_unavailable"), 0
 
 
-def _mask_to_json(mask: ListedOriginal) -> JsonObject:
-    fields: JsonObject = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
-    if mask.decision is None:
-        return fields
-    names = ("why", "preview", "session", "tokens_before", "tokens_after")
-    return fields | {name: getattr(mask.decision, name) for name in names}
+def _mask_to_json(mask: ListedOriginal) -> MaskBody:
+    body: MaskBody = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
+    if (decision := mask.decision) is not None:
+        body["why"], body["preview"], body["session"] = decision.why, decision.preview, decision.session
+        body["tokens_before"], body["tokens_after"] = decision.tokens_before, decision.tokens_after
+    return body

@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Message
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreadable
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import compression
 from kimi_proxy.features.compression import outline, transcript
 from kimi_proxy.features.pipeline import Draft
@@ -25,6 +25,11 @@ TRANSCRIPT_SHARE = 0.5  # of the context window
 log = logging.getLogger(__name__)
 
 
+class SummaryCost(TypedDict):
+    summary_input_tokens: int
+    summary_output_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The words that replace old exchanges, and who wrote them."""
@@ -33,7 +38,7 @@ class Summary:
     by: str  # provider or heuristic
     usage: Usage | None = None  # what the provider charges for it
 
-    def cost_to_json(self) -> JsonObject:
+    def cost_to_json(self) -> SummaryCost:
         usage = self.usage or Usage()
         return {"summary_input_tokens": usage.input_tokens, "summary_output_tokens": usage.output_tokens}
 

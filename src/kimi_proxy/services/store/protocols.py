@@ -335,7 +335,7 @@ class StoredEvent:
 
     name: str
     at: float
-    fields: Mapping[str, JsonValue]
+    fields: Mapping[str, object]
     scope: str = LOCAL_SCOPE  # of the caller whose request it is about
 
 

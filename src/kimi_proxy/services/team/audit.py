@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.events import Publish
 from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.services.store.team import AuditEntry, TeamTables
@@ -48,7 +47,7 @@ class AuditLog:
     def publishing(self, publish: Publish) -> Publish:
         """Return `publish`, with those events noted that are in the log."""
 
-        def note_event(who: Caller, event: str, fields: Mapping[str, JsonValue]) -> None:
+        def note_event(who: Caller, event: str, fields: Mapping[str, object]) -> None:
             if action := AUDITED.get(event):
                 switches = fields.get("switches")
                 on = switches.items() if isinstance(switches, Mapping) else ()

@@ -11,7 +11,7 @@ from typing import get_args
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, KimiProxyError, NothingSeen, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Replicas, StoredEvent
 
@@ -22,7 +22,7 @@ CLAIM = "claimed"  # why the decision about a question was made
 _REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
 
 # Does what its name says with the session of this id; raises KimiProxyError.
-Work = Callable[[Caller, str], Awaitable[JsonObject]]
+Work = Callable[[Caller, str], Awaitable[Mapping[str, object]]]
 
 
 class ReplicaCalls:
@@ -105,7 +105,7 @@ class ReplicaCalls:
         made = await self._decisions.add(who, [DecisionRecord(key, CLAIM, self._origin)])
         return made[key].shown == self._origin
 
-    def _publish(self, who: Caller, name: str, id: str, fields: Mapping[str, JsonValue]) -> None:
+    def _publish(self, who: Caller, name: str, id: str, fields: Mapping[str, object]) -> None:
         self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, who.scope))
 
 
@@ -117,7 +117,7 @@ async def _next(answers: asyncio.Queue[StoredEvent], within_s: float) -> StoredE
         return None
 
 
-def _caller(scope: str, who: Mapping[str, JsonValue]) -> Caller:
+def _caller(scope: str, who: Mapping[str, object]) -> Caller:
     """Return who asked on another server; an admin has no more rights to what people wrote than others."""
     also = who.get("also_reads")
     scopes = tuple(str(one) for one in also) if isinstance(also, list) else ()

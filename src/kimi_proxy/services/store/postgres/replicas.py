@@ -138,9 +138,7 @@ class PostgresReplicas:
         while self._waiting:
             await asyncio.sleep(GATHER_S)
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            events: list[JsonValue] = [
-                {"name": one.name, "at": one.at, "scope": one.scope, "fields": dict(one.fields)} for one in batch
-            ]
+            events = [{"name": one.name, "at": one.at, "scope": one.scope, "fields": dict(one.fields)} for one in batch]
             text = json.encode(events).decode("utf-8", "replace").replace("\\u0000", "\\ufffd")
 
             async def work(connection: Connection, moment: Moment, text: str = text) -> None:
