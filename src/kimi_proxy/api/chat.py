@@ -17,6 +17,7 @@ from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_an
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.openapi.bodies import OpenObject
 from kimi_proxy.api.routing import Access, SocketRoute
+from kimi_proxy.api.server import watch_connection
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
@@ -130,7 +131,8 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, query = await _body(receive), scope["query_string"].decode("latin-1")
-        incoming = ChatRequest(caller_in(scope), self._wire, body, tuple(scope["headers"]), query)
+        is_connected = watch_connection(scope)
+        incoming = ChatRequest(caller_in(scope), self._wire, body, tuple(scope["headers"]), query, is_connected)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)

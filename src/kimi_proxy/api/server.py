@@ -32,7 +32,8 @@ CROWDED = (
     b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
 )
 MAX_CONNECTIONS = 1000
-CONNECTION, OWNER = "connection", "owner"  # what is known of a connection is in the state of each of its requests
+# What is known of a connection is in the state of each of its requests.
+CONNECTION, OWNER, CLOSED = "connection", "owner", "closed"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -82,6 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_of_head()
+        self.app_state[CONNECTION].add(CLOSED)
         super().connection_lost(exc)
 
     def _answering(self) -> bool:
@@ -331,6 +333,12 @@ def _for_owner(app: ASGIApp) -> ASGIApp:
             await refused(scope, receive, send)
 
     return answer
+
+
+def watch_connection(scope: Scope) -> Callable[[], bool]:
+    """Return a function that says whether the connection of a request is still open."""
+    known: set[str] = scope.get("state", {}).get(CONNECTION, {CLOSED})
+    return lambda: CLOSED not in known
 
 
 def _is_owner(scope: Scope) -> bool:

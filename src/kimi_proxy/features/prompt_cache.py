@@ -149,6 +149,7 @@ class CacheMoment:
     adds_marks: bool = False  # the client sets none, and the conversation goes on
     knows_beginning: bool = False  # other conversations of this client have begun in the same way lately
     is_compacted: bool = False  # the client has replaced a longer conversation by a summary
+    is_kept_warm: bool = False  # it would have expired, had we not refreshed it
 
     @property
     def is_cold(self) -> bool:

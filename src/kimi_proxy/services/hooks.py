@@ -61,6 +61,7 @@ class ToolHooks:
         publish: Publish = no_op,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
+        on_sign: Callable[[Caller, str], None] = lambda who, session: None,  # of life, of the session that calls
     ) -> None:
         self.is_on = settings.enabled
         self._cpu_s = settings.budget_ms / 1000
@@ -72,6 +73,7 @@ class ToolHooks:
         self._metrics = metrics
         self._publish = publish
         self._now = now
+        self._on_sign = on_sign
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
         self._goals: LruCache[tuple[str, str], str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
@@ -83,6 +85,7 @@ class ToolHooks:
         busy machine, where it waits for its turn, makes it later and not longer.
         """
         event = hooks.parse(given)
+        self._on_sign(who, event.session)
         if event.name == AFTER_PROMPT:
             self._goals.put((who.scope, event.session), prompt_goal(event.prompt))
             return {}

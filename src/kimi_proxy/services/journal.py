@@ -261,6 +261,10 @@ class Journal(ChatObserver):
             ending = Ending(*end, exchange.recalled, exchange.events, exchange.quota)
             self._later(lambda: self._conclude(entry, ending))
 
+    def add(self, metric: Metric) -> None:
+        """Write down a request of our own, which no client waits for."""
+        self._unwritten.add(metric)
+
     def introduce(self, who: Caller, session: SessionRecord) -> None:
         """Write a new session of a person's down and publish it."""
         session = replace(session, scope=who.scope, person=who.person, team=who.team)
@@ -341,7 +345,14 @@ class Journal(ChatObserver):
     ) -> None:
         """Publish a request that has left, with its tokens as it came and as it left."""
         sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
-        entry.sent = replace(sent, is_continued=entry.start.is_continued, is_marked=entry.start.is_marked)
+        start, cache = entry.start, entry.start.cache
+        entry.sent = replace(
+            sent,
+            is_continued=start.is_continued,
+            is_marked=start.is_marked,
+            is_kept_warm=cache is not None and cache.is_kept_warm,
+            writes_long=cache is not None and cache.rules.is_long,
+        )
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         target, saved = entry.target, before.total - after.total
         entry.metric = metric = Metric(

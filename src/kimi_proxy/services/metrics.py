@@ -101,6 +101,11 @@ class Metrics:
         self.cache_missed_tokens = self._counter(
             "cache_missed_tokens", "Tokens read anew that the prompt cache had, by why.", ("provider", "cause")
         )
+        self.keep_warm_pings = self._counter(
+            "keep_warm_pings",
+            "Requests of ours that keep a prompt cache warm: hit, miss, or the code of an error.",
+            ("provider", "outcome"),
+        )
         self.chat_faults = self._counter(
             "chat_faults", "Faults of ours that a chat request survived, by the stage that failed.", ("stage", "code")
         )

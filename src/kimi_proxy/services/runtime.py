@@ -21,6 +21,7 @@ from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all
+from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
@@ -75,6 +76,8 @@ class Runtime:
     hooks: ToolHooks
     messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
+    signs: SignsOfLife
+    keep_warm: KeepWarm | None = None  # where the settings switch it on
     team: Team | None = None  # that shares this server
 
 
@@ -156,13 +159,20 @@ async def running(
         journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now))
         latest = LatestRequests(counter, models)
         model_windows = _close_at_end(alive, ModelWindows(models, client.model_list, hub.publish))
-        optional = _optional_observers(alive, config, models)
+        optional = [*_optional_observers(alive, config, models)]
+        signs, keep_warm = SignsOfLife(now), None
+        if config.cache.keep_warm:
+            token = config.token.get_secret_value() if config.token else None
+            known = (models, stages.caches, signs, journal, store.sessions, rate_limiter, metrics, token, now)
+            keep_warm = _close_at_end(alive, KeepWarm(config.cache, client, *known))
+            optional.append(keep_warm)
         observers = (journal, stages.caches, latest, by_response, conversations, model_windows, *optional, *observers)
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
         recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
-        forgetters = stages.compressor.forget, latest.forget, stages.caches.forget
+        forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget]
+        forgetters += [keep_warm.forget] if keep_warm else []
         sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count, display=config.display)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
@@ -200,8 +210,13 @@ async def running(
             messages=Messages(
                 stages.sanitizer.shorten, names.session_of, store.originals, decisions, metrics.count_fault
             ),
-            hooks=ToolHooks(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
+            hooks=ToolHooks(
+                *(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
+                on_sign=signs.note,
+            ),
             model_windows=model_windows,
+            signs=signs,
+            keep_warm=keep_warm,
             team=team,
         )
 

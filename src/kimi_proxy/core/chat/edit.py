@@ -63,6 +63,12 @@ def with_usage(request: Request) -> Request:
     return request if edit is None else _apply_edits(request, [edit])
 
 
+def with_one_token(request: Request) -> Request | None:
+    """Ask for an answer of one token to the same prompt; None where that cannot be asked."""
+    edit = request.format.ask_one_token(request.json)
+    return None if edit is None else _apply_edits(request, [edit])
+
+
 def with_system(request: Request, text: str) -> Request:
     """Add to what the system says; the same request where there is no place for it."""
     return _apply_edits(request, request.format.add_system(request.json, request.messages, text))

@@ -35,6 +35,10 @@ _WINDOWS = (
 )
 
 
+PLAN_LOGIN = "sk-ant-oat"  # how a login with a plan of Anthropic begins
+PLANS = frozenset({CHATGPT, "kimi-code"})  # providers that are paid by a plan alone
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a request goes."""
@@ -120,6 +124,11 @@ class Models:
     def sends_our_key(self, provider: str, credential: str) -> bool:
         """Return whether a request goes out with a key of ours in place of the client's own credential."""
         return provider in self._keyed and not (provider in self._on_demand and is_key_of(provider, credential))
+
+    def is_paid_by_plan(self, provider: str, credential: str) -> bool:
+        """Return whether a request is paid for by a plan and not by the token, as far as its login shows."""
+        login = "" if self.sends_our_key(provider, credential) else credential
+        return self._maker(provider) in PLANS or login.startswith(PLAN_LOGIN)
 
     def offered_models(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""

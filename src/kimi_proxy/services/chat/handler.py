@@ -66,6 +66,7 @@ class ChatRequest:
     body: bytes
     headers: tuple[Header, ...] = ()
     query: str = ""
+    is_connected: Callable[[], bool] = lambda: False  # whether the connection on which it came is still open
 
 
 class ChatObserver:
@@ -157,7 +158,7 @@ class Chat:
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
-        came = replace(came, is_attested=self._is_attested(came))
+        came = replace(came, is_attested=self._is_attested(came), is_connected=incoming.is_connected)
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
         if came.is_attested and "attested" not in leaves.reasons:

@@ -52,6 +52,8 @@ class _SentRequest:
     body: bytes  # its digest
     tokens: int = 0  # that the provider counted
     proven_s: float = 0.0  # a pause after which the provider still had it, longer than the life that we know of
+    asked_at: float = 0.0  # when the client sent it
+    is_renewed: bool = False  # we have refreshed the cache since
 
 
 async def never(who: Caller, session: str) -> float | None:
@@ -64,10 +66,9 @@ def last_request_in(sessions: SessionStore) -> LastRequest:
 
     async def last_request(who: Caller, session: str) -> float | None:
         try:
-            record = await sessions.get(who, session)
+            return await sessions.last_sent(who, session)
         except StoreUnavailable:
             return None
-        return record.last_used if record else None
 
     return last_request
 
@@ -122,7 +123,7 @@ class PromptCaches(ChatObserver):
         sent = before.prefix if before else None if last_at is None else SentPrefix(last_at, cold_after_s)
         body = self._bodies.get(place)
         digest = sha256(request.body).digest() if self._replicas else b""
-        self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
+        self._note(place, _SentRequest(now, found, digest, 0, proven_s, now.at), request)
         compacted = self._compacted_tokens(draft, before, found)
         cold, is_newest = await self._judge(place, sent, now, digest, before, rules)
         change = first_difference(before.digests, found) if is_newest and before and before.digests and found else None
@@ -138,7 +139,24 @@ class PromptCaches(ChatObserver):
             adds_marks,
             can_mark and self._knows(draft.caller, found),
             compacted > 0,
+            before is not None and before.is_renewed and now.at - before.asked_at > cold_after_s,
         )
+
+    async def renew(self, who: Caller, conversation: bytes) -> bool:
+        """Note that the cache of a conversation is refreshed now; False if another server has its newest request."""
+        place = who.scope, conversation
+        sent = self._sent.get(place)
+        if sent is None:
+            return False
+        prefix = replace(sent.prefix, at=self._now())
+        if self._replicas is not None:
+            try:
+                if not await self._replicas.renew_sent(_shared_key(place), sent.body, prefix.at):
+                    return False
+            except StoreUnavailable:
+                return False
+        self._note(place, replace(sent, prefix=prefix, is_renewed=True))
+        return True
 
     def _compacted_tokens(self, draft: Draft, before: _SentRequest | None, found: PrefixDigests | None) -> int:
         """Return what the provider counted in the conversation that this one, which is new, goes on from in short."""
@@ -223,11 +241,10 @@ class PromptCaches(ChatObserver):
         by_ours = is_cold(sent, now)
         if self._replicas is None:
             return by_ours, True
-        own = sha256(encode_text(place[0]) + b"\0" + place[1]).digest()
         if rules.clock == "response" and now.cold_after_s:
             now = replace(now, cold_after_s=now.cold_after_s + ANSWER_S)
         try:
-            cold, newest = await self._replicas.note_sent(own, now, digest, by_ours)
+            cold, newest = await self._replicas.note_sent(_shared_key(place), now, digest, by_ours)
         except StoreUnavailable:
             return by_ours, False
         return cold, before is not None and newest == before.body
@@ -238,6 +255,11 @@ def _place_of(draft: Draft) -> ScopedKey:
     # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
     begins = b"" if draft.request.is_kept else conversation_hash(draft.request)
     return _place_in_session(draft, begins)
+
+
+def _shared_key(place: ScopedKey) -> bytes:
+    """Return what other servers know a conversation by."""
+    return sha256(encode_text(place[0]) + b"\0" + place[1]).digest()
 
 
 def _beginning_of(draft: Draft, found: PrefixDigests) -> ScopedKey:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kimi_proxy.features.keep_warm import OUTCOME as KEPT_WARM
 from kimi_proxy.features.metering import Metric
 
 
@@ -172,7 +173,8 @@ def usage_of(metrics: Sequence[Metric]) -> list[tuple[UsageKey, UsageSum]]:
     for metric in metrics:
         account = metric.account
         key = usage_key(metric.at, metric.person, metric.team, metric.model)
-        sent = 1 if metric.status == 200 else 0  # the provider refused the others
+        # The provider refused the others; requests that keep a cache warm are no one's question.
+        sent = 1 if metric.status == 200 and metric.outcome != KEPT_WARM else 0
         found[key] = found.get(key, UsageSum()) + UsageSum(
             *(
                 sent,
