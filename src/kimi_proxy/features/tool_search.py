@@ -15,10 +15,11 @@ MAX_HITS = 8
 MAX_QUERY_CHARS = 1000
 
 # How much a word counts by where it stands: what a tool is called says most.
-NAME_WEIGHT, DESCRIPTION_WEIGHT, SERVER_WEIGHT, ARGUMENT_WEIGHT = 3.0, 2.0, 1.5, 0.5
+NAME_WEIGHT, DESCRIPTION_WEIGHT, SERVER_WEIGHT, ARGUMENT_WEIGHT = 4.0, 1.0, 1.5, 0.5
 SYNONYM = 0.7  # what a word counts that means the same as one of the request
+SMALL_WORD = 0.4  # what "show" or "which" counts: it hints at what a tool does
 FIRST_CHARS = 300  # of a description: what follows are rules of use, which every tool of a server repeats
-K1, B = 1.2, 0.75
+K1, B = 2.0, 0.75
 
 # Kept although goals ignore them: in a request they name what a tool does.
 _ACTIONS = frozenset("show get make add find look give where which what know all who".split())
@@ -124,8 +125,12 @@ def _expand(stems: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return each word of a request with the words that may stand for it, and how much each counts."""
     groups = _synonyms()
     return {
-        word: {other: SYNONYM for group in groups.get(word, ()) for other in group} | {word: 1.0}
+        word: {
+            other: weight * (1.0 if other == word else SYNONYM)
+            for other in (word, *(each for group in groups.get(word, ()) for each in group))
+        }
         for word in dict.fromkeys(stems)
+        for weight in (SMALL_WORD if word in STOP_WORDS else 1.0,)
     }
 
 
