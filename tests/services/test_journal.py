@@ -26,7 +26,7 @@ from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.services import journal as journals
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.journal import Journal, WriteQueue
+from kimi_proxy.services.journal import LEASE_S, Journal, WriteQueue
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -81,7 +81,9 @@ def a_draft(text: str = "hi", session: Session | None = None, model: str = "p/m"
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
     request = parse(body, Wire.CHAT)
     key = model if model in MODELS else None
-    return Draft(request, Target("p", "m", key), session or session_of(request, {}, "p", LOCAL_IDS), LOCAL)
+    return Draft(
+        request, Target("p", "m" if key else model, key), session or session_of(request, {}, "p", LOCAL_IDS), LOCAL
+    )
 
 
 def ended(draft: Draft, input_tokens: int = 0, outcome: str = "ok") -> Exchange:
@@ -314,3 +316,31 @@ async def test_closing_writes_what_waits(tmp_path: Path):
             note(world, a_draft(), 10)
     async with opened(tmp_path) as store:
         assert len(await store.sessions.metrics(LOCAL, None, 0, 100)) == 30
+
+
+async def test_what_a_killed_process_had_sent_is_in_the_account_of_the_next_one(tmp_path: Path):
+    """Its cost was lost: only the end of an answer wrote it down."""
+    clock, draft = Clock(1_800_000_000.0), replace(a_draft("word " * 100_000), id="req_killed")
+    async with opened(tmp_path, timeout_s=60) as store:
+
+        def journal() -> Journal:
+            models, counter = Models({}, MODELS), TokenCounter(len)
+            return Journal(store.sessions, models, counter, Metrics(), now=clock, open_requests=store.team)
+
+        others = asyncio.all_tasks()
+        killed = journal()
+        killed.on_start(draft, draft)
+        await killed.flush()
+        for task in asyncio.all_tasks() - others:
+            task.cancel()
+        survivor = journal()
+        clock.at += LEASE_S / 2
+        await survivor.flush()
+        assert await store.team.usage("2027-01-01") == []
+        clock.at += LEASE_S
+        await survivor.flush()
+        ((_, lost),) = await store.team.usage("2027-01-01")
+        await survivor.close()
+
+    assert (lost.requests, lost.input_tokens) == (1, len(draft.request.body) // 4)
+    assert lost.cost_usd > 0

@@ -258,6 +258,13 @@ class BudgetExceeded(RateLimited, code="budget_exceeded"):
         return {"code": self.code, "budget": self.budget}
 
 
+class BudgetUnknown(KimiProxyError, code="budget_unknown", http_status=503):
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"what is left of your budget cannot be read ({problem}), and budgets_without_store is refuse: try again"
+        )
+
+
 class AccessDenied(KimiProxyError, code="access_denied", http_status=403):
     """The message says whose token is needed."""
 

@@ -8,11 +8,13 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.features.accounting import Account, Recalled, Sent, prices_of
+from kimi_proxy.features.accounting import Account, Prices, Recalled, Sent, prices_of
 from kimi_proxy.features.context import Context
 from kimi_proxy.features.prompt_cache import ExplainedMiss
 
 MAX_SESSIONS = 10_000
+GONE = "client_gone"
+PAID = 200  # providers charge for no answer of another status
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
 MAX_TOKENS = 2**40  # what is more is no count
 CountedBy: TypeAlias = Literal["provider", "estimate"]
@@ -120,12 +122,18 @@ class Ending:
     recalled: Recalled = field(default_factory=Recalled)
     events: int = 0  # of a stream, about one for each token
     quota: tuple[QuotaWindow, ...] = ()
+    reserved_usd: float = 0.0
 
     @property
     def counted_usage(self) -> Usage | None:
         """Return the provider's count of all turns, if it is one."""
         usage = self.recalled.all or self.reply.usage
         return usage if usage is not None and usage.input_tokens else None
+
+    @property
+    def is_charged(self) -> bool:
+        """Return whether the provider charges it: also if the client left before any answer, for it has the request."""
+        return self.status == PAID or (self.status == 0 and self.outcome == GONE)
 
     def with_long_writes(self) -> "Ending":
         """Return it with every write to the prompt cache as one for the longer life, which some APIs do not say."""
@@ -136,6 +144,19 @@ class Ending:
 
 def _as_long(usage: Usage | None) -> Usage | None:
     return usage and replace(usage, long_write_tokens=usage.cache_write_tokens)
+
+
+def charged_usd(prices: Prices, usage: Usage | None, ending: Ending) -> float | None:
+    """Return what an answer costs; None if nothing was counted or reserved.
+
+    One that broke off before its count was final has at least the tokens that were seen, and what was reserved for it.
+    """
+    if usage is not None and (ending.outcome == "ok" or ending.reply.finish):
+        return prices.cost_usd(usage)
+    if usage is None:
+        return ending.reserved_usd or None
+    seen = replace(usage, output_tokens=max(usage.output_tokens, ending.events))
+    return max(prices.cost_usd(seen), ending.reserved_usd)
 
 
 def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
@@ -149,7 +170,7 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         input_tokens=counted.input_tokens if counted else None,
         cached_tokens=counted.cached_tokens if counted else None,
         output_tokens=counted.output_tokens if counted else None,
-        cost_usd=None if counted is None or prices is None else prices.cost_usd(counted),
+        cost_usd=None if prices is None or not ending.is_charged else charged_usd(prices, counted, ending),
         first_token_ms=None if ending.first_byte_s is None else round(ending.first_byte_s * 1000),
         duration_ms=round(ending.elapsed_s * 1000),
         quota=ending.quota,

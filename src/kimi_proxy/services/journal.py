@@ -13,6 +13,7 @@ from itertools import islice
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire
+from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import AnyReason, Reason, StoreUnavailable, location
 from kimi_proxy.core.markers import new_id
@@ -32,7 +33,16 @@ from kimi_proxy.features.accounting import (
 )
 from kimi_proxy.features.context import EVENT as REINJECTED
 from kimi_proxy.features.context import Context, context_of
-from kimi_proxy.features.metering import MAX_SESSIONS, Ending, Metric, WindowLevels, estimate_usage, with_ending
+from kimi_proxy.features.metering import (
+    MAX_SESSIONS,
+    PAID,
+    Ending,
+    Metric,
+    WindowLevels,
+    charged_usd,
+    estimate_usage,
+    with_ending,
+)
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
@@ -44,13 +54,14 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import SessionRecord, SessionStore
+from kimi_proxy.services.store.team import OpenRequest, OpenRequests, UsageKey, UsageSum, usage_key
 
 CREATED, DELETED = "session_created", "session_deleted"
-PAID = 200  # providers charge for no answer of another status
 
 MAX_UNWRITTEN = 10_000
 BATCH = 500  # written in one transaction
 FLUSH_S = 1.0
+LEASE_S = 60.0  # an open request that was not held for so long belongs to a process that died
 
 MAX_QUEUED = 2_000  # events that wait to be noted
 MAX_QUEUED_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
@@ -102,9 +113,8 @@ class Accounts:
         if ending.status == PAID:
             model = f"{metric.provider} {metric.model}"
             if prices[1] is not None and ending.counted_usage is None and ending.outcome != "ok":
-                metric = replace(
-                    metric, cost_usd=prices[1].cost_usd(estimate_usage(sent, ending, self._prompt_caches[model]))
-                )
+                about = prices[1].cost_usd(estimate_usage(sent, ending, self._prompt_caches[model]))
+                metric = replace(metric, cost_usd=max(about, ending.reserved_usd))
             caches, cleared = self._prompt_caches[model], ending.reply.cleared_tokens
             done = account(sent, Bill(ending.counted_usage, ending.recalled, *prices, caches, cleared))
             self._prompt_caches.observe(model, sent, ending.counted_usage)
@@ -132,10 +142,27 @@ class Accounts:
 
 
 class WriteQueue:
-    """What is to be written to disk; when too much waits, the oldest is dropped and counted."""
+    """What is to be written to disk; when too much waits, the oldest is dropped and counted.
 
-    def __init__(self, session_store: SessionStore, metrics: Metrics) -> None:
+    A request that still runs when the disk is written is written as an open one: if this process dies, what it
+    probably cost is in the account all the same.
+    """
+
+    def __init__(
+        self,
+        session_store: SessionStore,
+        metrics: Metrics,
+        open_requests: OpenRequests | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._session_store = session_store
+        self._open_requests = open_requests
+        self._now = now
+        self._opened: dict[str, OpenRequest] = {}  # that run and are not on disk
+        self._held: set[str] = set()  # that run and are
+        self._held_until = 0.0
+        self._looks_at = 0.0  # when to look for what servers left that died
+        self._relayed: list[tuple[str, UsageKey, UsageSum]] = []
         self._dropped = metrics.journal_dropped
         self._sessions: dict[str, SessionRecord] = {}
         self._metrics: deque[Metric] = deque()
@@ -148,6 +175,20 @@ class WriteQueue:
         self._has_work.set()
         if len(self._sessions) > MAX_UNWRITTEN:  # a request makes its session anew, without its name
             del self._sessions[next(iter(self._sessions))]
+
+    def open_request(self, id: str, use: UsageKey, usd: float, input_tokens: int) -> None:
+        self._opened[id] = OpenRequest(id, use, usd, input_tokens, 0.0)
+        self._has_work.set()
+
+    def close_request(self, id: str) -> None:
+        """Hold a request no longer: it is over, and what it came to is added or dropped."""
+        self._opened.pop(id, None)
+        self._held.discard(id)
+
+    def add_relayed(self, id: str, use: UsageKey, came_to: UsageSum) -> None:
+        if len(self._relayed) < MAX_UNWRITTEN:
+            self._relayed.append((id, use, came_to))
+        self._has_work.set()
 
     def add(self, metric: Metric) -> None:
         self._metrics.append(metric)
@@ -163,6 +204,28 @@ class WriteQueue:
                 sessions, batch = tuple(self._sessions.values()), tuple(islice(self._metrics, BATCH))
                 await self._session_store.write(sessions, batch)
                 self._written(sessions, {metric.id for metric in batch})
+            await self._write_open()
+
+    async def _write_open(self) -> None:
+        """Write which requests run; close those that other processes left when they died."""
+        if self._open_requests is None:
+            return
+        if relayed := tuple(self._relayed):
+            await self._open_requests.close_requests(relayed)
+            del self._relayed[: len(relayed)]
+        now = self._now()
+        # A clock that was set back must not keep them from being held.
+        is_due = bool(self._held) and not now < self._held_until - LEASE_S / 2 < now + LEASE_S
+        if self._opened or is_due:
+            new = [replace(one, expires=now + LEASE_S) for one in self._opened.values()]
+            await self._open_requests.hold_open(new, self._held, now + LEASE_S)
+            self._held_until = now + LEASE_S
+            for one in new:
+                if self._opened.pop(one.id, None) is not None:
+                    self._held.add(one.id)
+        if not now < self._looks_at < now + 2 * LEASE_S:
+            await self._open_requests.close_expired(now)
+            self._looks_at = now + LEASE_S
 
     async def close(self) -> None:
         """End; what could not be written by now is lost, and counted."""
@@ -176,7 +239,7 @@ class WriteQueue:
             await asyncio.sleep(FLUSH_S)
             with suppress(StoreUnavailable):
                 await self.flush()
-            if not self._metrics and not self._sessions:
+            if not (self._metrics or self._sessions or self._opened or self._held or self._relayed):
                 self._has_work.clear()
 
     def _written(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
@@ -221,8 +284,10 @@ class Journal(ChatObserver):
         metrics: Metrics,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
+        open_requests: OpenRequests | None = None,
     ) -> None:
         self._session_store = session_store
+        self._models = models
         self._counter = counter
         self._metrics = metrics
         self._publish = publish
@@ -233,14 +298,14 @@ class Journal(ChatObserver):
         self._windows = WindowLevels()
         self._accounts = Accounts(models, metrics)
         self._reads_at = 0.0  # when to read which sessions there were before this process
-        self._unwritten = WriteQueue(session_store, metrics)
+        self._unwritten = WriteQueue(session_store, metrics, open_requests, now)
         self._noting = asyncio.create_task(self._note())
 
     def on_start(self, came: Draft, leaves: Draft) -> None:
         # All of the draft but its request, which may be large.
         kept = leaves.request.wire, leaves.target, leaves.session, leaves.caller, leaves.notes, leaves.reasons
         start = self._accounts.start(came, leaves)
-        entry = JournalEntry(new_id("req"), round(self._now(), 3), *kept, start)
+        entry = JournalEntry(leaves.id or new_id("req"), round(self._now(), 3), *kept, start)
         requests = came.request, leaves.request
         size = sum(len(request.body) for request in requests)
         # What people write is not kept in memory for long: when much waits, its length has to do.
@@ -252,13 +317,38 @@ class Journal(ChatObserver):
             is_noted = self._later(lambda: self._publish_sent(entry, Weights(before), Weights(after)))
         if is_noted:
             self._running[id(leaves)] = entry
+            self._open(entry, len(leaves.request.body) // BYTES_PER_TOKEN)
+
+    def _open(self, entry: JournalEntry, tokens: int) -> None:
+        """Have a request on disk as long as it runs, with the price of what was sent."""
+        prices, caller = prices_of(entry.start.model), entry.caller
+        usd = prices.cost_usd(Usage(tokens, 0, 0)) if prices else 0.0
+        model = self._models.counted_name(entry.target)[:MAX_MODEL_CHARS]
+        self._unwritten.open_request(entry.id, usage_key(entry.at, caller.person, caller.team, model), usd, tokens)
+
+    def on_relayed(self, exchange: Exchange) -> None:
+        if exchange.status != PAID:
+            return
+        draft, usage = exchange.draft, exchange.usage
+        prices, caller = prices_of(self._models.model(draft.target)), draft.caller
+        about = Usage(len(draft.request.body) // BYTES_PER_TOKEN, exchange.events, 0)
+        counted = usage or about
+        usd = (charged_usd(prices, usage, exchange.ending) or prices.cost_usd(about)) if prices else 0.0
+        came_to = UsageSum(
+            requests=1,
+            input_tokens=counted.input_tokens,
+            cached_tokens=counted.cached_tokens,
+            output_tokens=counted.output_tokens,
+            cost_usd=usd,
+        )
+        model = self._models.counted_name(draft.target)[:MAX_MODEL_CHARS]
+        self._unwritten.add_relayed(draft.id, usage_key(self._now(), caller.person, caller.team, model), came_to)
 
     def on_end(self, exchange: Exchange) -> None:
         entry = self._running.pop(id(exchange.draft), None)
         if entry is not None:
-            # Not the exchange itself: it holds the request.
-            end = exchange.status, exchange.outcome, exchange.reply, exchange.first_byte_s, exchange.elapsed_s
-            ending = Ending(*end, exchange.recalled, exchange.events, exchange.quota)
+            self._unwritten.close_request(entry.id)
+            ending = exchange.ending  # not the exchange itself: it holds the request
             self._later(lambda: self._conclude(entry, ending))
 
     def add(self, metric: Metric) -> None:
@@ -360,7 +450,7 @@ class Journal(ChatObserver):
             session=entry.session.id,
             at=entry.at,
             provider=target.provider,
-            model=target.name[:MAX_MODEL_CHARS],
+            model=self._models.counted_name(target)[:MAX_MODEL_CHARS],
             api=entry.wire.format.name,
             tokens_estimated=after.total,
             tokens_saved=saved,

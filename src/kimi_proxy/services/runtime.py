@@ -156,7 +156,7 @@ async def running(
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries, now)
 
-        journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now))
+        journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now, store.team))
         latest = LatestRequests(counter, models)
         model_windows = _close_at_end(alive, ModelWindows(models, client.model_list, hub.publish))
         optional = [*_optional_observers(alive, config, models)]

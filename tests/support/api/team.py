@@ -11,7 +11,7 @@ import httpx
 from starlette.types import ASGIApp
 from tests.support.api.proxy_world import Proxy, proxy
 from tests.support.api.watching import MODEL, Watcher, completion, models
-from tests.support.evil import Evil, answering, evil, http
+from tests.support.evil import Evil, Script, answering, evil, http
 from websockets.asyncio.client import connect
 
 from kimi_proxy.api.apps import pruner_app
@@ -70,13 +70,15 @@ class Team:
 
 
 @asynccontextmanager
-async def teams(home: Path, toml: str, settings: str, *urls: str) -> AsyncIterator[list[Team]]:
+async def teams(
+    home: Path, toml: str, settings: str, *urls: str, script: Script | None = None
+) -> AsyncIterator[list[Team]]:
     """A server for each of these stores, all of the same people.
 
     Ada and ben are members of one team, cy is a member of another, dee is an admin.
     """
     async with AsyncExitStack() as alive:
-        provider = await alive.enter_async_context(evil(answering(http(completion()))))
+        provider = await alive.enter_async_context(evil(script or answering(http(completion()))))
         config, tokens, made = settings + toml + provider.toml() + models(), dict[str, str](), list[Team]()
         for at, url in enumerate(urls):
             environment = {"KIMI_PROXY_TOKEN": TOKEN, **({"KIMI_PROXY_DATABASE_URL": url} if url else {})}
@@ -92,8 +94,8 @@ async def teams(home: Path, toml: str, settings: str, *urls: str) -> AsyncIterat
 
 
 @asynccontextmanager
-async def team(home: Path, toml: str = "", settings: str = TEAM) -> AsyncIterator[Team]:
-    async with teams(home, toml, settings, "") as (only,):
+async def team(home: Path, toml: str = "", settings: str = TEAM, script: Script | None = None) -> AsyncIterator[Team]:
+    async with teams(home, toml, settings, "", script=script) as (only,):
         yield only
 
 

@@ -101,6 +101,7 @@ class TeamSettings(SettingsSection):
     share: Literal["person", "team"] = "person"
     audit_days: int = Field(default=365, ge=1, le=36_500)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
+    budgets_without_store: Literal["allow", "refuse"] = "allow"
     oidc: OidcSettings = OidcSettings()
 
     @model_validator(mode="after")

@@ -77,6 +77,10 @@ class Models:
         self._by_name: dict[str, list[Target]] = {}
         for target in map(self.configured_target, models):
             self._by_name.setdefault(target.model, []).append(target)
+        self._identities: LruCache[tuple[str, bool], str] = LruCache(MAX_NAMES)
+        self._by_identity: dict[str, list[str]] = {}
+        for key in models:
+            self._by_identity.setdefault(self.identity(self.configured_target(key)), []).append(key)
         # Windows by the providers' own lists.
         self._listed: LruCache[tuple[str, str], int] = LruCache(MAX_NAMES)
         self._known: LruCache[Target, tuple[Model | None]] = LruCache(MAX_NAMES)
@@ -142,6 +146,35 @@ class Models:
             if len(target.model) <= MAX_NAME_CHARS:
                 self._known.put(target, known)
         return known[0]
+
+    def identity(self, target: Target) -> str:
+        """Return the one name of a model, whichever provider serves it and however it is spelled."""
+        spelled = target.model[:MAX_NAME_CHARS], self._is_local(target.provider)
+        found = self._identities.get(spelled)
+        if found is None:
+            found = known_models.identity(*spelled)
+            self._identities.put(spelled, found)
+        return found
+
+    def is_same(self, name: str, target: Target) -> bool:
+        """Return whether a setting's `name` means this model: a key there, or any spelling with or without a prefix."""
+        if name in self._models:
+            return self.identity(self.configured_target(name)) == self.identity(target)
+        return self.identity(Target(target.provider, name)) == self.identity(target)
+
+    def counted_name(self, target: Target) -> str:
+        """Return the name under which requests to a model are counted: its first key in the settings, else its own."""
+        return self._key_of(target) or self.identity(target)
+
+    def counted_names(self, target: Target) -> tuple[str, ...]:
+        """Return every name under which requests to a model are counted, whichever provider serves it."""
+        identity = self.identity(target)
+        return (identity, *self._by_identity.get(identity, ()))
+
+    def _key_of(self, target: Target) -> str:
+        """Return the key in the settings of a provider's model, also if the client spells its name otherwise."""
+        same = self._by_identity.get(self.identity(target), ())
+        return target.key or next((key for key in same if self._models[key].provider == target.provider), "")
 
     def window(self, target: Target) -> int | None:
         """Return the size of the context window in tokens; None if it is not known."""
@@ -269,7 +302,8 @@ class Models:
         )
 
     def _merge_settings(self, target: Target) -> Model | None:
-        configured, row = self._models.get(target.key or ""), self._row(target)
+        configured = self._models.get(self._key_of(target))
+        row = self._row(target)
         listed = self._listed.get((target.provider, target.model))
         if configured is None and row is None and listed is None:
             return None

@@ -16,6 +16,7 @@ _SERVE_OTHERS = (LOCAL, "groq", "nvidia")  # they serve what others make
 _DATE = re.compile(r"[-@](?:20\d\d-?\d\d-?\d\d|\d{4})$", re.ASCII)
 # llama3.1:8b, qwen/qwen3.8-27b:free, claude-sonnet-4-5[1m], kimi-k2.5-preview
 _TAG = re.compile(r"(?:[:@][\w.-]+|\[\w+\]|-latest|-preview)$", re.ASCII)
+_LATEST = re.compile(r"[-:]latest$", re.ASCII)
 
 _WORD = re.compile(r"[a-z]+", re.ASCII)
 
@@ -70,6 +71,20 @@ def find(name: str, provider: str = "") -> KnownModel | None:
                 return next((row for row in rows if row.provider == provider), rows[0])
         key = key.partition("/")[2]
     return None
+
+
+def identity(name: str, keeps_tags: bool = False) -> str:
+    """Return the one name of a model, however it is spelled: no provider's prefix, date, `-latest` or tag.
+
+    A model of the table has its name there. A local server's tags stay: they are other models (llama3.1:8b).
+    """
+    plain = name[:200].lower().rstrip("/").rpartition("/")[2] or name[:200].lower()
+    if not keeps_tags and (row := find(plain) or find(name)) is not None:
+        return row.name.rpartition("/")[2]
+    ending = _LATEST if keeps_tags else _TAG
+    while (shorter := ending.sub("", _DATE.sub("", plain))) not in ("", plain):
+        plain = shorter
+    return plain
 
 
 def maker(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ParamSpec
+from typing import Literal, ParamSpec
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.cache import LruCache
@@ -25,6 +25,7 @@ from kimi_proxy.core.errors import (
     location,
 )
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.features.pipeline import (
@@ -78,6 +79,9 @@ class ChatObserver:
     def on_end(self, exchange: Exchange) -> None:
         """The request of `exchange.draft`, which was `leaves` in `on_start`, is over."""
 
+    def on_relayed(self, exchange: Exchange) -> None:
+        """A request of another kind, for embeddings for instance, is over; it belongs to no session."""
+
 
 # Returns the session that a request names, or begins as.
 SessionOf = Callable[[Caller, chat.Request, Mapping[bytes, bytes], str], Awaitable[Session]]
@@ -91,13 +95,30 @@ async def local_session(who: Caller, request: chat.Request, headers: Mapping[byt
     return session_of(request, headers, provider, LOCAL_IDS)
 
 
-# Counts a request to a model; returns headers of its answer.
-Admit = Callable[[Caller, str], Awaitable[tuple[Header, ...]]]
+# Whether a provider counts what a request costs in its answer, charges nothing, or charges without saying how much.
+Charge = Literal["counted", "free", "unpriced"]
 
 
-async def admit_all(who: Caller, model: str) -> tuple[Header, ...]:
-    """Return no headers: without budgets every request is let through."""
-    return ()
+def _settle_nothing(exchange: Exchange) -> None:
+    """Do nothing: nothing was reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAdmission:
+    """A request that was let through: what its answer says of budgets, and what to call once it is over."""
+
+    headers: tuple[Header, ...] = ()
+    reserved_usd: float = 0.0
+    settle: Callable[[Exchange], None] = _settle_nothing  # returns at once
+
+
+Admit = Callable[[Draft, Charge], Awaitable[BudgetAdmission]]
+ADMITTED = BudgetAdmission()
+
+
+async def admit_all(draft: Draft, charge: Charge) -> BudgetAdmission:
+    """Without budgets every request is let through."""
+    return ADMITTED
 
 
 async def no_session_after(who: Caller, response_id: str) -> Session | None:
@@ -158,7 +179,7 @@ class Chat:
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
-        came = replace(came, is_attested=self._is_attested(came), is_connected=incoming.is_connected)
+        came = replace(came, is_attested=self._is_attested(came), is_connected=incoming.is_connected, id=new_id("req"))
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
         if came.is_attested and "attested" not in leaves.reasons:
@@ -242,33 +263,41 @@ class Chat:
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
         asked = edit.with_model(request, target.model) if model and not is_file else request
-        draft = Draft(asked, target, session, incoming.caller)
+        draft = Draft(asked, target, session, incoming.caller, id=new_id("req"))
         observers = self._observers if is_compaction else ()
         for observer in observers:
             self._call(observer.on_start, draft, draft)
-        async with self._relay(draft, _outgoing(incoming, draft.request.body, path, method), observers) as answer:
+        outgoing = _outgoing(incoming, draft.request.body, path, method)
+        async with self._relay(draft, outgoing, observers, is_relayed=not is_compaction) as answer:
             yield answer
 
     @asynccontextmanager
     async def _relay(
-        self, draft: Draft, outgoing: UpstreamRequest, observers: Sequence[ChatObserver] = ()
+        self,
+        draft: Draft,
+        outgoing: UpstreamRequest,
+        observers: Sequence[ChatObserver] = (),
+        is_relayed: bool = False,  # it is no chat request, and still may cost money
     ) -> AsyncIterator[Answer]:
-        relay = Relay(draft, self._now)
+        relay, charge, admission = Relay(draft, self._now), charge_of(outgoing), ADMITTED
         try:
             await self.rate_limiter.take(draft.target.provider)
-            budgets = await self._admit(draft.caller, draft.target.name[:MAX_MODEL_CHARS])
+            admission = await self._admit(draft, charge)
             async with self._reply(draft, outgoing, relay.on_recall) as reply:
-                answer, ours = await relay.answer(reply), (*draft.answer_headers, *budgets)
+                answer, ours = await relay.answer(reply), (*draft.answer_headers, *admission.headers)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
         except KimiProxyError as e:
             relay.on_failure(e)
             raise
         finally:
             # A client that hangs up ends us here; what its request came to is counted all the same.
-            exchange = relay.exchange()
+            exchange = replace(relay.exchange(), reserved_usd=admission.reserved_usd)
             self._record(exchange)
+            self._call(admission.settle, exchange)
             for observer in observers:
                 self._call(observer.on_end, exchange)
+            for observer in self._observers if is_relayed and charge == "counted" else ():
+                self._call(observer.on_relayed, exchange)
 
     def _stages_for(self, came: Draft) -> Sequence[Stage]:
         """Return what may change a request; one that holds too many values to be read only gets its model's name."""
@@ -329,6 +358,17 @@ class Chat:
         if usage is not None:
             tokens = {"input": usage.input_tokens, "cached": usage.cached_tokens, "output": usage.output_tokens}
             self._metrics.count_chat_tokens(provider, tokens)
+
+
+COUNTED = ("/v1/completions", "/v1/embeddings", "/v1/responses/compact")
+UNPRICED = re.compile(r"/v1/(?:audio|images)/.*|/v1/(?:messages/)?batches/?")
+
+
+def charge_of(outgoing: UpstreamRequest) -> Charge:
+    """Return how a provider charges for a request, by its path; a chat request has none of its own."""
+    if outgoing.path in ("", *COUNTED):
+        return "counted"
+    return "unpriced" if outgoing.method == "POST" and UNPRICED.fullmatch(outgoing.path) else "free"
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:

@@ -17,7 +17,7 @@ from kimi_proxy.core.errors import KimiProxyError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import MILLION, Prices, account_ping, prices_of
 from kimi_proxy.features.keep_warm import LEAST_TOKENS, OUTCOME, due_in_s, ping_of, worthwhile_pings
-from kimi_proxy.features.metering import Metric
+from kimi_proxy.features.metering import PAID, Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import HIT
@@ -26,7 +26,7 @@ from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.relay import Exchange, ProviderClient
-from kimi_proxy.services.journal import PAID, Journal
+from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import SessionStore
 
@@ -261,7 +261,7 @@ class KeepWarm(ChatObserver):
                 session=draft.session.id,
                 at=round(began, 3),
                 provider=draft.target.provider,
-                model=draft.target.name[:200],
+                model=self._models.counted_name(draft.target)[:200],
                 api=draft.request.wire.format.name,
                 tokens_estimated=0,
                 tokens_saved=0,

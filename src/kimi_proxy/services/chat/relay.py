@@ -9,7 +9,7 @@ from typing import Protocol
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
-from kimi_proxy.features.metering import QuotaWindow, plan_quota
+from kimi_proxy.features.metering import GONE, Ending, QuotaWindow, plan_quota
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
@@ -75,6 +75,13 @@ class Exchange:
     recalled: Recalled = field(default_factory=Recalled)  # by the model, in the middle of the answer
     events: int = 0  # of a stream
     quota: tuple[QuotaWindow, ...] = ()
+    reserved_usd: float = 0.0  # of a budget in money; it is charged if the provider counts nothing
+
+    @property
+    def ending(self) -> Ending:
+        """Everything but the request."""
+        end = self.status, self.outcome, self.reply, self.first_byte_s, self.elapsed_s
+        return Ending(*end, self.recalled, self.events, self.quota, self.reserved_usd)
 
     @property
     def usage(self) -> Usage | None:
@@ -92,7 +99,7 @@ class Relay:
         self._began = now()
         self._first_byte_s: float | None = None
         self._status = 0
-        self._outcome = "client_gone"  # unless the last byte is handed over, or something fails
+        self._outcome = GONE  # unless the last byte is handed over, or something fails
         self._reader: ReplyReader | None = None  # until there is a reply
         self._recalled = Recalled()
         self._quota: tuple[QuotaWindow, ...] = ()

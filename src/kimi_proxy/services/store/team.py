@@ -73,15 +73,26 @@ class UsageRange:
     since: str
     person: str | None = None
     team: str | None = None
-    model: str | None = None
+    models: tuple[str, ...] | None = None  # every name under which the model is counted
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What has been used of a budget: requests that were let through, and the money of those that are over."""
+    """What has been used of a budget: requests that were let through; money, with that of open requests."""
 
     requests: int
     usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request that has left, with what it will probably cost. Once it has expired, its server has died."""
+
+    id: str
+    use: UsageKey
+    usd: float
+    input_tokens: int
+    expires: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,26 @@ class AuditEntry:
     detail: str = ""
 
 
-class TeamTables(Protocol):
+class OpenRequests(Protocol):
+    """Requests that have left and are not in the account yet. The requests that `SessionStore.write` adds are closed.
+
+    Every method raises StoreUnavailable if the store cannot answer in time.
+    """
+
+    async def hold_open(self, new: Sequence[OpenRequest], held: Collection[str], expires: float) -> None:
+        """Open the new ones, and let those that are `held` expire later."""
+
+    async def settle(self, id: str, usd: float) -> None:
+        """Change what an open request costs."""
+
+    async def close_requests(self, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
+        """Close requests, and add what they came to to the counts of their days."""
+
+    async def close_expired(self, now: float) -> int:
+        """Close requests of servers that died, at what they would probably cost; return how many these were."""
+
+
+class TeamTables(OpenRequests, Protocol):
     """Every method raises StoreUnavailable if the store cannot answer in time."""
 
     async def people(self) -> Sequence[PersonRecord]:
@@ -129,11 +159,15 @@ class TeamTables(Protocol):
         """Return whose login this is; None if it expired, or if their token was revoked or made anew since."""
 
     async def admit(
-        self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]
+        self,
+        use: UsageKey,
+        ranges: Sequence[UsageRange],
+        decide: Callable[[Sequence[Spent]], bool],
+        reserve: OpenRequest | None = None,
     ) -> Sequence[Spent]:
         """Return what was used of `ranges` before this request, which is counted if `decide` says so of them.
 
-        No two requests, on whichever server, are decided on by the same sums.
+        Then `reserve` is open, too. No two requests, on whichever server, are decided on by the same sums.
         """
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:

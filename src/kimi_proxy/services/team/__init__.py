@@ -1,6 +1,7 @@
 """A team: who calls, what is theirs, what they may spend, and who did what."""
 
 from kimi_proxy.core.config import Config
+from kimi_proxy.features.models import Models
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team.audit import AuditLog
@@ -12,7 +13,7 @@ from kimi_proxy.services.team.people import People
 class Team:
     """The people that share a server. What they do to texts that are kept is in the audit log."""
 
-    def __init__(self, config: Config, store: Store, publish: Publish = no_op) -> None:
+    def __init__(self, config: Config, store: Store, publish: Publish = no_op, models: Models | None = None) -> None:
         settings = config.team
         self.audit = AuditLog(store.team, settings.audit_days)
         self.people = People(store.team, config.token, settings.share == "team")
@@ -21,8 +22,9 @@ class Team:
             if settings.oidc.issuer
             else None
         )
-        self.budgets = Budgets(settings.budgets, store.team, publish)
+        self.budgets = Budgets(settings, store.team, models or Models.of(config), publish)
         store.audit_by(self.audit.add)
 
     async def close(self) -> None:
+        await self.budgets.close()
         await self.audit.close()

@@ -1,23 +1,37 @@
 """Budgets: what a person, a team and a model may use in a day or a month, counted in the store for every server."""
 
+import asyncio
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.config.team import EACH, BudgetSettings
-from kimi_proxy.core.errors import BudgetExceeded, StoreUnavailable
-from kimi_proxy.proxy.headers import Header
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.reply import Usage
+from kimi_proxy.core.config.team import EACH, BudgetSettings, TeamSettings
+from kimi_proxy.core.errors import AccessDenied, BudgetExceeded, BudgetUnknown, StoreUnavailable
+from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.metering import charged_usd
+from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.services.chat.handler import ADMITTED, MAX_MODEL_CHARS, BudgetAdmission, Charge
+from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.store.team import Spent, TeamTables, UsageRange, usage_key
+from kimi_proxy.services.store.team import OpenRequest, Spent, TeamTables, UsageKey, UsageRange, usage_key
 
 HEADER = b"x-kimi-proxy-budget"
 EVENT = "budget_alert"
 MAX_ALERTS = 10_000
+SETTLE_S = 2.0
+RESERVE_S = 600.0  # then a request that is not in the journal is charged as it was reserved
+BYTES_PER_TOKEN = 4
+OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+USUAL_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS = 4096, 8192  # reserved for an answer: few are longer, whatever the limit
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +61,38 @@ class Budget:
         return f"the {' and '.join(limits)} of this {self.settings.per} are used"
 
 
-def budgets_for(settings: Mapping[str, BudgetSettings], who: Caller, model: str, now: datetime) -> Sequence[Budget]:
-    """Return the budgets that count a request of `who` to `model`."""
+def budgets_for(
+    settings: Mapping[str, BudgetSettings], who: Caller, target: Target, models: Models, now: datetime
+) -> Sequence[Budget]:
+    """Return the budgets that count a request of `who` to a model."""
     return [
-        Budget(name, one, UsageRange(_first_day(one, now), *chosen), _resets_at(one, now))
+        Budget(
+            name, one, UsageRange(_first_day(one, now), *whose, _models_of(one, target, models)), _resets_at(one, now)
+        )
         for name, one in settings.items()
-        if (chosen := _counted_by(one, who, model)) is not None
+        if _is_of_model(one, target, models) and (whose := _counted_by(one, who)) is not None
     ]
 
 
-def _counted_by(budget: BudgetSettings, who: Caller, model: str) -> tuple[str | None, str | None, str | None] | None:
+def _counted_by(budget: BudgetSettings, who: Caller) -> tuple[str | None, str | None] | None:
     """Return whose requests are counted; None if the budget is not for this one."""
     found: list[str | None] = []
-    for wanted, actual in ((budget.person, who.person), (budget.team, who.team), (budget.model, model)):
+    for wanted, actual in ((budget.person, who.person), (budget.team, who.team)):
         if (wanted not in ("", EACH, actual)) or (wanted and not actual):
             return None
         found.append(actual if wanted else None)
-    return found[0], found[1], found[2]
+    return found[0], found[1]
+
+
+def _is_of_model(budget: BudgetSettings, target: Target, models: Models) -> bool:
+    """Return whether a budget counts a model, however its name is spelled here and there."""
+    if budget.model in ("", EACH):
+        return not budget.model or bool(target.model)
+    return bool(target.model) and models.is_same(budget.model, target)
+
+
+def _models_of(budget: BudgetSettings, target: Target, models: Models) -> tuple[str, ...] | None:
+    return models.counted_names(target) if budget.model else None
 
 
 def _first_day(budget: BudgetSettings, now: datetime) -> str:
@@ -77,46 +106,100 @@ def _resets_at(budget: BudgetSettings, now: datetime) -> datetime:
 
 
 class Budgets:
+    """Counts requests before they are sent. Under a budget in money, what one may cost is reserved until it is over."""
+
     def __init__(
         self,
-        settings: Mapping[str, BudgetSettings],
+        settings: TeamSettings,
         tables: TeamTables,
+        models: Models,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
+        self._settings = settings.budgets
+        self._refuses_blindly = settings.budgets_without_store == "refuse"
         self._tables = tables
+        self._models = models
+        self._settling: set[asyncio.Task[None]] = set()
         self._publish = publish
         self._now = now
         self._alerted: LruCache[tuple[str, UsageRange], bool] = LruCache(MAX_ALERTS)
 
-    async def admit(self, who: Caller, model: str) -> tuple[Header, ...]:
+    async def admit(self, draft: Draft, charge: Charge) -> BudgetAdmission:
         """Count a request of a person's; return what its answer says of budgets that are nearly used.
 
-        Raise BudgetExceeded if one is. While the store is away, requests go on and are not counted here: what they
-        cost is, as soon as it is back.
+        Raise BudgetExceeded if one is, and AccessDenied if what it costs would not be counted by one in money. While
+        the store is away, requests go on and are not counted here, unless the settings refuse them: what they cost
+        is, as soon as it is back.
         """
-        at = self._now()
+        at, who, target = self._now(), draft.caller, draft.target
         now = datetime.fromtimestamp(at, UTC)
-        budgets = budgets_for(self._settings, who, model, now)
+        if charge == "unpriced":
+            self._check_price(who)
+        budgets = budgets_for(self._settings, who, target, self._models, now)
         if not budgets:
-            return ()
+            return ADMITTED
+        is_money = charge == "counted" and any(budget.settings.usd for budget in budgets)
+        if is_money and self._settling:  # so that the next request sees what the last one came to
+            await asyncio.wait(self._settling, timeout=SETTLE_S)
 
         def has_room(spent: Sequence[Spent]) -> bool:
             return not any(budget.is_over(one) for budget, one in zip(budgets, spent, strict=True))
 
-        use = usage_key(at, who.person, who.team, model)
+        use = usage_key(at, who.person, who.team, self._models.counted_name(target)[:MAX_MODEL_CHARS])
+        reserve = self._reservation(draft, use, at) if is_money else None
         try:
-            spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room)
+            spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room, reserve)
         except StoreUnavailable as e:
             log.warning("a request was not counted for its budget", extra={"what": str(e)[:300]})
-            return ()
+            if self._refuses_blindly and any(budget.settings.hard for budget in budgets):
+                raise BudgetUnknown(str(e)) from e
+            return ADMITTED
         for budget, one in zip(budgets, spent, strict=True):
             self._alert(who, budget, one)
             if budget.is_over(one):
                 raise BudgetExceeded(budget.name, budget.refusal(one), (budget.resets_at - now).total_seconds())
         near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
-        return tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
+        headers = tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
+        return BudgetAdmission(headers, reserve.usd, self._settle) if reserve else BudgetAdmission(headers)
+
+    async def close(self) -> None:
+        """Wait for what ended requests came to."""
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=SETTLE_S)
+
+    def _check_price(self, who: Caller) -> None:
+        """Raise AccessDenied if a hard budget in money counts this person's requests."""
+        for name, budget in self._settings.items():
+            if budget.hard and budget.usd and _counted_by(budget, who) is not None:
+                raise AccessDenied(
+                    f"the budget {name!r} is in money, and what batches, images and audio cost is not known when they "
+                    "are sent: send the requests one by one, or ask an admin"
+                )
+
+    def _reservation(self, draft: Draft, use: UsageKey, at: float) -> OpenRequest | None:
+        """Return about the most that a request costs; None if no price of its model is known."""
+        model, request = self._models.model(draft.target), draft.request
+        prices = prices_of(model)
+        if model is None or prices is None:
+            return None
+        tokens = min(len(request.body) // BYTES_PER_TOKEN, model.max_context_size)
+        given = (read.value(request.members.get(name)) for name in OUTPUT_LIMITS)
+        limit = next((one for one in given if type(one) is int and one > 0), USUAL_OUTPUT_TOKENS)
+        usd = prices.cost_usd(Usage(tokens, min(limit, MAX_OUTPUT_TOKENS), 0))
+        return OpenRequest(draft.id, use, usd, tokens, at + RESERVE_S)
+
+    def _settle(self, exchange: Exchange) -> None:
+        """Have what a request came to counted in place of what was reserved."""
+        prices, ending = prices_of(self._models.model(exchange.draft.target)), exchange.ending
+        usd = charged_usd(prices, ending.counted_usage, ending) if prices and ending.is_charged else 0.0
+        task = asyncio.create_task(self._write_cost(exchange.draft.id, usd or 0.0))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _write_cost(self, id: str, usd: float) -> None:
+        with suppress(StoreUnavailable):  # what was reserved stays counted until the journal writes the request
+            await self._tables.settle(id, usd)
 
     def _alert(self, who: Caller, budget: Budget, spent: Spent) -> None:
         """Publish once in a period, by each server, that a budget is nearly used, and once that it is."""

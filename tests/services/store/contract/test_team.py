@@ -13,6 +13,7 @@ from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.services.store.team import (
     AuditEntry,
     LoginRecord,
+    OpenRequest,
     PersonRecord,
     Spent,
     TeamTables,
@@ -93,7 +94,7 @@ async def test_what_people_use_is_counted_once_by_day_person_team_and_model(open
 async def test_no_more_requests_are_admitted_than_a_budget_has_however_many_come_at_once(
     opened: Opening, tmp_path: Path
 ):
-    wanted = [UsageRange(DAY, person="ada"), UsageRange(DAY, team="platform", model="m")]
+    wanted = [UsageRange(DAY, person="ada"), UsageRange(DAY, team="platform", models=("m",))]
     async with opened(tmp_path) as store, opened(tmp_path) as other:
 
         async def ask(at: int) -> bool:
@@ -113,10 +114,32 @@ async def test_a_budget_counts_the_money_of_requests_that_are_over(opened: Openi
 
         sums = await store.team.admit(
             USE,
-            [UsageRange(DAY, person="ada"), UsageRange(DAY, model="other"), UsageRange("1970-01-02")],
+            [UsageRange(DAY, person="ada"), UsageRange(DAY, models=("other",)), UsageRange("1970-01-02")],
             lambda sums: False,
         )
         assert [one.usd for one in sums] == [3.0, 1.5, 0.0]
+
+
+async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened: Opening, tmp_path: Path):
+    metric = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
+    over, lost = OpenRequest(metric.id, USE, 2.0, 100, 60.0), OpenRequest("req_lost", USE, 4.0, 100, 60.0)
+    wanted = [UsageRange(DAY, person="ada")]
+    async with opened(tmp_path, now=Clock()) as store:
+
+        async def spent() -> float:
+            return (await store.team.admit(USE, wanted, lambda sums: False))[0].usd
+
+        await store.team.admit(USE, wanted, lambda sums: True, over)
+        await store.team.hold_open([over, lost], [over.id], 90.0)
+        assert await spent() == 6.0
+        await store.team.settle(over.id, 1.0)
+        assert await spent() == 5.0
+        assert (await store.team.close_expired(60.5), await spent()) == (1, 5.0)
+        await store.sessions.write([], [metric])
+        assert (await store.team.close_expired(1000.0), await spent()) == (0, 5.5)
+        await store.team.close_requests([("req_relayed", USE, UsageSum(requests=1, cost_usd=0.5))])
+        assert await spent() == 6.0
+        assert sum(one.requests for _, one in await store.team.usage(DAY)) == 3
 
 
 async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, tmp_path: Path):
@@ -161,6 +184,7 @@ def test_every_method_for_a_team_says_whose_rows_it_reads():
         *("people", "person_with", "add_person", "change_person", "change_by_login"),
         *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
         *("add_audit", "audit", "expire_audit", "expire_objects"),
+        *("hold_open", "settle", "close_requests", "close_expired"),
     }
     methods = {name: method for name, method in getmembers(TeamTables, isfunction) if not name.startswith("_")}
     scoped = {name for name, method in methods.items() if {"scope", "scopes"} & set(signature(method).parameters)}

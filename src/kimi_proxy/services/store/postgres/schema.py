@@ -308,9 +308,23 @@ ALTER TABLE metrics ADD COLUMN cache_lost_usd DOUBLE PRECISION, ADD COLUMN overh
     ADD COLUMN observed_tokens BIGINT, ADD COLUMN observed_usd DOUBLE PRECISION, ADD COLUMN quota TEXT;
 """
 
+# Requests that have left and are not in the account yet, with what they will probably cost.
+_14_OPEN_REQUESTS = """
+CREATE TABLE open_request (
+    id TEXT PRIMARY KEY,
+    day TEXT NOT NULL,
+    person TEXT NOT NULL,
+    team TEXT NOT NULL,
+    model TEXT NOT NULL,
+    usd DOUBLE PRECISION NOT NULL,
+    input_tokens BIGINT NOT NULL,
+    expires DOUBLE PRECISION NOT NULL
+);
+"""
+
 MIGRATIONS = (
     *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
-    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES, _12_PREVIEWS, _13_MONEY),
+    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES, _12_PREVIEWS, _13_MONEY, _14_OPEN_REQUESTS),
 )
 
 

@@ -1,7 +1,7 @@
 """What only PostgreSQL is asked: how every server writes, searches and expires sessions, decisions and the team."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from types import MappingProxyType
@@ -51,12 +51,27 @@ from kimi_proxy.services.store.sql.team import (
     ADD_LOGIN,
     ADD_USAGE,
     ADMIT,
+    CLOSE_EXPIRED,
+    CLOSE_REQUEST,
     EXPIRE_AT_ONCE,
+    OPEN_REQUEST,
     SqlTeam,
+    hold,
+    open_row,
     select_spent,
+    usage_of_closed,
     usage_rows,
 )
-from kimi_proxy.services.store.team import AuditEntry, LoginRecord, Spent, UsageKey, UsageRange, UsageSum, usage_of
+from kimi_proxy.services.store.team import (
+    AuditEntry,
+    LoginRecord,
+    OpenRequest,
+    Spent,
+    UsageKey,
+    UsageRange,
+    UsageSum,
+    usage_of,
+)
 
 COMPRESSING = 1802071404  # an advisory lock, with the session as its second number
 
@@ -161,7 +176,11 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
         )
 
     async def admit(
-        self, use: UsageKey, ranges: Sequence[UsageRange], decide: Callable[[Sequence[Spent]], bool]
+        self,
+        use: UsageKey,
+        ranges: Sequence[UsageRange],
+        decide: Callable[[Sequence[Spent]], bool],
+        reserve: OpenRequest | None = None,
     ) -> Sequence[Spent]:
         async def work(connection: Connection, moment: Moment) -> Sequence[Spent]:
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (BUDGETS,))
@@ -169,7 +188,33 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
             used = [Spent(*row) for row in rows if row]  # type: ignore[arg-type]
             if decide(used):
                 await execute(connection, ADMIT, astuple(use))
+                if reserve is not None:
+                    await execute(connection, OPEN_REQUEST, open_row(reserve))
             return used
+
+        return await self.database.run(work)
+
+    async def hold_open(self, new: Sequence[OpenRequest], held: Collection[str], expires: float) -> None:
+        async def work(connection: Connection, moment: Moment) -> None:
+            for one in new:
+                await execute(connection, OPEN_REQUEST, open_row(one))
+            await execute(connection, *hold(tuple(sorted(held)), expires))
+
+        await self.database.run(work)
+
+    async def close_requests(self, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
+        async def work(connection: Connection, moment: Moment) -> None:
+            for id, _, _ in done:
+                await execute(connection, CLOSE_REQUEST, (id,))
+            await add_usage(connection, sorted(((key, one) for _, key, one in done), key=lambda pair: pair[0]))
+
+        await self.database.run(work)
+
+    async def close_expired(self, now: float) -> int:
+        async def work(connection: Connection, moment: Moment) -> int:
+            rows = await (await execute(connection, CLOSE_EXPIRED, (now,))).fetchall()
+            await add_usage(connection, usage_of_closed(rows))
+            return len(rows)
 
         return await self.database.run(work)
 
@@ -206,6 +251,8 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             for session in sorted(sessions, key=lambda session: session.id):
                 await execute(connection, *open_session(session))
             await add_usage(connection, usage_of([metric for metric in metrics if await _add(connection, metric)]))
+            for id in sorted(metric.id for metric in metrics):
+                await execute(connection, CLOSE_REQUEST, (id,))
 
         await self.database.run(work)
 

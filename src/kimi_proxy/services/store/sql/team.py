@@ -1,11 +1,20 @@
 """The team in a database: people, their logins, counts by day, the audit log, and whose objects providers keep."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
-from kimi_proxy.services.store.team import SUMS, AuditEntry, LoginRecord, PersonRecord, UsageKey, UsageRange, UsageSum
+from kimi_proxy.services.store.team import (
+    SUMS,
+    AuditEntry,
+    LoginRecord,
+    OpenRequest,
+    PersonRecord,
+    UsageKey,
+    UsageRange,
+    UsageSum,
+)
 
 EXPIRE_AT_ONCE = 5000
 OBJECTS_AT_ONCE = 500  # ids in one statement
@@ -13,6 +22,7 @@ OBJECTS_AT_ONCE = 500  # ids in one statement
 _PERSON = "name, role, team, created, rotated, revoked, subject"
 _LOGIN = "id_hash, began, expires, person, detail"
 _USE = "day, person, team, model"
+CLOSE_EXPIRED = f"DELETE FROM open_request WHERE expires < ? RETURNING {_USE}, usd, input_tokens"  # noqa: S608
 
 
 ADD_AUDIT = "INSERT INTO audit_log (at, person, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
@@ -21,6 +31,11 @@ ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({marks
   ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
 ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({marks(4)}, 1)
   ON CONFLICT ({_USE}) DO UPDATE SET admitted = usage_day.admitted + 1"""  # noqa: S608
+
+
+_OPEN = f"id, {_USE}, usd, input_tokens, expires"
+OPEN_REQUEST = f"INSERT INTO open_request ({_OPEN}) VALUES ({marks(8)}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+CLOSE_REQUEST = "DELETE FROM open_request WHERE id = ?"
 
 
 class SqlTeam(SqlTables[D]):
@@ -106,6 +121,9 @@ class SqlTeam(SqlTables[D]):
             found.update(decode_text(id) for (id,) in rows)  # type: ignore[arg-type]
         return frozenset(found)
 
+    async def settle(self, id: str, usd: float) -> None:
+        await self.database.change("UPDATE open_request SET usd = ? WHERE id = ? RETURNING 1", (usd, id))
+
     async def expire_objects(self, before: float) -> int:
         gone = await self.database.change(
             """DELETE FROM provider_object WHERE (provider, id) IN
@@ -115,14 +133,35 @@ class SqlTeam(SqlTables[D]):
         return len(gone)
 
 
+def open_row(one: OpenRequest) -> Row:
+    """Return the values of OPEN_REQUEST."""
+    return one.id, *astuple(one.use), one.usd, one.input_tokens, one.expires
+
+
+def hold(ids: Sequence[str], expires: float) -> SqlStatement:
+    return SqlStatement(f"UPDATE open_request SET expires = ? WHERE {one_of('id', ids)}", (expires, *ids))  # noqa: S608
+
+
+def usage_of_closed(rows: Iterable[Row]) -> list[tuple[UsageKey, UsageSum]]:
+    """Return what rows of open requests add to the counts: they were sent, and how they ended is not known."""
+    found: dict[UsageKey, UsageSum] = {}
+    for day, person, team, model, usd, tokens in rows:
+        key = UsageKey(str(day), str(person), str(team), str(model))
+        lost = UsageSum(requests=1, input_tokens=tokens, cost_usd=usd)  # type: ignore[arg-type]
+        found[key] = found.get(key, UsageSum()) + lost
+    return sorted(found.items(), key=lambda pair: pair[0])
+
+
 def select_spent(wanted: UsageRange) -> SqlStatement:
-    """Return what asks for the requests and the money of a range."""
-    chosen = [(name, getattr(wanted, name)) for name in ("person", "team", "model")]
-    where = "".join(f" AND {name} = ?" for name, value in chosen if value is not None)
+    """Return what asks for the requests and the money of a range, that of open requests with it."""
+    chosen = [(name, value) for name in ("person", "team") if (value := getattr(wanted, name)) is not None]
+    where = "".join(f" AND {name} = ?" for name, _ in chosen) + f" AND {one_of('model', wanted.models)}"
+    values = wanted.since, *(value for _, value in chosen), *(wanted.models or ())
     return SqlStatement(
-        f"""SELECT CAST(coalesce(sum(admitted), 0) AS bigint), CAST(coalesce(sum(cost_usd), 0) AS double precision)
-           FROM usage_day WHERE day >= ?{where}""",  # noqa: S608
-        (wanted.since, *(value for _, value in chosen if value is not None)),
+        f"""SELECT CAST(coalesce(sum(admitted), 0) AS bigint), CAST(coalesce(sum(usd), 0) AS double precision) FROM (
+             SELECT admitted, cost_usd AS usd FROM usage_day WHERE day >= ?{where}
+             UNION ALL SELECT 0, usd FROM open_request WHERE day >= ?{where}) AS used""",  # noqa: S608
+        (*values, *values),
     )
 
 

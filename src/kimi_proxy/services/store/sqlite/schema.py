@@ -348,6 +348,22 @@ def _16_money(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 16")
 
 
+def _17_open_requests(connection: sqlite3.Connection) -> None:
+    """Requests that have left and are not in the account yet, with what they will probably cost."""
+    connection.execute(
+        """CREATE TABLE open_request (
+             id TEXT PRIMARY KEY,
+             day TEXT NOT NULL,
+             person TEXT NOT NULL,
+             team TEXT NOT NULL,
+             model TEXT NOT NULL,
+             usd REAL NOT NULL,
+             input_tokens INTEGER NOT NULL,
+             expires REAL NOT NULL)"""
+    )
+    connection.execute("PRAGMA user_version = 17")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -365,6 +381,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _14_cache_misses,
     _15_previews,
     _16_money,
+    _17_open_requests,
 )
 VERSION = len(MIGRATIONS)
 

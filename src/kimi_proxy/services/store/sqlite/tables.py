@@ -1,7 +1,7 @@
 """What only SQLite is asked: how sessions, decisions and the team are written, searched and expired."""
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -40,13 +40,28 @@ from kimi_proxy.services.store.sql.team import (
     ADD_LOGIN,
     ADD_USAGE,
     ADMIT,
+    CLOSE_EXPIRED,
+    CLOSE_REQUEST,
     EXPIRE_AT_ONCE,
+    OPEN_REQUEST,
     SqlTeam,
+    hold,
+    open_row,
     select_spent,
+    usage_of_closed,
     usage_rows,
 )
 from kimi_proxy.services.store.sqlite.database import Database, reads, writes
-from kimi_proxy.services.store.team import AuditEntry, LoginRecord, Spent, UsageKey, UsageRange, UsageSum, usage_of
+from kimi_proxy.services.store.team import (
+    AuditEntry,
+    LoginRecord,
+    OpenRequest,
+    Spent,
+    UsageKey,
+    UsageRange,
+    UsageSum,
+    usage_of,
+)
 
 
 class SqliteDecisions(SqlDecisions[Database]):
@@ -137,11 +152,32 @@ class SqliteTeam(SqlTeam[Database]):
         use: UsageKey,
         ranges: Sequence[UsageRange],
         decide: Callable[[Sequence[Spent]], bool],
+        reserve: OpenRequest | None = None,
     ) -> Sequence[Spent]:
         used = [Spent(*connection.execute(*select_spent(each)).fetchone()) for each in ranges]
         if decide(used):
             connection.execute(ADMIT, astuple(use))
+            if reserve is not None:
+                connection.execute(OPEN_REQUEST, open_row(reserve))
         return used
+
+    @writes
+    def hold_open(
+        self, connection: Connection, new: Sequence[OpenRequest], held: Collection[str], expires: float
+    ) -> None:
+        connection.executemany(OPEN_REQUEST, map(open_row, new))
+        connection.execute(*hold(tuple(held), expires))
+
+    @writes
+    def close_requests(self, connection: Connection, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
+        connection.executemany(CLOSE_REQUEST, [(id,) for id, _, _ in done])
+        add_usage(connection, [(key, one) for _, key, one in done])
+
+    @writes
+    def close_expired(self, connection: Connection, now: float) -> int:
+        rows = connection.execute(CLOSE_EXPIRED, (now,)).fetchall()
+        add_usage(connection, usage_of_closed(rows))
+        return len(rows)
 
     @writes
     def add_audit(self, connection: Connection, entries: Sequence[AuditEntry]) -> None:
@@ -172,6 +208,7 @@ class SqliteSessions(SqlSessions[Database]):
             for session in sessions:
                 connection.execute(*open_session(session))
             add_usage(connection, usage_of([metric for metric in metrics if _add(connection, metric)]))
+            connection.executemany(CLOSE_REQUEST, [(metric.id,) for metric in metrics])
 
         await self.database.write(work)
 
