@@ -37,7 +37,7 @@ def cli(tmp_path: Path) -> Cli:
 def answered(cli: Cli, *args: str) -> tuple[str, str, set[str]]:
     """The exit code, what was printed, and which modules were loaded for it."""
     command = [sys.executable, "-c", PROGRAM, *args]
-    ran = subprocess.run(command, capture_output=True, cwd=cli.here, env=cli.env, timeout=120)
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cli.here, env=cli.env, timeout=120)
     *said, modules = ran.stderr.decode().strip().split("\n")
     code, *loaded = modules.split(",")
     return code, ran.stdout.decode("utf-8", "surrogateescape") + "\n".join(said), set(loaded)
@@ -107,6 +107,23 @@ def test_a_server_that_runs_is_asked_and_nothing_is_loaded(cli: Cli):
     assert "lines of logs kept" in plain[1]
     assert slow.stdout.decode() in plain[1]
     assert odd[0] == "None"
+
+
+def test_the_status_line_is_the_servers_and_loads_nothing(cli: Cli):
+    with serving(cli, "start", name="proxy"):
+        code, said, loaded = answered(cli, "statusline")
+        slow = cli("statusline", stdin=b'{"session_id": "unheard-of"}')
+
+    assert (code, said) == ("0", "saved 0 tokens today\n")
+    assert not loaded & set(HEAVY)
+    assert slow.stdout == b"saved 0 tokens today\n"
+
+
+def test_without_a_server_the_status_line_is_empty(cli: Cli):
+    code, said, loaded = answered(cli, "statusline")
+
+    assert (code, said) == ("0", "")
+    assert not loaded & set(HEAVY)
 
 
 def test_what_was_pruned_by_the_server_is_recovered_by_the_command(cli: Cli):

@@ -1,15 +1,17 @@
 """The pictures of the docs, taken while the demo plays its day."""
 
 import base64
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -17,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.browser import chromium  # noqa: E402 - found once the root is on the path
 
 IMAGES = ROOT / "docs" / "images"
-SIZE = {"width": 1440, "height": 900}
+SIZE: ViewportSize = {"width": 1440, "height": 900}
 QUALITY = 0.7
 SPEED = 1.5  # slow enough to catch the window while it is nearly full
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -70,6 +72,7 @@ def nothing(page: Page) -> None:
 
 # While the day is played, and once it is over: the picture's name, the view, and what is done there.
 DURING: Mapping[str, tuple[str, Callable[[Page], None]]] = {"live": ("live", nearly_full)}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 AFTER: Mapping[str, tuple[str, Callable[[Page], None]]] = {
     "sessions": ("sessions", nothing),
     "map": ("map", a_message),
@@ -94,6 +97,11 @@ def main(wanted: list[str]) -> None:
                 take(browser, address, theme, {n: v for n, v in DURING.items() if not wanted or n in wanted})
                 over()
                 take(browser, address, theme, {n: v for n, v in AFTER.items() if not wanted or n in wanted})
+                if not wanted or "phone" in wanted:
+                    take(browser, address, theme, {"phone": ("live", nothing)}, PHONE)
+            if not wanted or "empty" in wanted:
+                with server() as address:
+                    take(browser, address, theme, {"empty": ("live", nothing)})
         browser.close()
 
 
@@ -115,13 +123,29 @@ def demo() -> Iterator[tuple[str, Callable[[], None]]]:
             process.terminate()
 
 
+@contextmanager
+def server() -> Iterator[str]:
+    """The address of a server that no agent has asked anything."""
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "HOME": home, "KIMI_PROXY_HOME": f"{home}/state", "KIMI_PROXY_FOLDER": home}
+        command = [sys.executable, "-m", "kimi_proxy", "start", "--port", "0", "--pruner-port", "0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8", env=env, cwd=home) as process:
+            assert process.stderr is not None
+            try:
+                said = next(line for line in process.stderr if "the dashboard is on" in line)
+                yield said.rpartition(" ")[2].strip().rstrip("/")
+            finally:
+                process.terminate()
+
+
 def take(
     browser: Browser,
     address: str,
     theme: Literal["light", "dark"],
     pictures: Mapping[str, tuple[str, Callable[[Page], None]]],
+    size: ViewportSize = SIZE,
 ) -> None:
-    context = browser.new_context(viewport=SIZE, color_scheme=theme, locale="en-GB", reduced_motion="reduce")
+    context = browser.new_context(viewport=size, color_scheme=theme, locale="en-GB", reduced_motion="reduce")
     page, press = context.new_page(), context.new_page()
     for name, (view, do) in pictures.items():
         page.goto(f"{address}/#/{view}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 2.0
 MARGIN_S = 5.0
+STATUSLINE_TIMEOUT_S = 0.3  # the agent draws its status bar again and again: a slow server is left out
 MAX_CHARS = 2_000_000
 STDIN = "-"
 SETTINGS = ("MCP_PRUNER_HOST", "KIMI_PROXY_DATABASE_URL", "KIMI_PROXY__")  # variables that the command line reads
@@ -86,9 +87,37 @@ def answer(arguments: list[str]) -> int | None:
             return _status("--json" in arguments)
         if arguments[:1] == ["prune"]:
             return _prune(arguments[1:])
+        if arguments == ["statusline"]:
+            return _statusline()
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
+
+
+def _statusline() -> int:
+    """Print a line for the agent's status bar, from the server that runs; nothing if there is none."""
+    try:
+        addresses = _running()
+    except FileNotFoundError:
+        return 0
+    if addresses is not None:
+        print_statusline(addresses["proxy"])
+    return 0
+
+
+def print_statusline(address: str) -> None:
+    """Print what the server at `address` says of the session that Claude Code describes on standard input."""
+    from urllib.parse import quote
+
+    try:
+        described = json.loads(sys.stdin.buffer.read() or b"{}")
+        session = described.get("session_id") if isinstance(described, dict) else None
+        path = f"/api/statusline?session={quote(str(session or ''), safe='')}"
+        found = _ask_server(address, "GET", path, timeout_s=STATUSLINE_TIMEOUT_S)
+    except (OSError, ValueError):
+        return
+    if found is not None:
+        print(str(found["text"]))
 
 
 def _status(as_json: bool) -> int | None:

@@ -309,3 +309,15 @@ async def test_a_session_that_lost_says_on_what(tmp_path: Path):
         await store.write([], [replace(metric, id="req_lost", account=account)])
         (session,) = await w.sessions(2)
     assert session["losses"] == {"tool": 300, "recovered": 200}
+
+
+async def test_the_status_line_says_window_savings_and_cache(tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name="mine")
+        await w.sessions(1)
+        mine = await w.get("/api/statusline?session=mine")
+        other = await w.get("/api/statusline?session=nobody")
+    assert isinstance(mine["percent"], float)
+    assert str(mine["text"]).startswith(f"window {int(mine['percent'])}% · saved ")
+    assert (other["percent"], other["cache_left_s"]) == (None, None)
+    assert str(other["text"]).startswith("saved ")

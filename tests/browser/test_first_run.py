@@ -28,6 +28,8 @@ def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp
 
         page = window.open("live").page
         expect(page.locator("tbody tr", has_text="long").locator(".badge.memory")).to_have_text("MCP")
+        if page.locator(".banners .fold summary").count():
+            page.locator(".banners .fold summary").click()
         expect(page.get_by_text("The context window of mystery is unknown.")).to_be_visible()
         expect(page.get_by_text('[models."mystery"]')).to_be_visible()
         page.locator("tbody tr", has_text="long").get_by_role("button").first.click()

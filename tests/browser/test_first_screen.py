@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from playwright.sync_api import WebSocketRoute, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 from tests.support.browser.product import Product, started
 from tests.support.browser.provider import Provider, provider, say
 from tests.support.browser.window import SharedWindow, Window, Windows
@@ -67,7 +67,55 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
 
         expect(page.get_by_text("No requests yet")).to_be_visible()
         expect(page.get_by_text("No provider key is set.")).to_be_visible()
+        expect(page.get_by_text(f"ANTHROPIC_BASE_URL={empty.address} claude")).to_be_visible()
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
+        expect(page.get_by_text("kimi-proxy init claude --proxy")).to_be_visible()
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.locator(".command", has_text="kimi-proxy demo").get_by_role("button", name="Copy").click()
+        expect(page.get_by_text("Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == "kimi-proxy demo"
+        page.get_by_role("link", name="Try it on a text of your own").click()
+        expect(page.get_by_role("heading", name="Playground")).to_be_visible()
+
+
+def test_money_comes_first_with_what_saving_cost(live: Window, product: Product):
+    say(product, "how much?", session="paid")
+    pinned(live, product, "paid")
+    card = live.card("Saved")
+
+    for period in ("Today", "This week", "This month"):
+        found = card.locator(".money-period", has_text=period)
+        expect(found.locator(".live-big")).to_contain_text("$")
+        expect(found).to_contain_text("Overhead")
+        expect(found).to_contain_text("Cache losses")
+    first = live.page.locator("main .card").first
+    assert first.get_attribute("aria-label") == "Saved"
+
+
+def test_savings_of_a_range_of_days_are_shown_by_model_and_project(live: Window, product: Product):
+    say(product, "which days?", session="ranged")
+    page = pinned(live, product, "ranged").page
+    card = live.card("Savings by model and project")
+
+    expect(card.get_by_role("table", name="Model").locator("tbody tr")).to_have_count(1)
+    expect(card.get_by_role("table", name="Project")).to_contain_text("not named by the agent")
+    page.get_by_label("From").fill("2020-01-01")
+    page.get_by_label("to", exact=True).fill("2020-01-31")
+    expect(card.get_by_text("No requests in these days.")).to_have_count(2)
+
+
+def test_a_single_request_is_drawn_with_an_axis(live: Window, product: Product):
+    say(product, "alone", session="single")
+    page = pinned(live, product, "single").page
+    expect(live.card("Tokens per request").locator("canvas")).to_be_visible()
+
+    drawn = page.evaluate(
+        """() => { const canvas = document.querySelector(".live-chart canvas");
+             const below = Math.round(canvas.height * 0.9), all = canvas.getContext("2d");
+             const axis = all.getImageData(0, below, canvas.width, canvas.height - below).data;
+             return axis.some((value) => value > 0); }"""
+    )
+    assert drawn
 
 
 @pytest.mark.parametrize("size", [(1280, 800), too((1440, 900)), too((3840, 2160))])
@@ -105,7 +153,7 @@ def test_the_gauge_and_the_parts_are_those_of_the_newest_request(live: Window, p
         expect(row.locator(".legend-value")).to_have_text(f"{metrics[0][f'{part.lower()}_tokens']:,}")
 
 
-def test_tokens_and_cost_are_drawn_estimated_and_real(live: Window, product: Product):
+def test_tokens_and_cost_are_drawn(live: Window, product: Product):
     for turn in range(3):
         say(product, f"draw {turn}", session="drawn")
     page = pinned(live, product, "drawn").page
@@ -113,7 +161,8 @@ def test_tokens_and_cost_are_drawn_estimated_and_real(live: Window, product: Pro
     for title in ("Tokens per request", "Cumulative cost"):
         expect(live.card(title).locator("canvas")).to_be_visible()
         expect(live.card(title).locator(".chart-key", has_text="Real")).to_be_visible()
-        expect(live.card(title).locator(".chart-key", has_text="Estimated")).to_be_visible()
+    expect(live.card("Tokens per request").locator(".chart-key", has_text="Estimated")).to_be_visible()
+    expect(live.card("Cumulative cost").locator(".chart-key", has_text="Estimated")).to_have_count(0)
     expect(live.card("Cumulative cost").locator(".chart-key", has_text="Real")).to_contain_text("$0.00034")
     painted = page.evaluate(
         """[...document.querySelectorAll("canvas")].map((canvas) =>
@@ -175,6 +224,13 @@ def test_requests_stay_in_place_while_somebody_points_at_them(live: Window, prod
     expect(rows).to_have_count(before + 1)
 
 
+def unfold(page: Page) -> None:
+    """Show every alert, of which the worst is shown at once."""
+    others = page.locator(".banners > .fold:not([open]) > summary")
+    if others.count():
+        others.click()
+
+
 LEVELS = (
     (8_000, "caution", "finish the current step, then compress"),
     (9_000, "warning", "compress this session soon"),
@@ -189,9 +245,12 @@ def test_a_window_that_fills_up_is_told_with_what_to_do(live: Window, product: P
         say(product, f"fill {tokens}", session=f"full-{tokens}")
         chosen(live, product, f"full-{tokens}")
 
-        banner = page.locator(f".banner.{level}", has_text=what)
+        banner = page.locator(f".banner.{level}", has_text=f"The context window is {tokens // 100}% full.").filter(
+            has_text=what
+        )
         expect(banner).to_contain_text(f"The context window is {tokens // 100}% full.")
         expect(page.locator(f".gauge.{level}")).to_be_visible()
+        unfold(page)
         banner.get_by_role("link", name="Compression").click()
         expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
         page.locator('nav li a[href="#/live"]').click()
@@ -219,6 +278,7 @@ def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told
         say(product, "fails", session="third")
 
         expect(page.get_by_text("another: the context window is 97% full.")).to_be_visible()
+        page.get_by_text("1 more alert").click()
         expect(page.get_by_text("1 request of another session failed.")).to_be_visible()
         expect(page.locator(".banner.ok")).to_have_count(0)
 
@@ -258,7 +318,7 @@ def test_a_sanitizer_that_is_off_is_told(live: Window, product: Product):
     say(product, "hello", session="calm")
     product.ask("POST", "/api/sanitizer/toggle", {"enabled": False})
     try:
-        expect(pinned(live, product, "calm").page.get_by_text("The sanitizer is off.")).to_be_visible()
+        expect(pinned(live, product, "calm").page.get_by_text("The sanitizer is off.")).to_be_attached()
     finally:
         product.ask("POST", "/api/sanitizer/toggle", {"enabled": True})
 
@@ -333,7 +393,7 @@ def test_what_kimi_proxy_did_is_told_in_a_sentence(live: Window, product: Produc
     product.ask("PATCH", "/api/settings", {"sanitizer.enabled": False})
     try:
         expect(live.card("Activity")).to_contain_text("A setting was changed")
-        expect(page.get_by_text("The sanitizer is off.")).to_be_visible()
+        expect(page.get_by_text("The sanitizer is off.")).to_be_attached()
     finally:
         product.ask("PATCH", "/api/settings", {"sanitizer.enabled": True})
     expect(page.get_by_text("The sanitizer is off.")).to_have_count(0)
@@ -372,3 +432,38 @@ def test_it_fits_on_small_screens(windows: Windows, product: Product, width: int
         expect(page.get_by_role("meter")).to_be_visible()
 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_everything_on_a_phone_can_be_touched_and_no_table_is_cut_off(windows: Windows, product: Product):
+    say(product, "small", session="touched")
+    with windows.opened(product.address, size=(390, 844)) as window:
+        page = pinned(window, product, "touched").page
+        expect(window.card(REQUESTS).locator("tbody tr").first).to_be_visible()
+        for view in ("live", "sessions"):
+            page.locator(f'nav li a[href="#/{view}"]').click()
+            expect(page.locator("tbody tr").first).to_be_visible()
+            small = page.evaluate(
+                """[...document.querySelectorAll("main :is(button, select, input, summary, td a)")]
+                     .filter((each) => each.checkVisibility())
+                     .map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect()])
+                     .filter(([, box]) => box.width < 24 || box.height < 24).map(([text]) => text)"""
+            )
+            assert small == []
+            frames = page.evaluate(
+                """[...document.querySelectorAll(".table-frame")]
+                     .filter((each) => each.scrollWidth > each.clientWidth + 1).length"""
+            )
+            assert frames == 0
+        labels = (
+            page.locator("tbody tr").first.locator("td").evaluate_all("all => all.map((each) => each.dataset.label)")
+        )
+        assert {"Session", "Model", "Money saved"} <= set(labels)
+
+
+def test_sessions_are_picked_only_where_one_is_shown(live: Window, product: Product):
+    say(product, "which?", session="picked")
+    page = pinned(live, product, "picked").page
+    page.locator('nav li a[href="#/settings"]').click()
+    expect(page.get_by_role("heading", name="Settings", level=1)).to_be_visible()
+
+    expect(page.locator(".picker")).to_have_count(0)

@@ -464,6 +464,35 @@ def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli
     assert files(world) == before
 
 
+@pytest.mark.parametrize(
+    "own", ['{\n  "model": "opus" // mine\n}\n', '{"statusLine": {"type": "command", "command": "date"}}']
+)
+def test_the_status_line_is_set_up_and_taken_back_byte_for_byte(cli: Cli, world: Path, own: str):
+    settings = world / "home" / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(own)
+    before = files(world)
+    assert cli("init", "claude", "--statusline", "--yes").returncode == 0
+    line = json.loads(settings.read_text().replace("// mine", ""))["statusLine"]
+    assert line["type"] == "command"
+    assert line["command"].endswith(" statusline")
+    assert cli("init", "claude", "--statusline", "--yes").stdout == b""
+    assert cli("init", "claude", "--proxy", "--yes", env=PROXY).returncode == 0
+    assert cli("init", "claude", "--statusline", "--undo", "--yes").returncode == 0
+    assert " statusline" not in settings.read_text()
+    assert "ANTHROPIC_BASE_URL" in settings.read_text()
+    assert cli("init", "claude", "--undo", "--yes").returncode == 0
+
+    assert files(world) == before
+
+
+def test_a_client_without_a_status_bar_says_so(cli: Cli, world: Path):
+    done = cli("init", "cursor", "--statusline", "--yes")
+
+    assert done.returncode == 2
+    assert b"this is for Claude Code" in done.stderr
+
+
 def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
     done = cli("init", "cursor", "--hooks", "--yes", env={**PROXY, "MCP_PRUNER_PORT": "8016"})
 

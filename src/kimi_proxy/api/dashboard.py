@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kimi_proxy.api import bundle
 from kimi_proxy.api.answers import accepts_gzip, header_values
 from kimi_proxy.api.routing import Access, PageRoute
 
@@ -98,7 +99,9 @@ def _answer(request: Request, path: str) -> Response:
 
 
 def _asset(path: str) -> Asset:
-    """Return the file at `path` below the folder. Raise a 404 for anything else."""
+    """Return the file at `path` below the folder, or a bundle of files. Raise a 404 for anything else."""
+    if path in (bundle.SCRIPT, bundle.STYLE):
+        return _bundle(path, tuple(file.stat().st_mtime_ns for file in bundle.files(FOLDER)))
     file = FOLDER / path
     media_type = TYPES.get(file.suffix)
     try:
@@ -108,6 +111,14 @@ def _asset(path: str) -> Asset:
         return _read(file, media_type, file.stat().st_mtime_ns)
     except (OSError, ValueError):
         raise HTTPException(404) from None
+
+
+@lru_cache(maxsize=4)
+def _bundle(path: str, times: tuple[int, ...]) -> Asset:
+    """Join files and cache them; their `times` are part of the key, so changed files are joined again."""
+    is_script = path == bundle.SCRIPT
+    body = bundle.join_modules(FOLDER) if is_script else bundle.join_styles(FOLDER)
+    return Asset(TYPES[".js" if is_script else ".css"], body)
 
 
 @lru_cache(maxsize=256)

@@ -37,6 +37,7 @@ from kimi_proxy.services.sessions import (
     DeletedBody,
     MetricsBody,
     SavingsBody,
+    StatusLineBody,
     SessionHealthBody,
     SessionMemoryBody,
     Sessions,
@@ -88,6 +89,10 @@ class SavingsQuery(BaseModel):
     timezone: str = Field(default="", max_length=60)  # in which days begin, such as Europe/Paris
 
 
+class StatusLineQuery(BaseModel):
+    session: str = ""  # its id or name; "" leaves out what is known of one session only
+
+
 NOT_FOUND = (SessionNotFound,)
 LIST = RouteSpec("List sessions, the last used first", query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE)
 CREATE = RouteSpec("Make a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
@@ -102,6 +107,7 @@ MEMORY = RouteSpec(
 SAVINGS = RouteSpec(
     "Show what was saved today, this week, this month and in a range of days", query=SavingsQuery, access=Access.PEOPLE
 )
+STATUS_LINE = RouteSpec("Show the line of an agent's status bar", query=StatusLineQuery, access=Access.PEOPLE)
 HEALTH = RouteSpec("Show how full a session's context window is", raises=NOT_FOUND, access=Access.PEOPLE)
 
 
@@ -122,6 +128,7 @@ class SessionRoutes:
             json_route("GET", f"{one}/memory", self._memory, MEMORY),
             json_route("GET", "/api/session/{session_id}/health", self._health, HEALTH),
             json_route("GET", "/api/savings", self._savings, SAVINGS, compressed=True),
+            json_route("GET", "/api/statusline", self._status_line, STATUS_LINE),
         ]
 
     async def _list(self, request: Request) -> SessionsBody:
@@ -181,6 +188,9 @@ class SessionRoutes:
     async def _savings(self, request: Request) -> SavingsBody:
         asked = query(request, SavingsQuery)
         return await self._sessions.savings(caller_of(request), _zone(asked.timezone), asked.since, asked.until)
+
+    async def _status_line(self, request: Request) -> StatusLineBody:
+        return await self._sessions.status_line(caller_of(request), query(request, StatusLineQuery).session)
 
     async def _memory(self, request: Request) -> SessionMemoryBody:
         return await self._sessions.memory(caller_of(request), _id(request), _limit(request))

@@ -39,6 +39,7 @@ COMMANDS = {
     "models": "config:models",
     "doctor": "doctor:doctor",
     "status": "doctor:status",
+    "statusline": "doctor:statusline",
     "completion": "doctor:completion",
     "upgrade-check": "doctor:upgrade_check",
 }

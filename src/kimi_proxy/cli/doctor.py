@@ -110,6 +110,20 @@ def _state(found: PortOwner | None, address: str) -> str:
 
 
 @click.command()
+def statusline() -> None:
+    """Print a line for Claude Code's status bar: context window, savings of today, life of the prompt cache.
+
+    Claude Code runs it and describes its session on standard input; `kimi-proxy init claude --statusline` sets it up.
+    Without a running server it prints nothing.
+    """
+    from kimi_proxy.cli.console import proxy_address, server_config
+    from kimi_proxy.quick import print_statusline
+
+    if (address := proxy_address(server_config())) is not None:
+        print_statusline(address)
+
+
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -38,6 +38,7 @@ CLIENT_NAMES = (
 )
 @click.option("--proxy", is_flag=True, help="Send the agent's requests to its model through the proxy.")
 @click.option("--hooks", is_flag=True, help="Cut what the agent's own tools print, before the model reads it.")
+@click.option("--statusline", is_flag=True, help="Show window, savings and cache in Claude Code's status bar.")
 @click.option("--tools", is_flag=True, help="Offer read, grep and bash with a question, in place of prune_text.")
 @click.option("--http", is_flag=True, help="Call the server that `kimi-proxy start` runs, instead of starting one.")
 @click.option("--with-guidance", is_flag=True, help="Tell the agent in its instructions how to use the tools.")
@@ -49,6 +50,7 @@ def init(
     project: bool | None,
     proxy: bool,
     hooks: bool,
+    statusline: bool,
     tools: bool,
     http: bool,
     with_guidance: bool,
@@ -69,16 +71,19 @@ def init(
         raise click.BadParameter("the guidance is about read, grep and bash: add --tools")
     if (proxy or hooks) and (tools or with_guidance or (proxy and (http or hooks))):
         raise click.BadParameter("--proxy and --hooks need runs of their own")
+    if statusline and (proxy or hooks or tools or http or with_guidance):
+        raise click.BadParameter("--statusline needs a run of its own")
     log, known = EditLog(home()), CLIENTS[client]
-    scopes = _scopes(known, project, proxy or hooks, undo)
+    scopes = _scopes(known, project, proxy or hooks or statusline, undo)
     if undo:
-        changes = _undoing(known, scopes, log, proxy, hooks)
+        changes = _undoing(known, scopes, log, proxy, hooks, statusline=statusline)
     else:
-        wanted = (
-            _proxy_edits(known)
-            if proxy
-            else _server_edits(known, scopes[0], tools, http or hooks, with_guidance, hooks)
-        )
+        if proxy:
+            wanted = _proxy_edits(known)
+        elif statusline:
+            wanted = _status_line_edits(scopes[0])
+        else:
+            wanted = _server_edits(known, scopes[0], tools, http or hooks, with_guidance, hooks)
         changes = _doing(known, scopes[0], log, wanted)
     is_needed = _show_changes(changes, undo)
     if dry_run:
@@ -149,6 +154,14 @@ def _proxy_edits(client: ClientApp) -> Wanted:
     return Wanted(proxy=_proxy_target(client))
 
 
+def _status_line_edits(scope: Scope) -> Wanted:
+    import shlex
+
+    from kimi_proxy.services.clients.places import Wanted, own_command
+
+    return Wanted(status_line=shlex.join((*own_command(scope), "statusline")))
+
+
 def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
     """Return an MCP server, and with `hooks` the hooks whose cuts it reads back."""
     from kimi_proxy.features.clients import TOKEN_VARIABLE, Connection
@@ -176,17 +189,23 @@ def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> lis
 
 
 def _undoing(
-    client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, proxy: bool, hooks: bool, folder: Path | None = None
+    client: ClientApp,
+    scopes: tuple[Scope, ...],
+    log: EditLog,
+    proxy: bool,
+    hooks: bool,
+    folder: Path | None = None,
+    statusline: bool = False,
 ) -> list[FileChange]:
-    """Return what takes back all that we changed, or with --proxy and --hooks that alone."""
+    """Return what takes back all that we changed, or with --proxy, --hooks and --statusline that alone."""
     from kimi_proxy.services.clients.init import combine, plan_undo
-    from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits
+    from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits, status_edits
 
     dirs = _base_dirs(folder)
     every = combine(edit for scope in scopes for edit in every_edit(client, scope, dirs))
     known = {edit.path.resolve(): edit for edit in every}
-    if proxy or hooks:
-        chosen = proxy_edits if proxy else hook_edits
+    if proxy or hooks or statusline:
+        chosen = proxy_edits if proxy else hook_edits if hooks else status_edits
         undone = combine(edit for scope in scopes for edit in chosen(client, scope, dirs))
     else:
         undone = every

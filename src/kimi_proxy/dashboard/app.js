@@ -1,7 +1,7 @@
 // The dashboard: the frame around the views.
 //
 // To add a view: write views/<name>.js that exports `View` (a component without arguments), write words/<name>.js
-// with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and link style/<name>.css in index.html
+// with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and list style/<name>.css in api/bundle.py
 // if it needs one. README.md says what views share.
 import { locked } from "./lib/api.js";
 import { html, render, useEffect } from "./lib/html.js";
@@ -32,7 +32,7 @@ function App() {
     <a class="skip" href="#content" onClick=${skip}>${t("skip")}</a>
     <${Navigation} current=${view.name} />
     <div class="page">
-      <${Topbar} title=${title} />
+      <${Topbar} title=${title} picksSession=${view.isOfSession} />
       <main id="content" tabindex="-1"><${Stage} key=${view.name + tag} view=${view} /></main>
     </div>
     ${useSignal(locked) && html`<${Door} />`}

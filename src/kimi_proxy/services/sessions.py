@@ -11,7 +11,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import accounting, metering
+from kimi_proxy.features import accounting, metering, status_line
 from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, LayoutBody, MemoryContextBody
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import is_session_id
@@ -103,6 +103,18 @@ class SavingsRange(TypedDict):
     totals: serialize.PeriodBody
     models: list[serialize.ModelSavings]
     projects: list[serialize.ProjectSavings]
+
+
+class StatusLineBody(TypedDict):
+    """`text` is the whole line; what no session or no price is known for is null."""
+
+    text: str
+    percent: float | None
+    saved_today_usd: float | None
+    saved_today_tokens: int
+    observed_today_usd: float | None
+    observed_today_tokens: int
+    cache_left_s: int | None
 
 
 class SavingsBody(TypedDict):
@@ -292,6 +304,26 @@ class Sessions:
                 "models": serialize.savings_by_model(chosen),
                 "projects": serialize.savings_by_project(chosen),
             },
+        }
+
+    async def status_line(self, who: Caller, id_or_name: str) -> StatusLineBody:
+        """Return what an agent shows in its status bar: its window, what was saved today, the life of its cache."""
+        today = datetime.fromtimestamp(self._now()).date()
+        saved = accounting.sum_lines(await self._session_store.accounts(who, _midnight(today, None)))
+        id = await self._names.id_of(who, id_or_name) if id_or_name else ""
+        metrics = await self._session_store.newest_metrics(who, 1, id) if id else ()
+        newest = metrics[-1] if metrics else None
+        life = newest.cache_life_s if newest is not None else None
+        left = None if newest is None or life is None else max(0, round(newest.at + life - self._now()))
+        percent = newest.percent if newest is not None else None
+        return {
+            "text": status_line.text(percent, saved, left, self._display),
+            "percent": percent,
+            "saved_today_usd": saved.net_saved_usd,
+            "saved_today_tokens": saved.net_saved_tokens,
+            "observed_today_usd": saved.observed_usd,
+            "observed_today_tokens": saved.observed_tokens,
+            "cache_left_s": left,
         }
 
     def _currency(self) -> CurrencyBody:

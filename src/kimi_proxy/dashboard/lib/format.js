@@ -35,13 +35,21 @@ export const part = (value) => (value > 0 && value < 1 ? `<\u202f${percent(1)}` 
 /** A share of the window: 79.9 has not reached 80 yet. */
 export const share = (value) => (isNumber(value) && value >= 1 ? percent(Math.floor(value)) : part(value));
 
-/** Cents matter where a request costs a fraction of one. */
+let shown = { currency: "USD", currency_per_usd: 1 };
+
+/** The server counts in USD; `[display]` says in which currency people read it. */
+export function showMoneyIn(currency) {
+  if (currency) shown = currency;
+}
+
+/** An amount of USD in the viewer's currency. Cents matter where a request costs a fraction of one. */
 export function usd(value) {
   if (!isNumber(value)) return NONE;
-  const size = Math.abs(value);
+  const amount = value * shown.currency_per_usd;
+  const size = Math.abs(amount);
   const digits = size === 0 || size >= 1 ? 2 : size >= 0.01 ? 3 : 5;
-  const currency = { style: "currency", currency: "USD", currencyDisplay: "narrowSymbol" };
-  return numbers({ ...currency, minimumFractionDigits: 2, maximumFractionDigits: digits }).format(value);
+  const currency = { style: "currency", currency: shown.currency, currencyDisplay: "narrowSymbol" };
+  return numbers({ ...currency, minimumFractionDigits: 2, maximumFractionDigits: digits }).format(amount);
 }
 
 export function duration(ms) {
@@ -59,6 +67,13 @@ export function bytes(value) {
 }
 
 export const clock = (at) => new Date(at).toLocaleTimeString(language.get(), { hour12: false });
+
+/** The day and the time, today as well. */
+export function date(at) {
+  const moment = new Date(at);
+  if (Number.isNaN(moment.getTime())) return NONE;
+  return moment.toLocaleString(language.get(), { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+}
 
 /** The time of today, the day of another. */
 export function when(at) {

@@ -5,6 +5,7 @@ import { useSignal } from "../lib/signal.js";
 import { colour, painted } from "../lib/theme.js";
 
 const HEIGHT_REM = 11.5;
+const LONE_S = 30; // on either side of a single point, which has no range of its own
 const AWAY = { left: -10, top: -10 }; // where uPlot's cursor points at nothing
 
 /**
@@ -97,7 +98,7 @@ function settings(Plot, series, format, setAt) {
     padding: [8, 26, 0, 0],
     cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
     hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
-    scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+    scales: { x: { range: (_, from, to) => (to > from ? [from, to] : [from - LONE_S, to + LONE_S]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     axes: [
       {
         ...axis,

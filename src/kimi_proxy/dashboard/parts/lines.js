@@ -9,6 +9,7 @@ import { Icon } from "./icon.js";
 import { Windowed } from "./windowed.js";
 
 const t = phrases(words);
+const LINES_BEFORE = 3;
 const ROW = 1.5; // of the type's size, which grows with the screen
 
 /**
@@ -23,6 +24,7 @@ export function Lines({ label, lines, cuts, marker, at = 0, height = "62vh" }) {
   const rows = useMemo(() => rowsOf(lines, cuts, open), [lines, cuts, open]);
   useEffect(() => {
     if (at) show(frame.current, rows.findIndex((row) => row.line?.line === at), high);
+    else if (marker) beginAt(frame.current, rows.findIndex((row) => row.cut), high);
   }, [at]);
 
   const toggle = (start) => {
@@ -118,6 +120,12 @@ function rowsOf(lines, cuts, open) {
 /** In whole pixels: the list counts in rows. */
 function rowHeight() {
   return Math.round(ROW * Number.parseFloat(getComputedStyle(document.documentElement).fontSize));
+}
+
+/** A cut is what somebody came to see: with the lines before it, at the top. */
+function beginAt(frame, place, high) {
+  const list = frame?.querySelector(".windowed");
+  if (list && place > 0) list.scrollTop = Math.max(0, place - LINES_BEFORE) * high;
 }
 
 function show(frame, place, high) {

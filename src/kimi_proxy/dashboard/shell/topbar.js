@@ -13,11 +13,11 @@ import { SessionPicker } from "./session_picker.js";
 const t = phrases(words);
 const NAMES = { en: "English", fr: "Français" };
 
-export function Topbar({ title }) {
+export function Topbar({ title, picksSession }) {
   return html`<header class="topbar">
     <h1>${title}</h1>
     <${State} />
-    <${SessionPicker} />
+    ${picksSession && html`<${SessionPicker} />`}
     <div class="choices">
       <${Choice}
         label=${t("language")}

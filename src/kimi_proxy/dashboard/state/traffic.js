@@ -1,6 +1,7 @@
 // What this page knows of the traffic: bounded, whatever happens, and published at most a few times a second.
 import { get } from "../lib/api.js";
 import { follow } from "./feed.js";
+import { showMoneyIn } from "../lib/format.js";
 import { useEffect, useState } from "../lib/html.js";
 import { withoutSession, withRequest } from "./sums.js";
 
@@ -65,7 +66,8 @@ export function changed() {
 
 const TAKE = {
   init(event) {
-    const { sessions = [], metrics = [], alerts = [], totals = null, store = "" } = event;
+    const { sessions = [], metrics = [], alerts = [], totals = null, store = "", currency = null } = event;
+    showMoneyIn(currency);
     Object.assign(known, { isReady: true, store, totals, requests: [], events: [] });
     for (const each of [known.sessions, known.histories, known.compositions, known.alerts]) each.clear();
     for (const session of [...sessions].reverse()) known.sessions.set(session.id, session);

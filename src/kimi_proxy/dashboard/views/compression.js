@@ -8,6 +8,7 @@ import { useKnown } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Answered, Empty, Failure } from "../parts/notice.js";
+import { Start } from "../parts/start.js";
 import { useSignal } from "../lib/signal.js";
 import { useTurn } from "../state/refresh.js";
 import words from "../words/compression.js";
@@ -21,7 +22,7 @@ export function View() {
   useKnown();
   useSignal(pinned);
   const id = focus();
-  if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><//></div>`;
+  if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><${Start} /><//></div>`;
   return html`<${Session} key=${id} id=${id} />`;
 }
 

@@ -8,6 +8,7 @@ import { useKnown } from "../state/traffic.js";
 import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Answered, Empty } from "../parts/notice.js";
+import { Start } from "../parts/start.js";
 import { link } from "../lib/route.js";
 import { useSignal } from "../lib/signal.js";
 import { useTurn } from "../state/refresh.js";
@@ -25,7 +26,7 @@ export function View() {
   useSignal(pinned);
   const id = focus();
   const answer = useAnswer(id && `/api/sessions/${encodeURIComponent(id)}/context`, useTurn(id, ["metric"]));
-  if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><//></div>`;
+  if (!id) return html`<div class="view"><${Card} title=${t("title")}><${Empty}>${t("no_session")}<//><${Start} /><//></div>`;
   return html`<div class="view">
     <${Answered} answer=${answer} nothing=${html`<${NotSeen} />`}>${(context) => html`<${Context} key=${id} id=${id} context=${context} />`}<//>
   </div>`;

@@ -5,6 +5,7 @@ import { useKnown } from "../state/traffic.js";
 import { Card } from "../parts/card.js";
 import { Icon } from "../parts/icon.js";
 import { Failure } from "../parts/notice.js";
+import { Start } from "../parts/start.js";
 import words from "../words/sessions.js";
 import { Comparison } from "./sessions/comparison.js";
 import { Deletion } from "./sessions/deletion.js";
@@ -45,6 +46,7 @@ export function View() {
         onDelete=${ask("delete")}
         asked=${asked}
       />
+      ${found.total === 0 && !asked && html`<${Start} />`}
       ${found.more && html`<button type="button" class="sessions-more" onClick=${found.more}>${t("more")}</button>`}
     <//>
     ${open?.name === "compare" && html`<${Comparison} sessions=${open.sessions} onClose=${close} />`}

@@ -10,7 +10,8 @@ from pathlib import Path
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
-from kimi_proxy.features.editing.client_files import ListItems, OwnTextFile, ServersFile
+from kimi_proxy.features.editing import jsonc
+from kimi_proxy.features.editing.client_files import ListItems, OwnTextFile, ServersFile, SettingsKeys
 from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 
 
@@ -31,6 +32,7 @@ class Wanted:
     guidance: bool = False
     proxy: ProxyTarget | None = None
     hooks: HookTarget | None = None
+    status_line: str = ""  # the command that prints it
 
 
 def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> Iterator[FileEdit]:
@@ -44,6 +46,8 @@ def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> 
         yield _proxy_edit(client, scope, dirs, wanted.proxy)
     if wanted.hooks is not None:
         yield _hook_edit(client, scope, dirs, wanted.hooks)
+    if wanted.status_line:
+        yield _status_edit(client, scope, dirs, wanted.status_line)
 
 
 def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
@@ -51,6 +55,7 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
     yield from server_edits(client, scope, dirs)
     yield from proxy_edits(client, scope, dirs)
     yield from hook_edits(client, scope, dirs)
+    yield from status_edits(client, scope, dirs)
 
 
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
@@ -106,6 +111,23 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
     moved = None if client.hooks.is_own else _moved_path(client, dirs, Path(client.hooks.user).name)
+    return PartEdit(moved or dirs.home / client.hooks.user, part)
+
+
+def status_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield what may have been changed for the status line."""
+    with suppress(FileRefused):
+        yield _status_edit(client, scope, dirs, "")
+
+
+def _status_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", command: str) -> PartEdit:
+    # Of the clients whose settings we know, Claude Code alone runs a command for its status bar.
+    if not client.hooks or client.hooks.kind != "claude":
+        raise FileRefused(f"{client.title} runs no command for its status bar: this is for Claude Code")
+    part = SettingsKeys(jsonc, {("statusLine",): {"type": "command", "command": command}})
+    if scope == "project":
+        return PartEdit(dirs.here / client.hooks.project, part)
+    moved = _moved_path(client, dirs, Path(client.hooks.user).name)
     return PartEdit(moved or dirs.home / client.hooks.user, part)
 
 

@@ -70,7 +70,8 @@ function ByLines({ cut, at }) {
   const last = lines.at(-1)?.line ?? 0;
   const load = () =>
     get(`/api/cuts/${cut.id}?from=${last + 1}&lines=${PAGE}`).then((page) => setMore([...more, ...page.lines]), setError);
-  const isThere = at <= last || last >= cut.original_lines || error;
+  const first = cut.cuts[0]?.start ?? 0;
+  const isThere = (at || first) <= last || last >= cut.original_lines || error;
   useEffect(() => {
     if (!isThere) load();
   }, [last]);
@@ -95,10 +96,20 @@ function Texts({ cut, at }) {
       </section>
       <section aria-label=${t("sent")}>
         <h3>${t("sent")}</h3>
-        ${cut.sent === null ? html`<p class="soft">${t(cut.kind === "history" ? "sent_summary" : "sent_unknown")}</p>` : html`<pre tabindex="0">${cut.sent}</pre>`}
+        ${cut.sent === null ? html`<p class="soft">${t(cut.kind === "history" ? "sent_summary" : "sent_unknown")}</p>` : html`<pre tabindex="0">${withMarker(cut.sent, at ? null : found)}</pre>`}
       </section>
     </div>
   `;
+}
+
+const MARKER = /\[KIMI_PROXY_OBSERVATION_MASKED [^\]]*\]|⟦PRUNÉ[^⟧]*⟧/;
+
+/** What was sent, with the first marker in it to be scrolled to. */
+function withMarker(text, found) {
+  const marker = found && MARKER.exec(text);
+  if (!marker) return text;
+  const end = marker.index + marker[0].length;
+  return html`${text.slice(0, marker.index)}<mark ref=${found}>${marker[0]}</mark>${text.slice(end)}`;
 }
 
 /** A text with the line that is looked for; without one, the text. */

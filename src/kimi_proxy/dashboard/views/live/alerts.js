@@ -1,4 +1,5 @@
 // Is anything wrong? Each alert says what to do; when there is none, that is said too.
+import { patch } from "../../lib/api.js";
 import { titleOf } from "../../state/focus.js";
 import { share } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
@@ -16,18 +17,17 @@ const t = phrases(words);
 const LOOKED_AT = 20; // the newest requests of other sessions
 const LEVELS = ["critical", "warning", "caution", "info"];
 const RECENT_MS = 15 * 60_000;
-const SHOWN = 4; // the rest is unfolded when it is asked for
 
 export function Alerts({ newest, id, sanitizer, unknown = [] }) {
   const found = [...ofServer(sanitizer), ...unknown.map(ofModel), ...ofSession(newest, id), ...ofOthers(id)].sort(worstFirst);
-  const isCalm = found.every(({ level }) => level === "info");
+  const [worst, ...others] = found;
   return html`<div class="banners">
-    ${isCalm && known.isReady && html`<${Calm} hasPassed=${Boolean(newest)} />`}
-    ${found.slice(0, SHOWN).map(drawn)}
+    ${!worst && known.isReady && html`<${Calm} hasPassed=${Boolean(newest)} />`}
+    ${worst && drawn(worst)}
     ${
-      found.length > SHOWN &&
-      html`<${Fold} title=${t("more_alerts", { n: found.length - SHOWN })}>
-      <div class="banners">${found.slice(SHOWN).map(drawn)}</div>
+      others.length > 0 &&
+      html`<${Fold} title=${t("more_alerts", { n: others.length })}>
+      <div class="banners">${others.map(drawn)}</div>
     <//>`
     }
   </div>`;
@@ -45,8 +45,14 @@ function ofServer(sanitizer) {
   const found = [];
   if (known.state === "away") found.push({ key: "away", level: "critical", title: t("away"), what: t("away_what") });
   if (known.store) found.push({ key: "store", level: "critical", title: t("store"), what: t("store_what") });
+  if (sanitizer?.mode === "observe") found.push({ key: "observe", level: "info", title: t("observing"), what: html`<${TurnOn} />` });
   if (sanitizer && !sanitizer.enabled) found.push({ key: "off", level: "info", title: t("off"), what: toSettings() });
   return found;
+}
+
+function TurnOn() {
+  const turnOn = () => patch("/api/settings", { "sanitizer.observe": false }).catch(() => {});
+  return html`${t("observing_what")} <button type="button" class="quiet" onClick=${turnOn}>${t("turn_on")}</button>`;
 }
 
 const toSettings = () => html`${t("off_what")} <a href=${link("settings")}>${t("to_settings")}</a>`;

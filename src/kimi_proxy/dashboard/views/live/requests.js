@@ -42,19 +42,19 @@ const explained = (key) => html`<${Explained} text=${t(`${key}_what`)}>${t(key)}
 
 const columns = () => [
   { key: "at", title: t("at"), cell: (metric) => when(metric.at) },
-  { key: "session", title: explained("session"), wide: true, cell: sessionCell },
+  { key: "session", title: explained("session"), label: t("session"), wide: true, cell: sessionCell },
   { key: "model", title: t("model"), cell: (metric) => html`<span class="soft">${metric.model}</span>` },
-  { key: "tokens", title: explained("tokens"), align: "right", cell: tokensCell },
-  { key: "percent", title: explained("of_window"), align: "right", cell: shareCell },
+  { key: "tokens", title: explained("tokens"), label: t("tokens"), align: "right", cell: tokensCell },
+  { key: "percent", title: explained("of_window"), label: t("of_window"), align: "right", cell: shareCell },
   {
     key: "saved",
-    title: explained("saved"),
+    title: explained("saved"), label: t("saved"),
     align: "right",
     cell: (metric) => (metric.tokens_saved ? tokens(metric.tokens_saved) : ""),
   },
   {
     key: "cost",
-    title: explained("cost"),
+    title: explained("cost"), label: t("cost"),
     align: "right",
     cell: (metric) => (metric.cost_usd === null ? "" : usd(metric.cost_usd)),
   },

@@ -64,7 +64,7 @@ function joined(listed, older) {
 function withNews(listed, takesNew) {
   const ids = new Set(listed.map(({ id }) => id));
   const came = takesNew ? [...known.sessions.values()].filter(({ id }) => !ids.has(id)).sort(lastUsedFirst) : [];
-  return [...came, ...listed.map((session) => known.sessions.get(session.id) ?? session)];
+  return [...came, ...listed.map((session) => ({ ...session, ...known.sessions.get(session.id) }))];
 }
 
 const lastUsedFirst = (a, b) => (a.last_used_at < b.last_used_at ? 1 : -1);

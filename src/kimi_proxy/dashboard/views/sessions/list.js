@@ -1,8 +1,10 @@
 // The list of sessions.
 import { focus, pin, pinned, titleOf } from "../../state/focus.js";
-import { count, tokens, usd, when } from "../../lib/format.js";
+import { count, date, tokens, usd } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { phrases } from "../../lib/i18n.js";
+import { known } from "../../state/traffic.js";
+import { Explained } from "../../parts/explained.js";
 import { IconButton } from "../../parts/icon_button.js";
 import { Table } from "../../parts/table.js";
 import { useSignal } from "../../lib/signal.js";
@@ -17,7 +19,7 @@ export function List({ sessions, chosen, onChoose, onRename, onDelete, asked }) 
     { key: "choose", title: unseen("choose"), cell: (session) => chooser(session, chosen, onChoose) },
     { key: "title", title: t("session"), wide: true, cell: (session) => name(session, shown) },
     { key: "model", title: t("model"), cell: (session) => html`<span class="soft">${session.model}</span>` },
-    { key: "used", title: t("last_used"), cell: (session) => when(session.last_used_at) },
+    { key: "used", title: t("last_used"), cell: (session) => date(session.last_used_at) },
     ...NUMBERS.map(([key, cell]) => ({ key, title: t(key), align: "right", cell })),
     { key: "do", title: unseen("actions"), cell: (session) => actions(session, kept, onRename, onDelete) },
   ];
@@ -27,6 +29,7 @@ export function List({ sessions, chosen, onChoose, onRename, onDelete, asked }) 
     rows=${sessions}
     keyOf=${(session) => session.id}
     rowClass=${(session) => (session.id === shown ? "chosen" : "")}
+    sums=${asked ? null : sumsOf(known.totals)}
     empty=${t(asked ? "not_found" : "empty")}
   />`;
 }
@@ -35,8 +38,25 @@ const NUMBERS = [
   ["requests", (session) => count(session.requests)],
   ["read", (session) => tokens(session.input_tokens)],
   ["saved", (session) => tokens(session.net_saved_tokens ?? session.tokens_saved)],
+  ["saved_usd", savedCell],
   ["cost", (session) => usd(session.cost_usd)],
 ];
+
+/** Money saved; where a session cost more than it saved, what that was spent on. */
+function savedCell(session) {
+  const { net_saved_usd: money, net_saved_tokens: net, losses } = session;
+  if (!((money ?? net) < 0)) return usd(money);
+  const spent = Object.entries(losses ?? {}).sort(([, a], [, b]) => b - a);
+  const why = spent.map(([name, n]) => t(`loss_${name}`, { tokens: tokens(n) })).join(" ");
+  return html`<${Explained} text=${why || t("loss_unknown")}>${usd(money)}<//>`;
+}
+
+/** Of all sessions, not only of those that are listed. */
+function sumsOf(totals) {
+  if (!totals || totals.sessions < 2) return null;
+  const sums = Object.fromEntries(NUMBERS.map(([key, cell]) => [key, cell(totals)]));
+  return { ...sums, title: t("sum", { n: totals.sessions }) };
+}
 
 const unseen = (key) => html`<span class="unseen">${t(key)}</span>`;
 
