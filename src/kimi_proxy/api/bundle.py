@@ -1,7 +1,7 @@
 """The dashboard's modules and styles as one file each, so that a page asks for a handful of files instead of a hundred.
 
 There is no build step: the first request joins the files, and a changed file is seen by its time. A module becomes a
-function that runs when it is first needed, so a view that nobody opens does not run. Vendored modules stay as they are.
+function that runs when it is first needed, so a view that is never opened does not run. Vendored modules stay as they are.
 """
 
 import json
@@ -60,30 +60,30 @@ def _wrap(name: str, text: str) -> str:
     """Return a module as the body of a function that returns what it exports."""
     given: list[str] = []
 
-    def passed_on(found: re.Match[str]) -> str:
+    def pass_on(found: re.Match[str]) -> str:
         pairs = [_pair(each) for each in found[1].split(",") if each.strip()]
         source = f"need({_name(name, found[2])})." if found[2] else ""
         given.extend(f"{outer}: {source}{inner}" for inner, outer in pairs)
         return ""
 
-    def declared(found: re.Match[str]) -> str:
+    def declare(found: re.Match[str]) -> str:
         given.append(found[2])
         return f"{found[1]} {found[2]}"
 
-    def default(found: re.Match[str]) -> str:
+    def name_default(found: re.Match[str]) -> str:
         given.append("default: byDefault")
         return "const byDefault = "
 
-    text = _IMPORT.sub(lambda found: _needed(name, found[1], found[2]), text)
-    text = _PASSED_ON.sub(passed_on, text)
-    text = _DEFAULT.sub(default, _DECLARED.sub(declared, text))
+    text = _IMPORT.sub(lambda found: _declare_import(name, found[1], found[2]), text)
+    text = _PASSED_ON.sub(pass_on, text)
+    text = _DEFAULT.sub(name_default, _DECLARED.sub(declare, text))
     if found := re.search(r"^(?:import|export)\b.*", text, re.M):
         raise ValueError(f"{name}: cannot bundle {found[0]!r}")
     text = _LATER.sub(lambda found: _load_later(name, found[1]), text)
     return f"{text}return {{ {', '.join(given)} }};\n"
 
 
-def _needed(name: str, clause: str, path: str) -> str:
+def _declare_import(name: str, clause: str, path: str) -> str:
     """Return an import as a declaration."""
     source = f"need({_name(name, path)})"
     if not clause.startswith("{"):

@@ -37,11 +37,11 @@ from kimi_proxy.services.sessions import (
     DeletedBody,
     MetricsBody,
     SavingsBody,
-    StatusLineBody,
     SessionHealthBody,
     SessionMemoryBody,
     Sessions,
     SessionsBody,
+    StatusLineBody,
 )
 from kimi_proxy.services.store.protocols import Cursor
 

@@ -11,10 +11,10 @@ def text(percent: float | None, saved: SavingsLine, cache_left_s: int | None, di
     """Return how full the window is, what was saved today, and how long the prompt cache still lives."""
     window = "" if percent is None else f"window {int(percent)}%"
     cache = "" if cache_left_s is None else f"cache {_duration(cache_left_s)}" if cache_left_s else "cache cold"
-    return " · ".join(part for part in (window, _saved(saved, display), cache) if part)
+    return " · ".join(part for part in (window, _describe_savings(saved, display), cache) if part)
 
 
-def _saved(saved: SavingsLine, display: DisplaySettings) -> str:
+def _describe_savings(saved: SavingsLine, display: DisplaySettings) -> str:
     if saved.observed_tokens and not saved.net_saved_tokens:
         return f"would have saved {_amount(saved.observed_usd, saved.observed_tokens, display)} today"
     return f"saved {_amount(saved.net_saved_usd, saved.net_saved_tokens, display)} today"

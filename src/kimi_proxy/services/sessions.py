@@ -311,7 +311,9 @@ class Sessions:
         today = datetime.fromtimestamp(self._now()).date()
         saved = accounting.sum_lines(await self._session_store.accounts(who, _midnight(today, None)))
         id = await self._names.id_of(who, id_or_name) if id_or_name else ""
-        metrics = await self._session_store.newest_metrics(who, 1, id) if id else ()
+        session = await self._session_store.get(who, id) if id else None
+        is_own = session is not None and session.scope in who.scopes
+        metrics = await self._session_store.newest_metrics(who, 1, id) if is_own else ()
         newest = metrics[-1] if metrics else None
         life = newest.cache_life_s if newest is not None else None
         left = None if newest is None or life is None else max(0, round(newest.at + life - self._now()))

@@ -122,7 +122,7 @@ function rowHeight() {
   return Math.round(ROW * Number.parseFloat(getComputedStyle(document.documentElement).fontSize));
 }
 
-/** A cut is what somebody came to see: with the lines before it, at the top. */
+/** A viewer comes to see the first cut: it stands near the top, below the lines before it. */
 function beginAt(frame, place, high) {
   const list = frame?.querySelector(".windowed");
   if (list && place > 0) list.scrollTop = Math.max(0, place - LINES_BEFORE) * high;
