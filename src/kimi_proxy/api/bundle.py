@@ -1,7 +1,8 @@
 """The dashboard's modules and styles as one file each, so that a page asks for a handful of files instead of a hundred.
 
 There is no build step: the first request joins the files, and a changed file is seen by its time. A module becomes a
-function that runs when it is first needed, so a view that is never opened does not run. Vendored modules stay as they are.
+function that runs when it is first needed, so a view that is never opened does not run. Vendored modules stay as they
+are.
 """
 
 import json
