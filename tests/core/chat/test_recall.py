@@ -108,6 +108,18 @@ def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: boo
     assert usage == {**counts[1], "iterations": [{"type": "message", **each} for each in counts]}
 
 
+def test_messages_add_up_the_rounds_for_a_client_that_shows_their_cost():
+    rounds = Wire.MESSAGES.format.recall_body(OWN.name, sums_usage=True)
+    rounds.take(json.loads(body(Wire.MESSAGES, FIRST)))
+    asked_again(rounds, request(Wire.MESSAGES, [User("go")]), ["line"])
+    rounds.take(json.loads(body(Wire.MESSAGES, SECOND)))
+    usage = rounds.join_rounds()["usage"]
+
+    counts = [{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 150, "output_tokens": 9}]
+    iterations = [{"type": "message", **each} for each in counts]
+    assert usage == {"input_tokens": 250, "output_tokens": 29, "iterations": iterations}
+
+
 def test_chat_chunks_have_one_id_one_role_and_calls_from_zero_on():
     chunks = objects_in(played(Wire.CHAT, FIRST, SECOND)[0])
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import reduce
@@ -27,7 +28,7 @@ from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
@@ -60,6 +61,8 @@ BUSY = (
 )
 
 _STREAM = "text/event-stream"
+_CLAUDE_CODE = re.compile(rb"claude-cli/(\d{1,4})\.(\d{1,4})\.(\d{1,6})")
+READS_ITERATIONS = 2, 1, 325  # the version that was looked at
 _PLAIN = ("", "identity")
 _REFUSED = (400, 413)  # as providers refuse what is longer than the context window of their model
 _BUSY = (429, 500, 502, 503, 504, 529)  # as they refuse what may be asked again in the same words
@@ -163,7 +166,7 @@ class Recall:
 
     async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
         draft = progress.draft
-        rounds = draft.request.format.recall_stream(draft.own_tool)
+        rounds = draft.request.format.recall_stream(draft.own_tool, _sums_usage(draft.headers))
         try:
             async for shown in _visible_bytes(reply, rounds):
                 yield shown
@@ -184,7 +187,8 @@ class Recall:
         yield rounds.ending()
 
     async def _whole(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
-        rounds = progress.request.format.recall_body(progress.draft.own_tool)
+        draft = progress.draft
+        rounds = progress.request.format.recall_body(draft.own_tool, _sums_usage(draft.headers))
         while True:
             body, rest = await read_up_to(MAX_HELD_BYTES, reply.pieces())
             answer = _object(body) if reply.status == 200 and rest is None else None
@@ -286,6 +290,13 @@ async def with_pings(
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def _sums_usage(headers: Iterable[Header]) -> bool:
+    """Return whether the client is a Claude Code that reads `iterations`: it shows the cost of the whole count."""
+    agent = next((value for name, value in headers if name == b"user-agent"), b"")
+    version = _CLAUDE_CODE.match(agent)
+    return version is not None and tuple(map(int, version.groups())) >= READS_ITERATIONS
 
 
 async def _visible_bytes(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:

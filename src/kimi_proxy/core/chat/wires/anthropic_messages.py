@@ -42,9 +42,13 @@ class _MessagesRounds(RecallRounds):
 
     @property
     def _shown_usage(self) -> JsonObject:
-        """The count of the last round, and those of all rounds where the API puts them."""
+        """The count of the last round, or of all together, and those of all rounds where the API puts them."""
+        last = read.as_object(self._usage)
+        if not self._is_later:
+            return last
         rounds = [each for usage in self.usages for each in _iterations(read.as_object(usage))]
-        return {**read.as_object(self._usage), **({"iterations": rounds} if self._is_later else {})}
+        sums = _sum_usage([read.as_object(usage) for usage in self.usages]) if self._sums_usage else {}
+        return {**last, **sums, "iterations": rounds}
 
 
 class MessagesRecallBody(_MessagesRounds, RecallBody):
@@ -365,6 +369,18 @@ def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]
     if content is None or not (read.is_string(content) or read.array(content)):  # it says nothing, and answers its call
         yield body.part("other", raw, call_id)
     yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, read.is_true(result.get("is_error")))
+
+
+def _sum_usage(usages: Sequence[JsonObject]) -> JsonObject:
+    """Return what all rounds cost together: every count of tokens, also those by the life of a cache."""
+    sums: JsonObject = {}
+    for usage in usages:
+        for name, value in usage.items():
+            if name.endswith("_tokens") and isinstance(value, int):
+                sums[name] = count(sums.get(name)) + count(value)
+            elif name == "cache_creation":
+                sums[name] = _sum_usage([read.as_object(sums.get(name)), read.as_object(value)])
+    return sums
 
 
 def _iterations(usage: JsonObject) -> list[JsonObject]:

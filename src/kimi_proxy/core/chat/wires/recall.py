@@ -33,8 +33,9 @@ class RecallRounds(ABC):
     id = ""  # of the answer for the client, where the API lets it continue from there
     real_id = ""  # what the provider calls the last round of it
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
         self._own = own
+        self._sums_usage = sums_usage  # for a client that finds the size of its context in the last of `iterations`
         self._usage: JsonValue = None  # of this round
         self._is_over = False  # this round
         self._usages_before: tuple[JsonValue, ...] = ()  # of the rounds that are over
@@ -43,7 +44,7 @@ class RecallRounds(ABC):
     def usages(self) -> tuple[JsonValue, ...]:
         """What the provider has counted so far, round by round.
 
-        The client is given the last one alone: agents take a count for the size of their context window, and compact
+        Most clients are given the last one alone: they take a count for the size of their context window, and compact
         it by that.
         """
         return (*self._usages_before, *((self._usage,) if self._usage else ()))
@@ -83,8 +84,8 @@ class RecallRounds(ABC):
 class RecallBody(RecallRounds):
     """Rounds that come in one piece each."""
 
-    def __init__(self, own: str) -> None:
-        super().__init__(own)
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
         self._body: JsonObject = {}
 
     def take(self, body: JsonObject) -> RoundCalls:
@@ -100,8 +101,8 @@ class RecallBody(RecallRounds):
 class RecallStream(RecallRounds):
     """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
 
-    def __init__(self, own: str) -> None:
-        super().__init__(own)
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
         self._held: list[tuple[SseEvent, JsonObject | None]] = []
         self._begin()
 
