@@ -129,9 +129,9 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     _id: JsonValue = None  # of the first round; for the client all rounds are that one
     _said_before = ""  # the last text of the rounds that are over
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
         self._content: list[str] = []  # in pieces
-        super().__init__(own)
+        super().__init__(own, sums_usage)
 
     def _begin(self) -> None:
         self._said_before = "".join(self._content) or self._said_before

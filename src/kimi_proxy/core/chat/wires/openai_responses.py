@@ -87,9 +87,9 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     _is_moved = False  # something was hidden: what follows has another place for the client
     _number = -1  # of the last event that it has seen
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
         self._items: dict[int, JsonObject] = {}
-        super().__init__(own)
+        super().__init__(own, sums_usage)
 
     def _begin(self) -> None:
         self._shown_before = self._shown_items()
