@@ -147,20 +147,18 @@ async def test_speech_over_a_websocket_is_refused_with_a_sentence(tmp_path: Path
 @pytest.mark.parametrize(
     "path",
     [
-        "/model/us.anthropic.claude-sonnet-4-5-v1:0/invoke-with-response-stream",
-        "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fx/invoke",
-        "/projects/p/locations/us-east5/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict",
-        "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-sonnet-4-5:rawPredict",
+        "/model/us.anthropic.claude-sonnet-4-5-v1:0/converse-stream",
+        "/inference-profiles",
         "/anthropic/v1/messages",
     ],
 )
-async def test_anthropic_s_api_as_other_clouds_serve_it_is_refused_with_a_sentence(path: str, tmp_path: Path):
+async def test_what_is_not_served_of_other_clouds_is_refused_with_a_sentence(path: str, tmp_path: Path):
     """Claude Code takes a 404 for a model that an administrator has to enable."""
     async with evil(echo) as provider, proxy(tmp_path, provider.toml("anthropic")) as p:
         response = await p.http.post(path, json={})
 
     assert response.status_code == 400 and provider.heard == []
-    assert response.json()["type"] == "error" and "ANTHROPIC_BASE_URL" in response.json()["error"]["message"]
+    assert response.json()["type"] == "error" and "call the cloud itself" in response.json()["error"]["message"]
 
 
 async def catalog(heard: Heard, line: Line) -> None:

@@ -3,6 +3,7 @@
 A new route, field, tool or argument that is not known here fails the walk: say whether it names anything of anyone's.
 """
 
+import base64
 import json
 import re
 import secrets
@@ -15,6 +16,7 @@ from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
 from kimi_proxy.api.answers import DescribedRoute
+from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -43,6 +45,8 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "server_name": ("pruner",),
     "index": ("0",),
     "model": ("m",),
+    "project": ("p",),
+    "location": ("us-east5",),
     "path": ("index.html",),
     "name": ("events",),
 }
@@ -134,6 +138,7 @@ def conversation(model: str = MODEL, text: str = LONG) -> JsonObject:
 
 SHORT: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 ANTHROPIC: JsonObject = {"model": "anthropic-evil/m", "max_tokens": 9, "messages": SHORT["messages"]}
+_COUNTED = base64.b64encode(json.dumps({"max_tokens": 9, "messages": SHORT["messages"]}).encode()).decode()
 RESPONSES: JsonObject = {"model": MODEL, "input": [{"role": "user", "content": "hi"}]}
 _HOOK: JsonObject = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {}, "tool_use_id": "t"}
 
@@ -146,6 +151,9 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     ),
     "/v1/messages": (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}),
     "/v1/messages/count_tokens": (ANTHROPIC,),
+    **{path: (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}) for path in DOORS},
+    **dict.fromkeys(COUNTING_DOORS, (ANTHROPIC,)),
+    "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
     "/v1/responses": (
         *(RESPONSES, {**RESPONSES, "previous_response_id": "<response>"}, {**RESPONSES, "conversation": "<response>"}),
         {**RESPONSES, "input": [{"type": "item_reference", "id": "<item>"}]},

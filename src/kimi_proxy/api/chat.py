@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
+from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, Door
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.openapi.bodies import OpenObject
 from kimi_proxy.api.routing import Access, SocketRoute
@@ -56,6 +57,11 @@ def routes(chat: Chat) -> list[BaseRoute]:
             "POST", path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), CHAT
         )
         for path, wire in BY_PATH.items()
+    ]
+    asking += [
+        DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, door), CHAT)
+        for ask, doors in ((chat.count_tokens, COUNTING_DOORS), (chat.answer, DOORS))
+        for path, door in doors.items()
     ]
     listing = [DescribedRoute("GET", path, ByClient(partial(ChatEndpoint, chat.list_models)), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
@@ -125,15 +131,18 @@ async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
 class ChatEndpoint:
     """A bare ASGI application, because every layer around the pieces of an answer costs time."""
 
-    def __init__(self, ask: Ask, wire: Wire) -> None:
+    def __init__(self, ask: Ask, wire: Wire, door: Door | None = None) -> None:
         self._ask = ask
         self._wire = wire
+        self._door = door or Door()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, query = await _body(receive), scope["query_string"].decode("latin-1")
-        is_connected = watch_connection(scope)
-        incoming = ChatRequest(caller_in(scope), self._wire, body, tuple(scope["headers"]), query, is_connected)
-        async with until_disconnect(receive, send) as client, self._ask(incoming) as answer:
+        door, query = self._door, scope["query_string"].decode("latin-1")
+        body, is_connected = door.open(scope, await _body(receive)), watch_connection(scope)
+        came_with = tuple(scope["headers"]), query, is_connected, door.cloud
+        incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
+        async with until_disconnect(receive, send) as client, self._ask(incoming) as came:
+            answer = door.close(came)
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)
 

@@ -45,13 +45,11 @@ _REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
 }
 
 
-# Anthropic's API as other clouds serve it: Bedrock, Vertex, Foundry. A 404 makes Claude Code blame an administrator.
-_OTHER_CLOUDS = re.compile(
-    r"/model/.+/(?:invoke|converse)(?:-\w+)*|/inference-profiles.*|(?:/v1)?/projects/.+:\w*[rR]awPredict|/anthropic/v1/.+"
-)
+# Other APIs of Bedrock and Vertex. A 404 makes Claude Code blame an administrator.
+_OTHER_CLOUDS = re.compile(r"/model/.+/converse(?:-\w+)*|/inference-profiles.*|/anthropic/v1/.+")
 _OTHER_CLOUD = (
-    "kimi-proxy does not serve the API of Bedrock, Vertex or Foundry's /anthropic prefix yet: let Claude Code call "
-    "Anthropic's own API here (ANTHROPIC_BASE_URL), or take the proxy's address out of the variables of that cloud"
+    "of Bedrock kimi-proxy serves InvokeModel and CountTokens, and of Foundry what has no /anthropic prefix: call the "
+    "cloud itself for this"
 )
 
 

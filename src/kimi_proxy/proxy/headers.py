@@ -15,6 +15,10 @@ TEAM_TOKEN = b"kpt_"  # how the token of a person begins
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 
+# What a client signs, it signs for our address and with keys of its own: nothing of that helps a provider.
+SIGNATURE = b"AWS4-HMAC-"
+_SIGNED = frozenset({b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256"})
+
 # RFC 9110: they speak of one connection, and we have two.
 _HOP_BY_HOP = frozenset(
     b"""
@@ -46,6 +50,8 @@ def to_provider(headers: Iterable[Header], key: Header | None, token: str | None
     named = _named_by_connection(headers)
     for name, value in headers:
         if name in _HOP_BY_HOP or name in named or name in _BETWEEN_US or name.startswith(_BETWEEN_US_PREFIXES):
+            continue
+        if name in _SIGNED or (name == b"authorization" and value.startswith(SIGNATURE)):
             continue
         if name in CREDENTIALS and (key is not None or _is_token(value, token)):
             continue
@@ -82,6 +88,8 @@ def retry_after_s(headers: Iterable[Header]) -> float | None:
 def credential(headers: Iterable[Header], token: str | None) -> str:
     """Return the client's own key for its provider; "" if it sent none, or only our token."""
     for name, value in headers:
+        if value.startswith(SIGNATURE):
+            continue
         if name in CREDENTIALS and value.strip() and not _is_token(value, token):
             scheme, _, rest = value.strip().partition(b" ")
             return (rest.strip() if scheme.lower() == b"bearer" else value.strip()).decode("latin-1")
@@ -122,3 +130,5 @@ class UpstreamRequest:
     path: str = ""  # of ours, where it is not that of questions, such as /v1/messages/count_tokens
     method: str = "POST"
     caller: Caller = LOCAL  # for whom it is asked
+    cloud: str = ""  # the one whose API the client called: bedrock, vertex, or none
+    address: str = ""  # what follows the provider's `base_url`, where that names the model; else the path decides

@@ -9,9 +9,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
+from yarl import URL
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config.providers import ENVIRONMENT, Provider
+from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
     ParseError,
@@ -23,6 +24,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.proxy import headers, http
+from kimi_proxy.proxy.aws import SERVICE, AwsSigner
 from kimi_proxy.proxy.headers import UpstreamRequest
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
@@ -125,6 +127,7 @@ class Upstreams:
         self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
         self._fresh = http.client(aiohttp.TCPConnector(limit=0, force_close=True))
         self._turns = FairTurns()
+        self._aws = AwsSigner()
 
     async def close(self) -> None:
         await self._usual.close()
@@ -159,11 +162,15 @@ class Upstreams:
     async def _ask(
         self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
     ) -> aiohttp.ClientResponse:
+        url = _url(provider, question)
+        sent = _headers(provider, question, self._key(name, question), self._token)
+        if provider.type == SERVICE and not any(key == "authorization" for key, _ in sent):
+            sent += await self._aws.sign(question.method, url, question.body)
         return await client.request(
             question.method,
-            _url(provider, question),
+            URL(url, encoded=True) if question.address else url,  # as it was signed
             data=http.payload(question.body or None),
-            headers=_headers(question, self._key(name, question), self._token),
+            headers=sent,
             allow_redirects=False,
             proxy=self._proxies[name],
             timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
@@ -174,7 +181,7 @@ class Upstreams:
         provider = self._providers[name]
         url = f"{provider.base_url}{question.wire.format.models_path(provider.base_url)}"
         timeout = aiohttp.ClientTimeout(total=LIST_S, connect=provider.connect_timeout_s)
-        sent = _headers(question, self._key(name, question), self._token)
+        sent = _headers(provider, question, self._key(name, question), self._token)
         try:
             async with self._usual.get(
                 url, headers=sent, allow_redirects=False, proxy=self._proxies[name], timeout=timeout
@@ -198,14 +205,16 @@ def _proxy_of(provider: Provider) -> str | None:
 
 
 def _url(provider: Provider, question: UpstreamRequest) -> str:
-    path = question.wire.format.upstream_path(provider.base_url, question.path)
+    path = question.address or question.wire.format.upstream_path(provider.base_url, question.path)
     query = f"?{question.query}" if question.query else ""
     return f"{provider.base_url}{path}{query}"
 
 
-def _headers(question: UpstreamRequest, key: bytes | None, token: str | None) -> list[tuple[str, str]]:
+def _headers(
+    provider: Provider, question: UpstreamRequest, key: bytes | None, token: str | None
+) -> list[tuple[str, str]]:
     wire_format = question.wire.format
-    key_header = None if key is None else wire_format.key_header(key)
+    key_header = None if key is None else _key_header(provider, question, key)
     passed = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
         for name, value in headers.to_provider(question.headers, key_header, token)
@@ -213,6 +222,10 @@ def _headers(question: UpstreamRequest, key: bytes | None, token: str | None) ->
     given = {name for name, _ in passed}
     defaults = [(name, value) for name, value in wire_format.default_headers if name not in given]
     return [*passed, *defaults, ("accept-encoding", "identity")]
+
+
+def _key_header(provider: Provider, question: UpstreamRequest, key: bytes) -> headers.Header:
+    return (b"authorization", b"Bearer " + key) if provider.type in CLOUDS else question.wire.format.key_header(key)
 
 
 def _translate_error(name: str, provider: Provider, error: Exception) -> UpstreamError:

@@ -9,6 +9,8 @@ from pathlib import Path
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
 from tests.support.clients.agents import claude, codex
+from tests.support.clouds import as_bedrock, as_vertex
+from tests.support.evil import Script
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.clients import Name
@@ -57,10 +59,15 @@ class AgentCase:
     replies: tuple[str, ...] = ()
     reads_back: bool = True  # not where it has no tools, or puts long results away itself
     wire: Wire = Wire.CHAT  # which API it speaks
+    cloud: str = ""  # in whose form
 
     @property
     def provider_type(self) -> str:
-        return self.wire.format.provider_types[0]
+        return self.cloud or self.wire.format.provider_types[0]
+
+    def provider(self, worker: Worker) -> Script:
+        """Return a provider that `worker` answers for."""
+        return {"bedrock": as_bedrock, "vertex": as_vertex}.get(self.cloud, lambda model: model)(worker)
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
         return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
@@ -168,6 +175,18 @@ def _claude(place: Place) -> Command:
     return Command(argv, env)
 
 
+def _claude_on(cloud: str, **env: str) -> Callable[[Place], Command]:
+    """Claude Code in its mode for a cloud, whose credentials a gateway has."""
+
+    def prepare(place: Place) -> Command:
+        argv = (claude(), "-p", TASK, "--allowedTools", "Bash", "--output-format", "json")
+        at = {f"CLAUDE_CODE_USE_{cloud}": "1", f"CLAUDE_CODE_SKIP_{cloud}_AUTH": "1"}
+        quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+        return Command(argv, {**at, f"ANTHROPIC_{cloud}_BASE_URL": place.url, **quiet, **env})
+
+    return prepare
+
+
 def _codex(model: str) -> Callable[[Place], Command]:
     def prepare(place: Place) -> Command:
         named = f'model = "{model}"\n' if model else ""
@@ -254,6 +273,20 @@ AGENTS = (
     AgentCase("continue", _continue, _plain("Bash"), "continue"),
     AgentCase("qwen", _qwen, _foreground("run_shell_command"), "qwen"),
     AgentCase("claude", _claude, _described("Bash"), wire=Wire.MESSAGES),
+    AgentCase(
+        "claude-bedrock",
+        _claude_on("BEDROCK", AWS_REGION="us-east-1"),
+        _described("Bash"),
+        wire=Wire.MESSAGES,
+        cloud="bedrock",
+    ),
+    AgentCase(
+        "claude-vertex",
+        _claude_on("VERTEX", CLOUD_ML_REGION="us-east5", ANTHROPIC_VERTEX_PROJECT_ID="p"),
+        _described("Bash"),
+        wire=Wire.MESSAGES,
+        cloud="vertex",
+    ),
     AgentCase("codex", _codex(""), _script, wire=Wire.RESPONSES),
     AgentCase(
         "codex-gpt-5.5", _codex("gpt-5.5"), lambda command: ("exec_command", {"cmd": command}), wire=Wire.RESPONSES

@@ -17,6 +17,13 @@ SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the user, with which requests to Bedrock are signed."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+
+
 def holds(folder: Path, word: bytes) -> list[str]:
     """Return the files that hold a word: what an agent keeps of its conversation."""
     return [str(file) for file in folder.rglob("*") if file.is_file() and word in file.read_bytes()]
@@ -25,10 +32,13 @@ def holds(folder: Path, word: bytes) -> list[str]:
 @pytest.mark.parametrize("case", AGENTS, ids=lambda case: case.name)
 async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Path, case: AgentCase):
     alone, model = case.worker(), case.worker()
-    async with evil(alone) as provider:
+    async with evil(case.provider(alone)) as provider:
         direct = await run(case, new_place(tmp_path / "direct", provider.url.removesuffix("/v1")))
     assert direct.is_success, direct
-    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p:
+    async with (
+        evil(case.provider(model)) as provider,
+        proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p,
+    ):
         at = new_place(tmp_path / "proxied", f"http://127.0.0.1:{p.port}")
         proxied = await run(case, at)
         cuts = (await p.http.get("/api/cuts")).json()
@@ -47,7 +57,10 @@ async def test_an_agent_does_not_notice_that_the_provider_is_busy_while_its_mode
 ):
     model = case.worker()
     model.refusals = 2
-    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p:
+    async with (
+        evil(case.provider(model)) as provider,
+        proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p,
+    ):
         outcome = await run(case, new_place(tmp_path, f"http://127.0.0.1:{p.port}"))
 
     assert outcome.is_success, outcome
@@ -59,7 +72,10 @@ async def test_an_agent_does_not_notice_that_the_provider_is_busy_while_its_mode
 )
 async def test_an_agent_of_chat_completions_works_on_anthropic_s_messages(tmp_path: Path, case: AgentCase):
     model, named = case.worker(), f'[models.{MODEL}]\nprovider = "anthropic-evil"\n'
-    async with evil(model) as provider, proxy(tmp_path / "state", provider.toml("anthropic") + named + SETTINGS) as p:
+    async with (
+        evil(case.provider(model)) as provider,
+        proxy(tmp_path / "state", provider.toml("anthropic") + named + SETTINGS) as p,
+    ):
         outcome = await run(case, new_place(tmp_path, f"http://127.0.0.1:{p.port}"))
 
     assert outcome.is_success, outcome
@@ -73,7 +89,7 @@ RESTARTED = [case for case in AGENTS if case.reads_back]
 async def test_an_agent_goes_on_when_we_are_restarted_in_the_middle_of_its_work(tmp_path: Path, case: AgentCase):
     model, state = case.worker(), tmp_path / "state"
     model.last_step_s = 7  # in which the server stops and starts again
-    async with evil(model) as provider:
+    async with evil(case.provider(model)) as provider:
         toml = provider.toml(case.provider_type) + SETTINGS
         async with proxy(state, toml) as p:
             port = p.port

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.core.chat.bodies import BODIES
 
 from kimi_proxy.core.chat import Request, Role, Wire, edit, parse
+from kimi_proxy.core.chat.body import JsonBody, splice
 from kimi_proxy.core.errors import InvalidParams, ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -382,3 +383,19 @@ def test_a_name_that_is_not_utf_8_is_refused():
 def test_too_many_values_in_what_is_no_object_are_refused():
     with pytest.raises(ParseError, match="not a JSON object"):
         parse(b"[" + b"1," * 210_000 + b"1]", Wire.CHAT)
+
+
+@pytest.mark.parametrize(
+    ("body", "rest"),
+    [
+        (b'{"a":1,"x":{"x":2}}', b'{"a":1}'),
+        (b'{ "x" : "\\"," , "a":1}', b'{ "a":1}'),
+        (b'{"x":[1, 2]}', b"{}"),
+        (b'{"a":1 ,\n "x" : null\n, "b":2 }', b'{"a":1 \n, "b":2 }'),
+        (b'{"a":"x"}', None),
+    ],
+)
+def test_a_member_is_taken_out_and_every_other_byte_stays(body: bytes, rest: bytes | None):
+    edit = JsonBody(body).remove("x")
+
+    assert (None if edit is None else splice(body, [edit])) == rest

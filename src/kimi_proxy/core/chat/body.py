@@ -32,6 +32,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_COMMA = re.compile(rb"\s*,\s*")
 _WITHOUT_TEXT = frozenset({"image", "other"})
 
 # A backslash and what it escapes; the group is a lone half of a surrogate pair.
@@ -135,6 +136,18 @@ class JsonBody:
             return (*self.span(before), json.encode(value))
         end = self.body.rindex(b"}")
         return end, end, b"," + json.encode(name) + b":" + json.encode(value)
+
+    def remove(self, name: str) -> Edit | None:
+        """Take a member out, with the comma before it, or after it if it is the first; None if there is none."""
+        if (value := self.members.get(name)) is None:
+            return None
+        at, end = self.span(value)
+        start = self.body.rindex(b'"', 0, self.body.rindex(b'"', 0, at))
+        before = len(self.body[:start].rstrip())
+        if self.body[before - 1 : before] == b",":
+            return before - 1, end, b""
+        after = _COMMA.match(self.body, end)
+        return start, after.end() if after else end, b""
 
     def append(self, name: str, items: Sequence[JsonValue]) -> Edit:
         """Add to the end of an array; one that is missing is added to the body."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.chat.wires import Wire
 
 ENVIRONMENT = "environment"
+CLOUDS = ("bedrock", "vertex")  # types of providers that serve Anthropic's API in a form of their own
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 
@@ -25,7 +26,7 @@ class Provider(SettingsSection):
     """A provider: its address, its API, its key and its timeouts."""
 
     enabled: bool = True
-    type: Literal["openai", "anthropic", "gemini"] = "openai"
+    type: Literal["openai", "anthropic", "gemini", "bedrock", "vertex"] = "openai"
     base_url: str
     api_key: str = ""
     include_usage: bool = True
@@ -59,12 +60,17 @@ class Provider(SettingsSection):
         """Return the variable that holds the key; "" if clients send their own."""
         return self.api_key[2:-1]
 
+    @property
+    def speaks_messages(self) -> bool:
+        """Return whether it answers in Anthropic's API, or in a cloud's form of it."""
+        return self.type in ("anthropic", *CLOUDS)
+
     def speaks(self, wire: "Wire") -> bool:
         return self.type in wire.format.provider_types and not self.translates(wire)
 
     def translates(self, wire: "Wire") -> bool:
         """Return whether requests of that API are translated for it: into chat completions, or into messages."""
-        if self.type == "anthropic":
+        if self.speaks_messages:
             return wire.format.name == "chat"
         return wire.format.name in self.translate
 

@@ -90,11 +90,12 @@ class Models:
         keyed = config.provider_keys
         return cls(config.providers, config.models, config.on_demand, keyed, config.file, config.off_lines)
 
-    def target(self, name: str, wire: Wire, credential: str = "", translate: bool = False) -> Target:
+    def target(self, name: str, wire: Wire, credential: str = "", translate: bool = False, prefer: str = "") -> Target:
         """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
 
         `credential` is the client's own key. With `translate`, a provider may also answer for which the request has to
-        be translated; one that speaks the client's API comes before it. Raise NoProvider if no provider can answer.
+        be translated; one that speaks the client's API comes before it. With `prefer`, a type of providers, one of
+        those answers a name that is not in the settings. Raise NoProvider if no provider can answer.
         """
         if name in self._models:
             return self._check_target(self.configured_target(name), wire, credential, translate)
@@ -102,7 +103,11 @@ class Models:
         usable = [target for target in by_name if self._answers(target.provider, wire)]
         if not usable and translate:
             usable = [target for target in by_name if self._translates(target.provider, wire)]
-        return usable[0] if usable else self._unlisted_target(name, wire, credential, translate)
+        if usable:
+            return usable[0]
+        if prefer and (found := next((n for n, each in self._providers.items() if each.type == prefer), None)):
+            return Target(found, name)  # the name of a cloud may be a path
+        return self._unlisted_target(name, wire, credential, translate)
 
     def upstream_wire(self, target: Target, wire: Wire) -> Wire:
         """Return the API in which a request of `wire` reaches its provider."""
@@ -334,7 +339,7 @@ class Models:
 
 def translated_wire(provider: Provider) -> Wire:
     """Return the API that requests are translated into for a provider."""
-    return Wire.MESSAGES if provider.type == "anthropic" else Wire.CHAT
+    return Wire.MESSAGES if provider.speaks_messages else Wire.CHAT
 
 
 def models_in(listing: JsonValue) -> list[str]:

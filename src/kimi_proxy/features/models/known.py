@@ -18,6 +18,8 @@ _DATE = re.compile(r"[-@](?:20\d\d-?\d\d-?\d\d|\d{4})$", re.ASCII)
 _TAG = re.compile(r"(?:[:@][\w.-]+|\[\w+\]|-latest|-preview)$", re.ASCII)
 _LATEST = re.compile(r"[-:]latest$", re.ASCII)
 
+_BEDROCK = re.compile(r"(?:(?<=/)|^)(?:\w{2,6}-)?anthropic-(claude-.+?)(?:-v\d+(?::\d+)?)?$", re.ASCII)
+
 _WORD = re.compile(r"[a-z]+", re.ASCII)
 
 
@@ -113,8 +115,13 @@ def _index() -> dict[str, list[KnownModel]]:
 
 
 def spelling(name: str) -> str:
-    """Return a name in lower case with dashes for dots: providers write the same model either way."""
-    return name[:200].lower().replace(".", "-")
+    """Return a name in lower case with dashes for dots: providers write the same model either way.
+
+    Bedrock's us.anthropic.claude-sonnet-4-5-20250929-v1:0 is claude-sonnet-4-5-20250929.
+    """
+    plain = name[:200].lower().replace(".", "-")
+    found = _BEDROCK.search(plain)
+    return f"{plain[: found.start()]}{found[1]}" if found else plain
 
 
 def _row(fields: dict[str, str]) -> KnownModel:

@@ -68,6 +68,7 @@ class ChatRequest:
     headers: tuple[Header, ...] = ()
     query: str = ""
     is_connected: Callable[[], bool] = lambda: False  # whether the connection on which it came is still open
+    cloud: str = ""  # whose form of the API it came in: a provider of that type is asked first
 
 
 class ChatObserver:
@@ -175,7 +176,9 @@ class Chat:
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
         request = await _parse(incoming)
-        target = self.models.target(request.model, incoming.wire, self._credential(incoming), translate=True)
+        target = self.models.target(
+            request.model, incoming.wire, self._credential(incoming), translate=True, prefer=incoming.cloud
+        )
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
@@ -196,7 +199,7 @@ class Chat:
         """Let an Anthropic provider count; for the models of others, we do."""
         request = await _parse(incoming)
         try:
-            target = self.models.target(request.model, incoming.wire, self._credential(incoming))
+            target = self.models.target(request.model, incoming.wire, self._credential(incoming), prefer=incoming.cloud)
         except NoProvider:
             json.refuse_many_values(request.body)
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
@@ -388,7 +391,8 @@ def model_in_form(body: bytes) -> str:
 
 
 def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:
-    return UpstreamRequest(incoming.wire, body, incoming.headers, incoming.query, path, method, incoming.caller)
+    came = incoming.headers, incoming.query
+    return UpstreamRequest(incoming.wire, body, *came, path, method, incoming.caller, incoming.cloud)
 
 
 def _json(value: JsonObject) -> Answer:

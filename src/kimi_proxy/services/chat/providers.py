@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.providers import CHATGPT, Provider, is_key_of, maker_at
+from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import translated_wire
 from kimi_proxy.features.translation import TRANSLATIONS
 from kimi_proxy.features.translation.chat import ChatDialect, StreamTranslator, Translation
 from kimi_proxy.proxy.headers import CREDENTIALS, UpstreamRequest, credential
+from kimi_proxy.services.chat.clouds import send_to_cloud, without_cloud
 from kimi_proxy.services.chat.relay import ProviderClient, ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.store.protocols import Replicas
 
@@ -151,12 +152,21 @@ class TranslatingClient:
     def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
         """Ask the provider of that name; its answer is open as long as the block runs."""
         if question.path or not self._providers[name].translates(question.wire):
-            return self._client.send(name, question)
+            return self._send(name, question)
         return self._translate(name, question)
+
+    def _send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
+        """Ask in the form that the provider has for an API that it speaks."""
+        kind = self._providers[name].type
+        if kind in CLOUDS:
+            return send_to_cloud(self._client, name, kind, question)
+        return self._client.send(name, without_cloud(question) if question.cloud else question)
 
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
         provider = self._providers[name]
+        if provider.type in CLOUDS:
+            return None
         is_translated = provider.translates(question.wire)
         return await self._list_models(name, _in_its_api(name, provider, question, b"") if is_translated else question)
 
@@ -168,7 +178,7 @@ class TranslatingClient:
             translation, body = _translate(question, dialect)
         else:
             translation, body = await asyncio.to_thread(_translate, question, dialect)
-        async with self._client.send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
+        async with self._send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(f"{name} compressed its answer, though it was asked not to")
             yield _reply(name, reply, translation)
@@ -198,8 +208,9 @@ def _in_its_api(name: str, provider: Provider, question: UpstreamRequest, body: 
         each for each in question.headers if each[0] not in CREDENTIALS and not each[0].startswith(_OF_ONE_API)
     )
     if key and passes:
-        headers = (*headers, wire.format.key_header(key.encode("latin-1")))
-    return replace(question, wire=wire, body=body, headers=headers, query="")
+        is_cloud, coded = provider.type in CLOUDS, key.encode("latin-1")
+        headers = (*headers, (b"authorization", b"Bearer " + coded) if is_cloud else wire.format.key_header(coded))
+    return replace(question, wire=wire, body=body, headers=headers, query="", cloud="")
 
 
 def _reply(name: str, reply: ReplyStream, translation: Translation) -> ReplyStream:

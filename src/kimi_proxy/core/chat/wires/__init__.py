@@ -3,6 +3,7 @@
 from collections.abc import Container
 from enum import Enum
 
+from kimi_proxy.core.chat.clouds import cloud_of_path
 from kimi_proxy.core.chat.wires.anthropic_messages import AnthropicMessages
 from kimi_proxy.core.chat.wires.openai_chat import OpenAiChat
 from kimi_proxy.core.chat.wires.openai_responses import OpenAiResponses
@@ -29,7 +30,7 @@ BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PA
 
 def wire_of_path(path: str) -> Wire | None:
     """Return the wire format of requests to a path of ours; None if it is no path of an API."""
-    return BY_PATH.get(path)
+    return BY_PATH.get(path) or (Wire.MESSAGES if cloud_of_path(path) else None)
 
 
 def takes_form(path: str) -> bool:

@@ -154,7 +154,7 @@ class AnthropicMessages(WireFormat):
     count_tokens = "/count_tokens"
     relayed = ("/v1/messages/batches", "/v1/messages/batches/{rest:path}")
     objects = ObjectPath("/v1/messages/batches")
-    provider_types = ("anthropic",)
+    provider_types = ("anthropic", "bedrock", "vertex")
     default_headers = (("anthropic-version", "2023-06-01"),)
     client_header = "anthropic-version"
     system_member = "system"

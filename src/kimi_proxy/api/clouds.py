@@ -1,0 +1,82 @@
+"""Anthropic's messages in the forms of Bedrock and Vertex, which Claude Code speaks in its modes for these clouds."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+
+from starlette.types import Scope
+
+from kimi_proxy.core import json
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.clouds import BEDROCK, STREAM_TYPE, VERTEX, BedrockMessages, counted_body, open_body
+from kimi_proxy.services.chat.relay import Answer
+
+_VERTEX_MODELS = "/projects/{project}/locations/{location}/publishers/anthropic/models"
+_EVENTS = b"text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a request is read that came in another form of an API, and how its answer is written."""
+
+    cloud: str = ""
+    open: Callable[[Scope, bytes], bytes] = lambda _, body: body
+    close: Callable[[Answer], Answer] = lambda answer: answer
+
+
+def _model(scope: Scope) -> str:
+    return str(scope["path_params"]["model"])
+
+
+def _open(scope: Scope, body: bytes) -> bytes:
+    return open_body(body, _model(scope), is_stream=False)
+
+
+def _open_stream(scope: Scope, body: bytes) -> bytes:
+    return open_body(body, _model(scope), is_stream=True)
+
+
+def _open_counted(scope: Scope, body: bytes) -> bytes:
+    return counted_body(body, _model(scope))
+
+
+def _as_stream(answer: Answer) -> Answer:
+    """Return a stream of events as Bedrock frames it; an answer in one piece stays as it is."""
+    headers = dict(answer.headers)
+    if not headers.get(b"content-type", b"").startswith(_EVENTS):
+        return answer
+    messages = BedrockMessages()
+    others = tuple(each for each in answer.headers if each[0] != b"content-type")
+    kind = ((b"content-type", STREAM_TYPE.encode()), (b"x-amzn-bedrock-content-type", b"application/json"))
+    rest = None if answer.rest is None else _frame_events(answer.rest, messages)
+    return Answer(answer.status, (*others, *kind), messages.feed(answer.body), rest)
+
+
+async def _frame_events(pieces: AsyncIterator[bytes], messages: BedrockMessages) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        if framed := messages.feed(piece):
+            yield framed
+
+
+def _as_count(answer: Answer) -> Answer:
+    """Return a count of tokens as Bedrock names it."""
+    counted = (read.json_object(answer.body) or {}).get("input_tokens")
+    if answer.status != 200 or counted is None:
+        return answer
+    body = json.encode({"inputTokens": read.value(counted)})
+    others = tuple(each for each in answer.headers if each[0] != b"content-length")
+    return replace(answer, headers=(*others, (b"content-length", str(len(body)).encode())), body=body)
+
+
+_ROOTS = ("", "/v1")  # whether or not the client's base address ends in /v1
+
+# By the paths of questions, and of those that only have tokens counted.
+DOORS = {
+    "/model/{model:path}/invoke": Door(BEDROCK, _open),
+    "/model/{model:path}/invoke-with-response-stream": Door(BEDROCK, _open_stream, _as_stream),
+    **{f"{root}{_VERTEX_MODELS}/{{model}}:rawPredict": Door(VERTEX, _open) for root in _ROOTS},
+    **{f"{root}{_VERTEX_MODELS}/{{model}}:streamRawPredict": Door(VERTEX, _open_stream) for root in _ROOTS},
+}
+COUNTING_DOORS = {
+    "/model/{model:path}/count-tokens": Door(BEDROCK, _open_counted, _as_count),
+    **{f"{root}{_VERTEX_MODELS}/count-tokens:rawPredict": Door(VERTEX) for root in _ROOTS},
+}

@@ -1,0 +1,62 @@
+"""Clouds in front of a scripted model: what stands in their addresses is put into the body, and answers are framed."""
+
+import json
+import re
+from dataclasses import replace
+from urllib.parse import unquote
+
+from tests.support.aws import framed
+from tests.support.evil import LAST_CHUNK, STREAM_HEAD, Heard, Line, Script, chunk, http
+
+FRAMED_HEAD = STREAM_HEAD.replace(b"text/event-stream", b"application/vnd.amazon.eventstream")
+
+_BEDROCK = re.compile(r"(?:/v1)?/model/([^/]+)/(invoke(?:-with-response-stream)?)")
+_VERTEX = re.compile(r"(?:/v1)?(?:/projects/[^/]+/locations/[^/]+)?/publishers/anthropic/models/([^/:]+):(\w+)")
+
+
+class FramedLine(Line):
+    """Writes events as Bedrock's messages."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line._reader, line._writer)
+        self._line = line
+
+    async def stream(self, *events: bytes, ends: bool = True) -> None:
+        await self.send(FRAMED_HEAD, *map(chunk, framed(events)), *([LAST_CHUNK] if ends else []))
+
+    def reset(self) -> None:
+        super().reset()
+        self._line.is_open = False
+
+
+def as_bedrock(model: Script) -> Script:
+    async def script(heard: Heard, line: Line) -> None:
+        found = _BEDROCK.fullmatch(heard.target)
+        if found is None:
+            await line.send(http(b'{"message":"unknown"}', "404 Not Found"))
+            return
+        is_stream = found[2] != "invoke"
+        await model(_messages(heard, unquote(found[1]), is_stream), FramedLine(line))
+
+    return script
+
+
+def as_vertex(model: Script) -> Script:
+    async def script(heard: Heard, line: Line) -> None:
+        found = _VERTEX.fullmatch(heard.target.partition("?")[0])
+        if found is None:
+            await line.send(http(b'{"error":{"message":"unknown"}}', "404 Not Found"))
+        elif found[1] == "count-tokens":
+            await line.send(http(b'{"input_tokens":10}'))
+        else:
+            await model(_messages(heard, unquote(found[1]), False), line)
+
+    return script
+
+
+def _messages(heard: Heard, model: str, is_stream: bool) -> Heard:
+    """Return the question as one of Anthropic's own API, in the same bytes but for what the address says."""
+    assert "model" not in json.loads(heard.body)
+    said = f',"model":{json.dumps(model)}' + (',"stream":true' if is_stream else "")
+    end = heard.body.rindex(b"}")
+    return replace(heard, target="/v1/messages", body=heard.body[:end] + said.encode() + heard.body[end:])
