@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from starlette.types import Message, Receive, Scope, Send
+from tests.support.processes import until
 
 from kimi_proxy.api import guard
 from kimi_proxy.api.guard import Guard, Rules
@@ -65,6 +66,65 @@ async def test_wrong_tokens_are_answered_ten_times_a_second_and_the_right_one_at
     assert not any(guess.done() for guess in guesses)
     assert [(await guess)["status"] for guess in guesses] == [401] * 5
     assert time.monotonic() - began >= 4 * guard.GUESS_S
+
+
+async def test_a_request_offers_at_most_four_tokens_and_each_counts_as_a_guess() -> None:
+    """One request tried 2,000 of them, each with a look into the store."""
+    looked_up: list[bytes] = []
+
+    async def identify(headers: guard.Headers) -> None:
+        looked_up.extend(guard.tokens_in(headers))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it reached the application")
+
+    guarded = Guard(app, Rules(identify=identify))
+    many, four = (a_scope(*((b"x-api-key", b"kpt_%d" % n) for n in range(count)), method="GET") for count in (2000, 4))
+    assert (await asked(guarded, many))["status"] == 401
+    assert looked_up == []
+    for _ in range(guard.FREE_GUESSES // 4):
+        assert (await asked(guarded, four))["status"] == 401
+    began = time.monotonic()
+    assert (await asked(guarded, four))["status"] == 401
+    assert time.monotonic() - began >= guard.GUESS_S
+
+
+async def test_bodies_that_do_not_all_fit_are_served_as_far_as_they_do() -> None:
+    """20 of 31 MB came at once, and all were refused: each held its part while none could get the rest."""
+    step = 1024
+    gate, served = asyncio.Event(), 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal served
+        served += 1
+        await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    guarded = Guard(app, Rules(max_body_bytes=4 * step), room=64 * step)
+    piece = bytes(step)
+
+    async def ask() -> int:
+        left, sent = 4, list[Message]()
+
+        async def receive() -> Message:
+            nonlocal left
+            await asyncio.sleep(0)  # the pieces of all bodies come by turns
+            left -= 1
+            return {"type": "http.request", "body": piece, "more_body": left > 0}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = a_scope((b"content-type", b"application/json"), (b"content-length", str(4 * step).encode()))
+        await guarded(scope, receive, send)
+        return int(sent[0]["status"])
+
+    asking = [asyncio.create_task(ask()) for _ in range(20)]
+    await until(lambda: served + sum(one.done() for one in asking) == 20)
+    gate.set()
+    statuses = [await one for one in asking]
+
+    assert (statuses.count(200), statuses.count(503)) == (16, 4)
 
 
 async def test_a_body_that_is_compressed_twice_is_refused() -> None:

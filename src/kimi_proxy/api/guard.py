@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +40,7 @@ DRAIN_TIMEOUT_S = 1.0
 MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
 # So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
 FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
+MAX_TOKENS = 4  # that one request may offer: its own key, ours, and what a client puts beside them
 # Of a connection that a proxy on this machine makes for a client elsewhere.
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
@@ -120,12 +122,13 @@ class Guard:
         rules: Rules,
         on_refusal: Callable[[Refusal], None] = lambda _: None,
         access: Callable[[Scope], Access] = lambda _: Access.PEOPLE,  # who may send a request
+        room: int = MAX_HELD_BYTES,
     ) -> None:
         self.app = app
         self.rules = rules
         self.on_refusal = on_refusal
         self.access = access
-        self._room = max(MAX_HELD_BYTES, rules.max_body_bytes)
+        self._room = max(room, rules.max_body_bytes)
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
 
@@ -136,7 +139,8 @@ class Guard:
             admitted = await self._admit(scope, receive, held) if is_request else Admission(receive)
             if isinstance(admitted, Refusal):
                 self.on_refusal(admitted)
-                await self._slow_down(admitted)
+                held.release()  # a body that is refused makes room for the others before its rest is read
+                await self._slow_down(admitted, scope["headers"])
                 await _refuse(admitted, scope, receive, send)
             else:
                 scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
@@ -151,13 +155,14 @@ class Guard:
         self._room -= size
         return True
 
-    async def _slow_down(self, refused: Refusal) -> None:
+    async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
         if refused is not TOKEN_REQUIRED:
             return
         now = asyncio.get_running_loop().time()
         is_many = len(self._guesses) == FREE_GUESSES and now - self._guesses[0] < FREE_AGAIN_S
-        self._guesses.append(now)
+        tried = len(list(islice(tokens_in(headers), MAX_TOKENS)))
+        self._guesses.extend([now] * max(1, tried))
         if is_many:
             async with self._guessing:
                 await asyncio.sleep(GUESS_S)
@@ -195,9 +200,17 @@ class Guard:
         return (
             _check_host(named, ours, self.rules.any_address)
             or _check_origin(access, named, ours)
+            or self._check_token_count(access, headers)
             or self._check_token(access, headers)
             or _check_content(named, _has_body(headers), takes_form(scope["path"]))
         )
+
+    def _check_token_count(self, access: Access, headers: Headers) -> Refusal | None:
+        """Refuse a request that tries many tokens: each of them may cost a look into the store."""
+        needs_token = self.rules.token is not None or self.rules.identify is not None
+        if access < Access.PEOPLE or not needs_token:
+            return None
+        return TOKEN_REQUIRED if len(list(islice(tokens_in(headers), MAX_TOKENS + 1))) > MAX_TOKENS else None
 
     def _check_token(self, access: Access, headers: Headers) -> Refusal | None:
         if self.rules.token is None or self.rules.identify is not None or access < Access.PEOPLE:

@@ -1,6 +1,6 @@
 """Which headers pass: from a client to its provider, and back."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -44,8 +44,18 @@ _ANSWERED_PREFIXES = (b"x-", b"retry-after", b"request-id", b"openai-", b"anthro
 _OURS = frozenset({b"x-content-type-options", b"x-accel-buffering", b"x-frame-options"})
 
 
-def to_provider(headers: Iterable[Header], key: Header | None, token: str | None) -> Iterator[Header]:
-    """The client's headers. Its credentials pass only where the provider has no key of ours; our token never does."""
+def pass_any(credential: str) -> bool:
+    """Return True: wherever the request goes, the client's key may go."""
+    return True
+
+
+def to_provider(
+    headers: Iterable[Header], key: Header | None, token: str | None, may_pass: Callable[[str], bool] = pass_any
+) -> Iterator[Header]:
+    """Return the client's headers.
+
+    Its credentials pass only where the provider has no key of ours, and may have them; our token never does.
+    """
     headers = list(headers)
     named = _named_by_connection(headers)
     for name, value in headers:
@@ -53,7 +63,7 @@ def to_provider(headers: Iterable[Header], key: Header | None, token: str | None
             continue
         if name in _SIGNED or (name == b"authorization" and value.startswith(SIGNATURE)):
             continue
-        if name in CREDENTIALS and (key is not None or _is_token(value, token)):
+        if name in CREDENTIALS and (key is not None or _is_token(value, token) or not may_pass(_bare(value))):
             continue
         yield name, value
     if key is not None:
@@ -91,9 +101,14 @@ def credential(headers: Iterable[Header], token: str | None) -> str:
         if value.startswith(SIGNATURE):
             continue
         if name in CREDENTIALS and value.strip() and not _is_token(value, token):
-            scheme, _, rest = value.strip().partition(b" ")
-            return (rest.strip() if scheme.lower() == b"bearer" else value.strip()).decode("latin-1")
+            return _bare(value)
     return ""
+
+
+def _bare(value: bytes) -> str:
+    """Return the key in a header, without its scheme."""
+    scheme, _, rest = value.strip().partition(b" ")
+    return (rest.strip() if scheme.lower() == b"bearer" else value.strip()).decode("latin-1")
 
 
 def is_own_key(name: str, headers: Iterable[Header], token: str | None, on_demand: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from kimi_proxy.core import json
-from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider
+from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider, may_pass_key
 from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
     ParseError,
@@ -163,7 +163,7 @@ class Upstreams:
         self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
     ) -> aiohttp.ClientResponse:
         url = _url(provider, question)
-        sent = _headers(provider, question, self._key(name, question), self._token)
+        sent = self._headers(name, question)
         if provider.type == SERVICE and not any(key == "authorization" for key, _ in sent):
             sent += await self._aws.sign(question.method, url, question.body)
         return await client.request(
@@ -181,7 +181,7 @@ class Upstreams:
         provider = self._providers[name]
         url = f"{provider.base_url}{question.wire.format.models_path(provider.base_url)}"
         timeout = aiohttp.ClientTimeout(total=LIST_S, connect=provider.connect_timeout_s)
-        sent = _headers(provider, question, self._key(name, question), self._token)
+        sent = self._headers(name, question)
         try:
             async with self._usual.get(
                 url, headers=sent, allow_redirects=False, proxy=self._proxies[name], timeout=timeout
@@ -195,6 +195,14 @@ class Upstreams:
         """Return our key; None if the client's own goes, or there is none."""
         is_own = headers.is_own_key(name, question.headers, self._token, self._on_demand)
         return None if is_own else self._keys.get(name)
+
+    def _headers(self, name: str, question: UpstreamRequest) -> list[tuple[str, str]]:
+        provider, is_on_demand = self._providers[name], name in self._on_demand
+
+        def may_pass(credential: str) -> bool:
+            return may_pass_key(name, provider, credential, is_on_demand)
+
+        return _headers(provider, question, self._key(name, question), self._token, may_pass)
 
 
 def _proxy_of(provider: Provider) -> str | None:
@@ -211,13 +219,17 @@ def _url(provider: Provider, question: UpstreamRequest) -> str:
 
 
 def _headers(
-    provider: Provider, question: UpstreamRequest, key: bytes | None, token: str | None
+    provider: Provider,
+    question: UpstreamRequest,
+    key: bytes | None,
+    token: str | None,
+    may_pass: Callable[[str], bool],
 ) -> list[tuple[str, str]]:
     wire_format = question.wire.format
     key_header = None if key is None else _key_header(provider, question, key)
     passed = [
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
-        for name, value in headers.to_provider(question.headers, key_header, token)
+        for name, value in headers.to_provider(question.headers, key_header, token, may_pass)
     ]
     given = {name for name, _ in passed}
     defaults = [(name, value) for name, value in wire_format.default_headers if name not in given]

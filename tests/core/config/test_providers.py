@@ -6,7 +6,7 @@ import pytest
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse, require_keys
-from kimi_proxy.core.config.providers import Provider, is_key_of, maker_at
+from kimi_proxy.core.config.providers import Provider, is_key_of, maker_at, may_pass_key
 from kimi_proxy.core.errors import ConfigError
 
 
@@ -149,7 +149,9 @@ def test_an_address_from_the_environment_that_makes_no_sense_is_refused(value: s
     ("credential", "owners"),
     [
         ("sk-ant-oat01-x", {"anthropic"}),
-        ("sk-proj-x", {"openai", "kimi", "deepseek", "qwen"}),
+        ("sk-proj-x", {"openai"}),
+        ("sk-svcacct-x", {"openai"}),
+        ("sk-x", {"openai", "kimi", "deepseek", "qwen"}),
         ("sk-or-v1-x", {"openrouter"}),
         ("sk-kimi-x", {"kimi-code"}),
         ("dummy", set()),
@@ -158,6 +160,26 @@ def test_an_address_from_the_environment_that_makes_no_sense_is_refused(value: s
 )
 def test_a_key_of_a_client_is_known_by_its_beginning(credential: str, owners: set[str]):
     assert {name for name in settings("").providers if is_key_of(name, credential)} == owners
+
+
+@pytest.mark.parametrize("name", ["ollama", "lm-studio", "vllm", "deepseek", "kimi", "qwen"])
+def test_no_key_goes_to_a_provider_that_neither_its_form_nor_a_file_names(name: str):
+    """An OpenAI key went to DeepSeek, and any key to whatever listened on Ollama's port."""
+    providers = settings("").providers
+    for key in ("sk-proj-x", "sk-ant-x", "AIzax", "my-own-key"):
+        assert not may_pass_key(name, providers[name], key, is_on_demand=True)
+
+
+def test_a_key_goes_to_a_provider_that_a_file_names_unless_its_form_is_another_s():
+    file = '[providers.deepseek]\n[providers.ours]\nbase_url = "https://llm.example.org/v1"\n[providers.ollama]\n'
+    providers = settings(file).providers
+
+    def passing(key: str) -> set[str]:
+        named = ("deepseek", "ours", "ollama")
+        return {name for name in named if may_pass_key(name, providers[name], key, is_on_demand=False)}
+
+    assert passing("sk-x") == passing("a-key") == {"deepseek", "ours", "ollama"}
+    assert passing("sk-proj-x") == passing("sk-ant-x") == {"ours"}
 
 
 def test_a_provider_is_known_by_its_address_whatever_the_file_calls_it():

@@ -141,8 +141,12 @@ _DEFAULTS: dict[str, dict[str, object]] = {
 KEY_ALIASES = {"KIMI_API_KEY": "MOONSHOT_API_KEY", "GEMINI_API_KEY": "GOOGLE_API_KEY"}
 
 # How the keys begin; the longest beginning that fits decides. Mistral's and Z.ai's look like nothing in particular.
+_SHARED_BEGINNING = "sk-"
 _KEY_BEGINNINGS: dict[str, tuple[str, ...]] = {
-    "sk-": ("openai", "kimi", "deepseek", "qwen"),
+    _SHARED_BEGINNING: ("openai", "kimi", "deepseek", "qwen"),
+    "sk-proj-": ("openai",),
+    "sk-svcacct-": ("openai",),
+    "sk-admin-": ("openai",),
     "sk-ant-": ("anthropic",),
     "sk-kimi-": ("kimi-code",),
     "sk-or-": ("openrouter",),
@@ -159,8 +163,23 @@ def is_key_of(provider: str, credential: str) -> bool:
     """Return whether a client's credential looks like a key, or a login, of that known provider."""
     if provider == CHATGPT:
         return _is_chatgpt_login(credential)
-    beginning = max((each for each in _KEY_BEGINNINGS if credential.startswith(each)), key=len, default="")
-    return provider in _KEY_BEGINNINGS.get(beginning, ())
+    return provider in _KEY_BEGINNINGS.get(_beginning(credential), ())
+
+
+def _beginning(credential: str) -> str:
+    return max((each for each in _KEY_BEGINNINGS if credential.startswith(each)), key=len, default="")
+
+
+def may_pass_key(name: str, provider: Provider, credential: str, is_on_demand: bool) -> bool:
+    """Return whether a client's own key may go to a provider: its form says so, or the user by naming the provider.
+
+    Where no file names the provider, only the form says so, and nothing goes to a program that happens to listen on
+    this machine. Where a file does, a key goes unless its form is that of another provider that we know.
+    """
+    maker = maker_at(name, provider)
+    if is_on_demand:
+        return is_key_of(maker, credential)
+    return not maker or _beginning(credential) in ("", _SHARED_BEGINNING) or is_key_of(maker, credential)
 
 
 def _is_chatgpt_login(credential: str) -> bool:
