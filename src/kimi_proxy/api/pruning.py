@@ -1,22 +1,23 @@
 """Prunes and masks over HTTP: those that were made, a playground that stores nothing, and swe-pruner's `/prune`."""
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, body, caller_of, json_route, query
-from kimi_proxy.api.openapi import bodies
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Question
+from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.tool import validate
-from kimi_proxy.services.cuts import Cuts
-from kimi_proxy.services.pruner import PruneAnswer, Pruner
+from kimi_proxy.services.cuts import Cuts, CutsBody, HitsBody, OneCutBody
+from kimi_proxy.services.pruner import PruneAnswer, PruneBody, Pruner
 from kimi_proxy.services.tools import pruning
 from kimi_proxy.services.tools.prune_text import PruneText
-from kimi_proxy.services.tools.pruning import SwePrune
+from kimi_proxy.services.tools.pruning import SwePrune, SwePrunedBody
 
 
 class _Query(BaseModel):
@@ -44,33 +45,31 @@ class Preview(PruneText):
     explain: bool = False
 
 
-PAGE = RouteSpec("List every prune and mask, newest first", bodies.CutsBody, query=CutPage, access=Access.PEOPLE)
-SEARCH = RouteSpec("Search the newest originals", bodies.HitsBody, query=CutSearch, access=Access.PEOPLE)
+PAGE = RouteSpec("List every prune and mask, newest first", query=CutPage, access=Access.PEOPLE)
+SEARCH = RouteSpec("Search the newest originals", query=CutSearch, access=Access.PEOPLE)
 ONE = RouteSpec(
-    "Show an original beside what was sent of it",
-    bodies.OneCutBody,
-    query=CutLines,
-    raises=(PruneIdNotFound,),
-    access=Access.PEOPLE,
+    "Show an original beside what was sent of it", query=CutLines, raises=(PruneIdNotFound,), access=Access.PEOPLE
 )
-PREVIEW = RouteSpec(
-    "Show what prune_text would cut; nothing is kept", bodies.PreviewBody, body=Preview, access=Access.PEOPLE
-)
-SWE_PRUNE = RouteSpec("Prune as swe-pruner does", bodies.SwePrunedBody, body=SwePrune, access=Access.PEOPLE)
+PREVIEW = RouteSpec("Show what prune_text would cut; nothing is kept", body=Preview, access=Access.PEOPLE)
+SWE_PRUNE = RouteSpec("Prune as swe-pruner does", body=SwePrune, access=Access.PEOPLE)
+
+
+class PreviewBody(PruneBody):
+    lines: Sequence[LineWhy]
 
 
 def cut_routes(cuts: Cuts) -> list[Route]:
     """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
 
-    async def page(request: Request) -> JsonObject:
+    async def page(request: Request) -> CutsBody:
         asked = query(request, CutPage)
         return await cuts.page(caller_of(request), asked.limit, asked.before)
 
-    async def one(request: Request) -> JsonObject:
+    async def one(request: Request) -> OneCutBody:
         asked = query(request, CutLines)
         return await cuts.one(caller_of(request), str(request.path_params["cut_id"]), asked.start, asked.lines)
 
-    async def search(request: Request) -> JsonObject:
+    async def search(request: Request) -> HitsBody:
         asked = query(request, CutSearch)
         return await cuts.search(caller_of(request), asked.q, asked.limit)
 
@@ -82,7 +81,7 @@ def cut_routes(cuts: Cuts) -> list[Route]:
 
 
 def playground_route(pruner: Pruner) -> Route:
-    async def preview(request: Request) -> dict[str, object]:
+    async def preview(request: Request) -> PreviewBody:
         asked = await body(request, Preview, "send the arguments of prune_text")
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
         pruned, why = await pruner.preview(question, asked.explain)
@@ -92,7 +91,7 @@ def playground_route(pruner: Pruner) -> Route:
 
 
 def swe_prune_route(pruner: Pruner) -> Route:
-    async def prune(request: Request) -> JsonObject:
+    async def prune(request: Request) -> SwePrunedBody:
         value = json.decode(await request.body())
         if not isinstance(value, dict):
             raise InvalidParams("body", "must be an object with code and query")

@@ -305,6 +305,12 @@ def as_type(value: JsonValue, kind: type[T]) -> T | None:
         return None
 
 
+def as_object(answer: Mapping[str, object]) -> JsonObject:
+    """Return a typed answer as plain JSON, for what passes on any."""
+    plain: JsonObject = msgspec.to_builtins(answer)
+    return plain
+
+
 def encode(value: object) -> bytes:
     """Return `value` as UTF-8 JSON in one line; lone surrogates are written as `\\ud800` escapes."""
     if _holds_unread(value):

@@ -5,15 +5,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
+from kimi_proxy.core.prune import Cut
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.records.read import parts
@@ -33,12 +35,87 @@ EXCERPT_CHARS = 160
 REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
 
 
+Door: TypeAlias = Literal["pruner", "chat", "gateway", "tools", "hooks"]
+CutKind: TypeAlias = Literal["prune", "mask", "output", "history"]
+
+
+class CutFields(TypedDict):
+    kind: CutKind
+    door: Door
+    why: str | None
+    goal: str
+    source_type: str
+    server: str
+    session_id: str
+    preview: str
+    reasons: list[str]
+    blocks: int
+    original_lines: int | None
+    lines_cut: int | None
+    chars: int | None
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+class ListedCutBody(CutFields):
+    """A prune or a mask: what was cut of a text, by which way, and why."""
+
+    id: str
+    created_at: str
+    last_used_at: str
+
+
+class CutsBody(TypedDict):
+    cuts: list[ListedCutBody]
+    before: int | None
+
+
+class CutLineBody(TypedDict):
+    line: int
+    text: str
+    kept: bool
+    score: float
+    why: str
+
+
+# With "by": "lines" it has cuts and lines, with "by": "text" the two texts.
+_Parts = TypedDict(
+    "_Parts",
+    {
+        "id": str,
+        "by": Literal["lines", "text"],
+        "cuts": NotRequired[Sequence[Cut]],
+        "from": NotRequired[int],
+        "lines": NotRequired[list[CutLineBody]],
+        "original": NotRequired[str],
+        "sent": NotRequired[str | None],
+        "truncated": NotRequired[bool],
+    },
+)
+
+
+class OneCutBody(CutFields, _Parts):
+    """An original beside what was sent of it."""
+
+
+class HitBody(TypedDict):
+    id: str
+    line: int
+    text: str
+
+
+class HitsBody(TypedDict):
+    hits: list[HitBody]
+    searched: int
+    stopped: Literal["enough", "oldest", "time"] | None
+
+
 @dataclass(frozen=True, slots=True)
 class CutNote:
     """What the note beside an original says of its cuts."""
 
-    door: str  # pruner, chat, gateway, tools or hooks
-    kind: str  # prune, mask, output or history
+    door: Door
+    kind: CutKind
     goal: str = ""
     source_type: str = ""
     server: str = ""
@@ -67,9 +144,9 @@ class Cuts:
             ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
         )
 
-    async def page(self, who: Caller, limit: int, before: int | None) -> JsonObject:
+    async def page(self, who: Caller, limit: int, before: int | None) -> CutsBody:
         """Return what was cut, newest first, and where the next page begins; None if there is none."""
-        found: list[JsonValue] = []
+        found: list[ListedCutBody] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
             originals = await self._originals.page(who, at, limit)
@@ -83,7 +160,7 @@ class Cuts:
                 return {"cuts": found, "before": None}
         return {"cuts": found, "before": at}
 
-    async def one(self, who: Caller, id: str, start: int, count: int) -> JsonObject:
+    async def one(self, who: Caller, id: str, start: int, count: int) -> OneCutBody:
         """Return an original beside what was sent of it: line by line where lines were cut, else as two texts.
 
         Raise PruneIdNotFound if it is unknown or has expired.
@@ -93,18 +170,32 @@ class Cuts:
         original = await self._originals.get(who, id)
         decision = await self._decisions.of_original(who, id)
         note, text = read_note(id, original.about, decision), decode_text(original.text)
-        about: JsonObject = {"id": id, **_to_json(note, decision), "chars": len(text)}
+        about = _to_json(note, decision)
+        about["chars"] = len(text)
         if note.cuts:
-            return {**about, "by": "lines", **await self._by_lines(who, id, start, count)}
-        return {**about, "by": "text", **_beside(id, text, note, decision)}
+            explained = await self._explain(who, id)
+            texts = parts(explained.question.text)
+            about["original_lines"] = len(texts)
+            rows = list(_rows(explained.lines[start - 1 : start - 1 + count], texts))
+            return {"id": id, **about, "by": "lines", "cuts": explained.cuts, "from": start, "lines": rows}
+        sent = _sent_text(id, text, note, decision)
+        return {
+            "id": id,
+            **about,
+            "by": "text",
+            "original": text[:SHOWN_CHARS],
+            "sent": None if sent is None else sent[:SHOWN_CHARS],
+            "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
+        }
 
-    async def search(self, who: Caller, wanted: str, limit: int) -> JsonObject:
+    async def search(self, who: Caller, wanted: str, limit: int) -> HitsBody:
         """Return lines of the newest originals that hold `wanted` in any case; `stopped` says why there may be more."""
         if not wanted.strip():
             raise InvalidParams("q", "give some text to look for")
         deadline = self._now() + SEARCH_S
-        hits: list[JsonValue] = []
-        searched, at, stopped = 0, NEWEST, ""
+        hits: list[HitBody] = []
+        searched, at = 0, NEWEST
+        stopped: Literal["enough", "oldest", "time"] | None = None
         while not stopped:
             batch = await self._originals.texts(who, at, BATCH)
             found = islice(_hits(batch, wanted.casefold()), limit - len(hits))
@@ -120,33 +211,29 @@ class Cuts:
                 stopped = "time"
         return {"hits": hits, "searched": searched, "stopped": stopped}
 
-    async def _by_lines(self, who: Caller, id: str, start: int, count: int) -> JsonObject:
+    async def _explain(self, who: Caller, id: str) -> Explanation:
         explained = self._explained.get((who.scope, id))
         if explained is None:
             explained = await self._pruner.explain(who, id)
-            self._explained.put(
-                (who.scope, id), explained, 4 * len(explained.question.text) + 200 * len(explained.lines)
-            )
-        texts = parts(explained.question.text)
-        rows = explained.lines[start - 1 : start - 1 + count]
-        return {
-            "original_lines": len(texts),
-            "cuts": [{"start": cut.start, "end": cut.end, "reason": cut.reason} for cut in explained.cuts],
-            "from": start,
-            "lines": list(_rows(rows, texts)),
-        }
+            size = 4 * len(explained.question.text) + 200 * len(explained.lines)
+            self._explained.put((who.scope, id), explained, size)
+        return explained
 
 
-def _row(original: ListedOriginal) -> JsonObject | None:
+def _row(original: ListedOriginal) -> ListedCutBody | None:
     """Return a cut as it is listed; None if nothing was cut."""
     note = read_note(original.id, original.about, original.decision)
     if note.kind == "prune" and not note.cuts:
         return None
-    times: JsonObject = {"created_at": iso_time(original.created), "last_used_at": iso_time(original.last_used)}
-    return {"id": original.id, **times, **_to_json(note, original.decision)}
+    return {
+        "id": original.id,
+        "created_at": iso_time(original.created),
+        "last_used_at": iso_time(original.last_used),
+        **_to_json(note, original.decision),
+    }
 
 
-def _to_json(note: CutNote, decision: DecisionRecord | None) -> JsonObject:
+def _to_json(note: CutNote, decision: DecisionRecord | None) -> CutFields:
     before, after = (decision.tokens_before, decision.tokens_after) if decision else note.tokens or (None, None)
     return {
         "kind": note.kind,
@@ -167,7 +254,7 @@ def _to_json(note: CutNote, decision: DecisionRecord | None) -> JsonObject:
     }
 
 
-def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]:
+def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[CutLineBody]:
     left = SHOWN_CHARS
     for row in rows:
         text = texts[row.line - 1][:LINE_CHARS]
@@ -177,20 +264,15 @@ def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[JsonObject]
         yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
 
 
-def _beside(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> JsonObject:
-    """Return both texts as far as they can be shown at once."""
-    sent = decode_text(decision.shown) if decision is not None and decision.shown is not None else None
-    if sent is None and note.limits is not None:
-        cut = masking.plan_text(text, note.limits, note.goal)
-        sent = cut.render(id) if isinstance(cut, masking.MaskCut) else None
-    return {
-        "original": text[:SHOWN_CHARS],
-        "sent": None if sent is None else sent[:SHOWN_CHARS],
-        "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
-    }
+def _sent_text(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> str | None:
+    """Return what was sent in place of a text; None if that is not known."""
+    if decision is not None and decision.shown is not None:
+        return decode_text(decision.shown)
+    cut = None if note.limits is None else masking.plan_text(text, note.limits, note.goal)
+    return cut.render(id) if isinstance(cut, masking.MaskCut) else None
 
 
-def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[JsonObject]:
+def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[HitBody]:
     for original in batch:
         text = "" if original.text is None else decode_text(original.text)
         if wanted not in text.casefold():
@@ -221,7 +303,7 @@ def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote
         case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats), **rest}:
             count, sizes = _stats(stats)
             found, session = tuple(_cuts(cuts)), str(rest.get("session", ""))
-            door = "chat" if decision or session else "pruner"
+            door: Door = "chat" if decision or session else "pruner"
             return CutNote(door, "prune", goal, kind, session=session, cuts=found, lines=count, tokens=sizes)
         case {"what": str(what), **rest}:
             session = str(rest.get("session", ""))

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
@@ -27,7 +27,6 @@ from kimi_proxy.core.errors import (
     WarningCode,
     location,
 )
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decode_text, encode_text, join, split
 from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, no_op_result
@@ -81,6 +80,47 @@ class Reranking:
         return "deepinfra_error" in self.warnings
 
 
+class DeepInfraFields(TypedDict, total=False):
+    """What is known of a call to DeepInfra's scorer."""
+
+    deepinfra_latency_ms: int
+    deepinfra_docs_scored: int
+    deepinfra_docs_total: int
+    deepinfra_http_status: int
+    deepinfra_cached: bool
+    cost_estimated_usd: float
+
+
+class PruneStatsBody(DeepInfraFields):
+    original_lines: int
+    kept_lines: int
+    pruned_lines: int
+    pruned_ratio: float
+    tokens_est_before: int
+    tokens_est_after: int
+    elapsed_ms: int
+    used_fallback: bool
+    backend: str
+    tokens_saved_est: int
+
+
+class AnnotationBody(TypedDict):
+    kind: Literal["pruned_block"]
+    original_start_line: int
+    original_end_line: int
+    pruned_line_count: int
+    reason: str
+    marker: str
+
+
+class PruneBody(TypedDict):
+    prune_id: str | None
+    pruned_text: str
+    annotations: list[AnnotationBody]
+    stats: PruneStatsBody
+    warnings: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class PruneAnswer:
     """`prune_id` is None when the original could not be committed; the text is then whole."""
@@ -99,7 +139,7 @@ class PruneAnswer:
         return self.pruned.tokens_before - self.pruned.tokens_after
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Literal["pruned", "untouched", "fallback"]:
         if self.pruned.used_fallback:
             return "fallback"
         return "pruned" if self.pruned.annotations else "untouched"
@@ -115,7 +155,7 @@ class PruneAnswer:
         whole = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
         return replace(self, prune_id=None, pruned=whole)
 
-    def stats(self) -> JsonObject:
+    def stats(self) -> PruneStatsBody:
         pruned = self.pruned
         ratio = pruned.pruned_lines / pruned.original_lines if pruned.original_lines else 0.0
         return {
@@ -132,7 +172,7 @@ class PruneAnswer:
             **self._reranking_stats(),
         }
 
-    def json(self) -> JsonObject:
+    def json(self) -> PruneBody:
         return {
             "prune_id": self.prune_id,
             "pruned_text": self.pruned.text,
@@ -141,11 +181,11 @@ class PruneAnswer:
             "warnings": list(self.pruned.warnings),
         }
 
-    def _reranking_stats(self) -> JsonObject:
+    def _reranking_stats(self) -> DeepInfraFields:
         found = self.reranking
         if found is None:
             return {}
-        status: JsonObject = {} if found.http_status is None else {"deepinfra_http_status": found.http_status}
+        status: DeepInfraFields = {} if found.http_status is None else {"deepinfra_http_status": found.http_status}
         return {
             "deepinfra_latency_ms": found.latency_ms,
             "deepinfra_docs_scored": found.docs_scored,
@@ -156,7 +196,7 @@ class PruneAnswer:
         }
 
 
-def _annotation_to_json(annotation: Annotation) -> JsonObject:
+def _annotation_to_json(annotation: Annotation) -> AnnotationBody:
     cut = annotation.cut
     return {
         "kind": "pruned_block",

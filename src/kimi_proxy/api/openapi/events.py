@@ -2,7 +2,7 @@
 
 from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.api.openapi.bodies import DeepInfraFields
+from kimi_proxy.services.pruner import DeepInfraFields
 from kimi_proxy.services.serialize import MemoryMetricBody, MetricBody, SessionBody, SinkAlertBody, WindowAlertBody
 from kimi_proxy.services.sessions import Snapshot
 

@@ -83,7 +83,7 @@ class PruneText(BaseModel):
 def tool(pruner: Pruner) -> Tool[PruneText]:
     async def prune_text(who: Caller, asked: PruneText) -> ToolAnswer:
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
-        answer = (await pruner.prune(who, question)).json()
+        answer = json.as_object((await pruner.prune(who, question)).json())
         return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")

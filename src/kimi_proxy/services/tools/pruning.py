@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +15,6 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features import recovery
@@ -52,7 +51,21 @@ class SwePrune(BaseModel):
     chunk_overlap_tokens: int = 50
 
 
-async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> JsonObject:
+class SwePrunedBody(TypedDict):
+    """swe-pruner's answer, with our id."""
+
+    score: float
+    pruned_code: str
+    token_scores: list[tuple[str, float]]
+    kept_frags: list[int]
+    origin_token_cnt: int
+    left_token_cnt: int
+    model_input_token_cnt: int
+    error_msg: str | None
+    prune_id: str | None
+
+
+async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> SwePrunedBody:
     ratio = min(GREED * asked.threshold, MAX_RATIO)
     options = Options(ratio, 0, TIMEOUT_MS, annotate_lines=False, include_markers=True)
     question = Question(asked.code, asked.query, source_type.guess("", asked.code), options)
@@ -61,7 +74,7 @@ async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> JsonObject:
     return await asyncio.to_thread(_to_swe_answer, asked, answer, scores)
 
 
-def _to_swe_answer(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> JsonObject:
+def _to_swe_answer(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> SwePrunedBody:
     lines = parts(asked.code)
     cuts = _cuts(asked, answer)
     pruned_code = asked.code
@@ -72,7 +85,7 @@ def _to_swe_answer(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]
     return {
         "score": max(scores, default=0.0),
         "pruned_code": pruned_code,
-        "token_scores": [[line, score] for line, score in zip(lines, scores, strict=False)],
+        "token_scores": list(zip(lines, scores, strict=False)),
         "kept_frags": [number for number in range(1, len(lines) + 1) if number not in gone],
         "origin_token_cnt": pruned.tokens_before,
         "left_token_cnt": tokens.count(pruned_code) if cuts else pruned.tokens_before,
