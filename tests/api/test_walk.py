@@ -42,12 +42,12 @@ from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.guard import Guard, Rules
-from kimi_proxy.api.openapi.bodies import OpenObject, RpcMessage
+from kimi_proxy.api.mcp.http import RpcMessage
 from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import AccessDenied, KimiProxyError
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.services.tools.standalone import ToolsRuntime, running_tools

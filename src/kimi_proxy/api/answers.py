@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
 from types import UnionType
-from typing import TypeVar, get_args
+from typing import TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection, Request
@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from kimi_proxy.api.openapi.bodies import ErrorBody
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
@@ -30,6 +29,17 @@ Handler = Callable[[Request], Awaitable[object]]
 M = TypeVar("M", bound=BaseModel)
 
 _REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+
+
+class ErrorDetail(TypedDict):
+    code: str
+    message: str
+
+
+class ErrorBody(TypedDict):
+    """An error: `code` is for programs and stays, `message` is for people; some codes come with more fields."""
+
+    error: ErrorDetail
 
 
 class RequestBody(BaseModel):
@@ -86,20 +96,21 @@ def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, com
             return value
         return gzip_answer(request, value) if compressed else json_answer(value, spec.status)
 
-    return DescribedRoute(method, path, endpoint, replace(spec, answer=spec.answer or answer_type(handler)))
+    return DescribedRoute(method, path, endpoint, replace(spec, answer=answer_type(handler)))
 
 
 def answer_type(handler: Handler) -> object:
     """Return the type of the JSON that a handler returns. Raise TypeError if its signature does not say."""
     function = handler.func if isinstance(handler, partial) else handler
     declared = function.__annotations__.get("return")
-    kinds = [kind for kind in _members(declared) if kind is not Response]
+    kinds = [kind for kind in union_members(declared) if kind is not Response]
     if not kinds or set(kinds) & {None, object, dict, JsonObject}:
         raise TypeError(f"{function} must say which type of JSON it returns, because clients read a description of it")
     return reduce(or_, kinds)
 
 
-def _members(kind: object) -> Sequence[type]:
+def union_members(kind: object) -> Sequence[type]:
+    """Return the types of a union, or the one that it is."""
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal, TypedDict
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -15,21 +16,19 @@ from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_of, json_route
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
 from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
-from kimi_proxy.api.openapi.bodies import HealthBody, PrunerHealthBody
 from kimi_proxy.api.openapi.document import with_description
 from kimi_proxy.api.routing import Access, RouteTable
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announce
 from kimi_proxy.services.runtime import Runtime
@@ -37,12 +36,26 @@ from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.tools.agent import over_http
+from kimi_proxy.services.tools.prune_text import PrunerHealthBody, check_health
 
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
 STORE_TIMEOUT_S = 1.0
 PROGRAMS_END_S = 3.5  # what it takes to end programs that ignore the end of their input and SIGTERM
 WARM_AFTER_S = 0.2  # a call that waits for the servers asks them several times in it
+
+
+HEALTH = RouteSpec("Say that it serves", access=Access.EVERYONE)
+
+
+class StoreProblem(TypedDict, total=False):
+    store: str  # only while the store is not well
+
+
+class HealthBody(StoreProblem):
+    status: Literal["healthy"]
+    server: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +198,7 @@ def tools_app(runtime: Runtime) -> ASGIApp:
 
 
 def proxy_app(runtime: Runtime) -> ASGIApp:
-    async def health(request: Request) -> JsonObject:
+    async def health(request: Request) -> HealthBody:
         return {
             "status": "healthy",
             "server": "kimi-proxy",
@@ -219,7 +232,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *team.routes(runtime.store, runtime.team, runtime.sessions),
         *team.login_routes(runtime.team.logins if runtime.team else None),
         gateway.original_route(runtime.gateway),
-        json_route("GET", "/health", health, RouteSpec("Say that it serves", HealthBody, access=Access.EVERYONE)),
+        json_route("GET", "/health", health, HEALTH),
     ]
     return behind_guard(with_description(routes), rules)
 
@@ -294,17 +307,14 @@ def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
 
 
 def _pruner_health(runtime: Runtime) -> Route:
-    async def health(request: Request) -> JsonObject:
-        answer = await runtime.tools["health"].call(caller_of(request), {})
+    async def health(request: Request) -> PrunerHealthBody:
         # Without its store the pruner is still healthy: texts are sent whole then.
-        return {**(answer.structured or {}), **await _store_problem(runtime.store)}
+        return {**await check_health(), **await _store_problem(runtime.store)}
 
-    return json_route(
-        "GET", "/health", health, RouteSpec("Say that it serves", PrunerHealthBody, access=Access.EVERYONE)
-    )
+    return json_route("GET", "/health", health, HEALTH)
 
 
-async def _store_problem(store: Store) -> JsonObject:
+async def _store_problem(store: Store) -> StoreProblem:
     """Return `{"store": state}` if the store is not well or does not answer in time."""
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -16,7 +16,6 @@ from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, j
 from kimi_proxy.api.catalogs import gateway_catalog
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.http import EVENTS, endpoint, json_reply, names_version, rpc_spec, unless_gone, with_notices
-from kimi_proxy.api.openapi import bodies
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import Caller
@@ -40,7 +39,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.supervisor import LOG_LINES, Supervisor
+from kimi_proxy.services.supervisor import LOG_LINES, ServerBody, Supervisor
 from kimi_proxy.services.tool_directory import ToolDirectory
 
 ALL = "/api/mcp-gateway"
@@ -156,34 +155,37 @@ class LogLines(BaseModel):
     lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
 
 
-STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", bodies.ServersBody, access=Access.PEOPLE)
+STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", access=Access.PEOPLE)
 NOT_OURS = (UnknownServer, ServerNotRun)
 
 
+class ServersBody(TypedDict):
+    servers: list[ServerBody]
+
+
+class ServerLogBody(TypedDict):
+    name: str
+    log: str
+
+
 def server_routes(supervisor: Supervisor) -> list[Route]:
-    async def status(request: Request) -> JsonObject:
+    async def status(request: Request) -> ServersBody:
         return {"servers": await supervisor.status()}
 
-    async def logs(request: Request) -> JsonObject:
+    async def logs(request: Request) -> ServerLogBody:
         name = str(request.path_params["server_name"])
         return {"name": name, "log": supervisor.logs(name, query(request, LogLines).lines)}
 
-    def work_route(name: str, work: Callable[[list[str]], Awaitable[list[JsonObject]]]) -> Route:
-        async def post(request: Request) -> JsonObject:
+    def work_route(name: str, work: Callable[[list[str]], Awaitable[list[ServerBody]]]) -> Route:
+        async def post(request: Request) -> ServersBody:
             chosen = await body(request, ServerNames, 'send {"names": ["…"]}, or nothing for all')
             return {"servers": await work(chosen.names)}
 
         summary = f"{name.capitalize()} MCP servers that kimi-proxy runs"
-        spec = RouteSpec(summary, bodies.ServersBody, body=ServerNames, raises=NOT_OURS, access=Access.ADMINS)
+        spec = RouteSpec(summary, body=ServerNames, raises=NOT_OURS, access=Access.ADMINS)
         return json_route("POST", f"/api/mcp/servers/{name}", post, spec)
 
-    log_spec = RouteSpec(
-        "Show the end of what a server wrote",
-        bodies.ServerLogBody,
-        query=LogLines,
-        raises=NOT_OURS,
-        access=Access.ADMINS,
-    )
+    log_spec = RouteSpec("Show the end of what a server wrote", query=LogLines, raises=NOT_OURS, access=Access.ADMINS)
     return [
         json_route("GET", "/api/mcp/servers", status, STATUS),
         json_route("GET", "/api/memory/servers", status, STATUS),
@@ -206,15 +208,20 @@ class OriginalPart(BaseModel):
 
 ORIGINAL = RouteSpec(
     "Return the text behind a marker",
-    bodies.OriginalBody,
     query=OriginalPart,
     raises=(PruneIdNotFound, InvalidRange),
     access=Access.PEOPLE,
 )
 
 
+class OriginalBody(TypedDict):
+    id: str
+    original_chars: int
+    text: str
+
+
 def original_route(gateway: Gateway) -> Route:
-    async def read_original(request: Request) -> JsonObject:
+    async def read_original(request: Request) -> OriginalBody:
         mask_id, asked = str(request.path_params["mask_id"]), query(request, OriginalPart)
         arguments: JsonObject = {
             "id": mask_id,

@@ -1,24 +1,47 @@
 """Where other programs hand over what is to be cut: Claude Code's hooks, and the guardrails of other gateways."""
 
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
 from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in
-from kimi_proxy.api.openapi.bodies import CompressedMessagesBody, OpenObject, RetrievedBody
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.services.chat.messages import Messages, figures
+from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
+from kimi_proxy.services.chat.messages import FiguresBody, Messages, figures
 from kimi_proxy.services.hooks import ToolHooks
 
-CLAUDE = RouteSpec("Answer a hook of Claude Code", OpenObject, body=OpenObject, access=Access.PEOPLE)
-COMPRESS = RouteSpec("Cut long tool results in messages", CompressedMessagesBody, body=OpenObject, access=Access.PEOPLE)
-RETRIEVE = RouteSpec("Return an original by its hash", RetrievedBody, raises=(PruneIdNotFound,), access=Access.PEOPLE)
+CLAUDE = RouteSpec("Answer a hook of Claude Code", body=OpenObject, access=Access.PEOPLE)
+COMPRESS = RouteSpec("Cut long tool results in messages", body=OpenObject, access=Access.PEOPLE)
+RETRIEVE = RouteSpec("Return an original by its hash", raises=(PruneIdNotFound,), access=Access.PEOPLE)
+
+
+class CompressedMessagesBody(FiguresBody):
+    """Messages with long tool results cut."""
+
+    messages: Sequence[object]
+    ccr_hashes: list[str]
+    warnings: NotRequired[list[str]]
+
+
+class VerdictBody(TypedDict):
+    """A webhook's verdict, with the request as it should go on."""
+
+    verdict: bool
+    data: FiguresBody
+    transformedData: OpenObject
+
+
+class RetrievedBody(TypedDict):
+    hash: str
+    original_content: str
 
 
 def routes(hooks: ToolHooks) -> list[Route]:
-    async def claude(request: Request) -> JsonObject:
+    async def claude(request: Request) -> OpenObject:
         return await hooks.answer(caller_of(request), await object_in(request, "send what Claude Code gives to a hook"))
 
     return [json_route("POST", "/api/hooks/claude", claude, CLAUDE)]
@@ -27,15 +50,17 @@ def routes(hooks: ToolHooks) -> list[Route]:
 def guardrail_routes(messages: Messages) -> list[Route]:
     """`/v1/compress` and `/v1/retrieve`, as LiteLLM's guardrail and Portkey's webhooks call them."""
 
-    async def compress(request: Request) -> JsonObject:
+    async def compress(request: Request) -> CompressedMessagesBody | VerdictBody:
         who, given = caller_of(request), await object_in(request, "send an object with messages")
         if (body := _webhook_body(given)) is not None:
             return await _transform(who, messages, body)
         done = await messages.shorten(who, given.get("messages"), _text(given, "model"), _text(given, "session_id"))
-        more: JsonObject = {"warnings": [*done.warnings]} if done.warnings else {}
-        return {"messages": done.messages, **figures(done), "ccr_hashes": [*done.hashes], **more}
+        answer: CompressedMessagesBody = {"messages": done.messages, **figures(done), "ccr_hashes": [*done.hashes]}
+        if done.warnings:
+            answer["warnings"] = [*done.warnings]
+        return answer
 
-    async def retrieve(request: Request) -> JsonObject:
+    async def retrieve(request: Request) -> RetrievedBody:
         hashed = str(request.path_params["hash"]).lower()
         return {"hash": hashed, "original_content": await messages.original(caller_of(request), hashed)}
 
@@ -45,7 +70,7 @@ def guardrail_routes(messages: Messages) -> list[Route]:
     ]
 
 
-async def _transform(who: Caller, messages: Messages, body: JsonObject) -> JsonObject:
+async def _transform(who: Caller, messages: Messages, body: JsonObject) -> VerdictBody:
     """Return a webhook's verdict, which never refuses, with the request as it should go on."""
     done = await messages.shorten(who, body["messages"], _text(body, "model"))
     changed: JsonObject = {**body, "messages": done.messages}

@@ -1,27 +1,26 @@
 """`/api/settings`, `/api/providers` and `/api/models`: what is in force, and what may be switched at run time."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Literal, NotRequired, TypedDict
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in, query
-from kimi_proxy.api.openapi import bodies
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models.known import KnownModel, table
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.chat.handler import Chat
-from kimi_proxy.services.chat.models import ModelWindows
-from kimi_proxy.services.settings import LiveSettings
-from kimi_proxy.services.store.protocols import Store
+from kimi_proxy.services.chat.models import ModelWindows, UnknownModelBody
+from kimi_proxy.services.settings import ChangedSettingsBody, LiveSettings, SettingsBody
+from kimi_proxy.services.store.protocols import Store, StoreUsage
 
-PRICES = tuple(f"{what}_usd_per_million" for what in ("input", "cached", "cache_write", "output"))
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 
@@ -33,33 +32,95 @@ class ModelsWanted(BaseModel):
     all: bool = False  # also the table of known models, which is long and the same for everyone
 
 
-STORE = RouteSpec("Show how much the store holds", bodies.StoreBody, access=Access.PEOPLE)
-SHOW = RouteSpec("Show the settings in force", bodies.SettingsBody, access=Access.PEOPLE)
-CHANGE = RouteSpec(
-    "Switch settings while it runs", bodies.ChangedSettingsBody, body=ChangeSettings, access=Access.ADMINS
-)
-PROVIDERS = RouteSpec("List the providers that can be asked", bodies.ProvidersBody, access=Access.PEOPLE)
+STORE = RouteSpec("Show how much the store holds", access=Access.PEOPLE)
+SHOW = RouteSpec("Show the settings in force", access=Access.PEOPLE)
+CHANGE = RouteSpec("Switch settings while it runs", body=ChangeSettings, access=Access.ADMINS)
+PROVIDERS = RouteSpec("List the providers that can be asked", access=Access.PEOPLE)
 MODELS = RouteSpec(
-    "List the models of the settings, and what is known of others",
-    bodies.ModelsBody,
-    query=ModelsWanted,
-    access=Access.PEOPLE,
+    "List the models of the settings, and what is known of others", query=ModelsWanted, access=Access.PEOPLE
 )
-LIMITS = RouteSpec("Show how often each provider may be asked", bodies.LimitsBody, access=Access.PEOPLE)
+LIMITS = RouteSpec("Show how often each provider may be asked", access=Access.PEOPLE)
+
+KeySource = Literal["client", "configured", "missing"]
+
+
+@dataclass(frozen=True)
+class StoreBody(StoreUsage):
+    configuration: str | None
+
+
+class ProviderBody(TypedDict):
+    name: str
+    enabled: bool
+    on_demand: bool
+    type: str
+    base_url: str
+    key: KeySource
+    models: list[str]
+
+
+class ProvidersBody(TypedDict):
+    providers: list[ProviderBody]
+
+
+class ModelBody(TypedDict):
+    id: str
+    provider: str
+    model: str
+    enabled: bool
+    max_context_size: int | None
+    input_usd_per_million: float | None
+    cached_usd_per_million: float | None
+    cache_write_usd_per_million: float | None
+    output_usd_per_million: float | None
+
+
+class KnownModelBody(TypedDict):
+    """A row of the table of known models, without what it does not know."""
+
+    provider: str
+    name: str
+    aliases: list[str]
+    apis: list[str]
+    tokenizer: str
+    window: int
+    max_output: NotRequired[int]
+    input_usd: NotRequired[float]
+    cached_usd: NotRequired[float]
+    cache_write_usd: NotRequired[float]
+    output_usd: NotRequired[float]
+    checked: str
+    source: str
+
+
+class ModelsBody(TypedDict):
+    models: list[ModelBody]
+    unknown: list[UnknownModelBody]
+    known: NotRequired[list[KnownModelBody]]
+
+
+class LimitBody(TypedDict):
+    provider: str
+    requests_per_minute: float
+    wait_s: float
+
+
+class LimitsBody(TypedDict):
+    providers: list[LimitBody]
 
 
 def store_route(config: Config, store: Store) -> Route:
-    async def show(request: Request) -> JsonObject:
-        return {**asdict(await store.usage()), "configuration": str(config.file) if config.file else None}
+    async def show(request: Request) -> StoreBody:
+        return StoreBody(**asdict(await store.usage()), configuration=str(config.file) if config.file else None)
 
     return json_route("GET", "/api/store", show, STORE)
 
 
 def settings_routes(settings: LiveSettings) -> list[Route]:
-    async def show(request: Request) -> JsonObject:
+    async def show(request: Request) -> SettingsBody:
         return settings.to_json()
 
-    async def change(request: Request) -> JsonObject:
+    async def change(request: Request) -> ChangedSettingsBody:
         wanted = await object_in(request, ADVICE)
         if not wanted:
             raise InvalidParams("body", ADVICE)
@@ -69,18 +130,18 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
 
 
 def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[Route]:
-    async def list_providers(request: Request) -> JsonObject:
+    async def list_providers(request: Request) -> ProvidersBody:
         return {"providers": [_provider(name, config) for name in config.providers]}
 
-    async def list_models(request: Request) -> JsonObject:
+    async def list_models(request: Request) -> ModelsBody:
         configured = [_configured_model(name, config, chat.models) for name in config.models]
-        found: JsonObject = {"models": configured, "unknown": windows.unknown_windows(caller_of(request))}
+        found: ModelsBody = {"models": configured, "unknown": windows.unknown_windows(caller_of(request))}
         if query(request, ModelsWanted).all:
             found["known"] = [_known_model(row) for row in table()]
         return found
 
-    async def show_limits(request: Request) -> JsonObject:
-        limits: list[JsonObject] = [
+    async def show_limits(request: Request) -> LimitsBody:
+        limits: list[LimitBody] = [
             {"provider": name, "requests_per_minute": per_minute, "wait_s": round(wait_s, 3)}
             for name, (per_minute, wait_s) in chat.rate_limiter.limits().items()
             if config.providers[name].enabled
@@ -94,7 +155,7 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
     ]
 
 
-def _provider(name: str, config: Config) -> JsonObject:
+def _provider(name: str, config: Config) -> ProviderBody:
     provider: Provider = config.providers[name]
     return {
         "name": name,
@@ -107,25 +168,32 @@ def _provider(name: str, config: Config) -> JsonObject:
     }
 
 
-def _key(provider: Provider, has_key: bool) -> str:
+def _key(provider: Provider, has_key: bool) -> KeySource:
     """Return whose key the provider gets. No part of the key itself is shown, not even its end."""
     if not provider.key_variable:
         return "client"
     return "configured" if has_key else "missing"
 
 
-def _configured_model(name: str, config: Config, models: Models) -> JsonObject:
+def _configured_model(name: str, config: Config, models: Models) -> ModelBody:
     target = models.configured_target(name)
     model = models.model(target) or config.models[name]
+    named = model.model_fields_set
     return {
         "id": name,
         "provider": model.provider,
         "model": target.model,
         "enabled": config.providers[model.provider].enabled,
         "max_context_size": model.max_context_size,
-        **{price: getattr(model, price) if price in model.model_fields_set else None for price in PRICES},
+        "input_usd_per_million": model.input_usd_per_million if "input_usd_per_million" in named else None,
+        "cached_usd_per_million": model.cached_usd_per_million if "cached_usd_per_million" in named else None,
+        "cache_write_usd_per_million": (
+            model.cache_write_usd_per_million if "cache_write_usd_per_million" in named else None
+        ),
+        "output_usd_per_million": model.output_usd_per_million if "output_usd_per_million" in named else None,
     }
 
 
-def _known_model(row: KnownModel) -> JsonObject:
-    return {name: value for name, value in asdict(row).items() if value is not None}
+def _known_model(row: KnownModel) -> KnownModelBody:
+    known = {name: value for name, value in asdict(row).items() if value is not None}
+    return msgspec.convert(known, KnownModelBody)

@@ -1,8 +1,9 @@
 """`/api/me`, `/api/report`, `/api/team/people`, `/api/audit-log` and `/api/login`: who calls, and what was used."""
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -14,7 +15,6 @@ from kimi_proxy.api.guard import cookie_in
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
@@ -72,27 +72,10 @@ class MeBody(TypedDict):
     role: Literal["member", "admin"]
 
 
-class UsageRow(TypedDict):
-    """The names of the columns that were asked for, and the sums."""
-
-    person: NotRequired[str]
-    team: NotRequired[str]
-    model: NotRequired[str]
-    day: NotRequired[str]
-    requests: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    tokens_saved: int
-    net_saved_tokens: int
-    cost_usd: float
-    net_saved_usd: float
-
-
 class UsageBody(TypedDict):
-    by: list[Literal["person", "team", "model", "day"]]
+    by: Sequence[report.Column]
     since: str
-    rows: list[UsageRow]
+    rows: list[report.UsageRow]
 
 
 class PersonBody(TypedDict):
@@ -108,13 +91,8 @@ class PeopleBody(TypedDict):
     people: list[PersonBody]
 
 
-class AuditLineBody(TypedDict):
+class AuditLineBody(report.AuditFields):
     seq: int
-    at: str
-    person: str
-    action: str
-    subject: str
-    detail: str
 
 
 class AuditLogBody(TypedDict):
@@ -122,27 +100,31 @@ class AuditLogBody(TypedDict):
     before: int | None
 
 
-ME = RouteSpec("Show who calls", MeBody, access=Access.PEOPLE)
-REPORT = RouteSpec("Add up what was used", UsageBody, query=ReportQuery, access=Access.PEOPLE)
-PEOPLE = RouteSpec("List the people of the team", PeopleBody, access=Access.ADMINS)
-LOGIN_OFFER = RouteSpec("Say whether there is a login", LoginBody, access=Access.EVERYONE)
+ME = RouteSpec("Show who calls", access=Access.PEOPLE)
+REPORT = RouteSpec("Add up what was used", query=ReportQuery, access=Access.PEOPLE)
+PEOPLE = RouteSpec("List the people of the team", access=Access.ADMINS)
+LOGIN_OFFER = RouteSpec("Say whether there is a login", access=Access.EVERYONE)
 START = RouteSpec(
     "Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain", access=Access.EVERYONE
 )
 FINISH = RouteSpec(
     "Log in with what the issuer says", status=303, query=LoginCallback, media_type="text/plain", access=Access.VISITORS
 )
-LOGOUT = RouteSpec("End a login", LogoutBody, access=Access.EVERYONE)
-AUDIT_LOG = RouteSpec("List who did what", AuditLogBody, query=AuditPage, access=Access.ADMINS)
+LOGOUT = RouteSpec("End a login", access=Access.EVERYONE)
+AUDIT_LOG = RouteSpec("List who did what", query=AuditPage, access=Access.ADMINS)
 
 
 def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
-    async def me(request: Request) -> JsonObject:
+    async def me(request: Request) -> MeBody:
         who = caller_of(request)
-        role = "admin" if who.is_admin else "member"
-        return {"is_team": team is not None, "person": who.person, "team": who.team, "role": role}
+        return {
+            "is_team": team is not None,
+            "person": who.person,
+            "team": who.team,
+            "role": "admin" if who.is_admin else "member",
+        }
 
-    async def show_report(request: Request) -> JsonObject:
+    async def show_report(request: Request) -> UsageBody:
         asked, who = query(request, ReportQuery), caller_of(request)
         by = report.columns(asked.by)
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
@@ -150,7 +132,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         usage = await store.team.usage(since, None if who.is_admin else [who.person])
         return {"by": by, "since": since, "rows": report.rows_to_json(report.group(usage, by), by)}
 
-    async def people(request: Request) -> JsonObject:
+    async def people(request: Request) -> PeopleBody:
         found = await team.people.list() if team else ()
         return {
             "people": [
@@ -166,11 +148,11 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
             ]
         }
 
-    async def audit_log(request: Request) -> JsonObject:
+    async def audit_log(request: Request) -> AuditLogBody:
         asked = query(request, AuditPage)
         since = _moment(asked.since)
         found = await team.audit.page(asked.before, asked.limit, since) if team else ()
-        lines: list[JsonObject] = [{"seq": seq, **report.audit_line(entry)} for seq, entry in found]
+        lines: list[AuditLineBody] = [{"seq": seq, **report.audit_line(entry)} for seq, entry in found]
         return {"entries": lines, "before": found[-1][0] if len(found) == asked.limit else None}
 
     return [
@@ -184,7 +166,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
 def login_routes(logins: Logins | None) -> list[Route]:
     """Return the login of the dashboard. A failed one goes back to the dashboard, which says why."""
 
-    async def offer(request: Request) -> JsonObject:
+    async def offer(request: Request) -> LoginBody:
         return {"oidc": logins is not None}
 
     async def start(request: Request) -> Response:
@@ -218,10 +200,11 @@ def login_routes(logins: Logins | None) -> list[Route]:
         _set_cookie(answer, logins, BEGUN, "", 0)
         return answer
 
-    async def logout(request: Request) -> Response:
+    async def logout(request: Request) -> LogoutBody | Response:
         if logins is None:
-            return json_answer({"ended": False})
-        answer = json_answer({"ended": await logins.end(cookie_in(request.scope["headers"], session_cookie(logins)))})
+            return LogoutBody(ended=False)
+        is_ended = await logins.end(cookie_in(request.scope["headers"], session_cookie(logins)))
+        answer = json_answer(LogoutBody(ended=is_ended))
         _set_cookie(answer, logins, MADE, "", 0)
         return answer
 

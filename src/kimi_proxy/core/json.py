@@ -25,6 +25,7 @@ from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
+OpenObject: TypeAlias = Mapping[str, object]  # of another program: whatever it holds
 Children: TypeAlias = list[Raw] | dict[str, Raw]
 T = TypeVar("T")
 

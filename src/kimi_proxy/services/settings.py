@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, OpenObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
@@ -17,6 +17,21 @@ from kimi_proxy.services.events import Publish, no_op
 EVENT = "settings_event"
 
 ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
+
+
+class SettingsBody(TypedDict):
+    """What is in force; of secrets only whether they are set."""
+
+    file: str | None
+    switches: dict[str, bool]
+    secrets: dict[str, bool]
+    settings: OpenObject
+
+
+class ChangedSettingsBody(SettingsBody):
+    saved: bool
+    problem: str | None
+    problem_code: ProblemCode | None
 
 
 class Switchable(Protocol):
@@ -41,7 +56,7 @@ class LiveSettings:
         self._replace = replace
         self._writing = asyncio.Lock()
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> SettingsBody:
         """Return what is in force; of secrets, only whether they are set."""
         return {
             "file": str(self._config.file) if self._config.file else None,
@@ -50,7 +65,7 @@ class LiveSettings:
             "settings": _visible_settings(self._config),
         }
 
-    async def change(self, who: Caller, wanted: Mapping[str, bool]) -> JsonObject:
+    async def change(self, who: Caller, wanted: Mapping[str, bool]) -> ChangedSettingsBody:
         """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
         for name in wanted:
             if name not in self._switches:
@@ -75,10 +90,10 @@ class LiveSettings:
                 if name in self._switches and isinstance(is_on, bool):
                     self._switches[name].is_on = is_on
 
-    def _values(self) -> JsonObject:
+    def _values(self) -> dict[str, bool]:
         return {name: switch.is_on for name, switch in self._switches.items()}
 
-    def _secrets(self) -> JsonObject:
+    def _secrets(self) -> dict[str, bool]:
         """Return for each environment variable that holds one whether it is set."""
         config = self._config
         keys = {

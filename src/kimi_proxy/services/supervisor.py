@@ -5,11 +5,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import NotRequired, TypedDict
 
 from kimi_proxy.core.caller import ANONYMOUS
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.gateway import CallStats
 from kimi_proxy.proxy.mcp.program import ProgramStatus
 from kimi_proxy.services.gateway import AnyProgram, Gateway
@@ -22,6 +23,40 @@ LOG_LINES = 80
 log = logging.getLogger(__name__)
 
 
+class MaskedTotals(TypedDict):
+    texts: int
+    chars: int
+
+
+class TrafficBody(TypedDict, total=False):
+    """Figures of a server that is not off."""
+
+    tools: int | None
+    latency_ms: float | None
+    calls: int
+    failures: int
+    masked: MaskedTotals
+    last_error: str | None
+    last_error_code: str | None
+    last_error_s_ago: float | None
+    retry_in_s: float | None
+
+
+class ServerBody(TrafficBody):
+    """How an MCP server behind the gateway is doing; figures only of one that is not off."""
+
+    name: str
+    state: str
+    transport: str
+    run: bool
+    url: NotRequired[str]
+    command: NotRequired[str]
+    pid: NotRequired[int | None]
+    up_s: NotRequired[float]
+    restarts: NotRequired[int]
+    log: NotRequired[str]
+
+
 class ServerStatus:
     """Probes servers by listing their tools, and reports what is known of them."""
 
@@ -31,11 +66,11 @@ class ServerStatus:
         self._now = now
         self._probes: dict[str, tuple[bool, float]] = {}  # whether the server answered, and when
 
-    async def all(self) -> list[JsonObject]:
+    async def all(self) -> list[ServerBody]:
         """Return the status of every server of the settings, probed all at a time."""
         return list(await asyncio.gather(*(self.one(name) for name in self._servers)))
 
-    async def one(self, name: str, fresh_s: float = FRESH_S) -> JsonObject:
+    async def one(self, name: str, fresh_s: float = FRESH_S) -> ServerBody:
         server = self._servers[name]
         program = self._gateway.clients.program(name) if server.enabled and server.is_run else None
         status = None if program is None else program.status()
@@ -43,8 +78,7 @@ class ServerStatus:
             probe = self._probes.get(name)
             if probe is None or self._now() - probe[1] >= fresh_s:
                 self._probes[name] = await self._probe(name), self._now()
-        state = self._state(name, status)
-        return {"name": name, "state": state, **self._about(name, server, status, is_off=state == "off")}
+        return self._about(name, self._state(name, status), server, status)
 
     async def _probe(self, name: str) -> bool:
         stats = self._gateway.call_stats[name]
@@ -88,22 +122,23 @@ class ServerStatus:
         is_deaf = self._gateway.blocked_for(name) > 0 or answered is False
         return "degraded" if status.state == "ready" and is_deaf else status.state
 
-    def _about(self, name: str, server: McpServer, status: ProgramStatus | None, is_off: bool) -> JsonObject:
+    def _about(self, name: str, state: str, server: McpServer, status: ProgramStatus | None) -> ServerBody:
+        body: ServerBody = {"name": name, "state": state, "transport": server.way, "run": server.is_run}
         # The arguments of a command may hold secrets: only its program is shown.
-        where: JsonObject = {"url": server.url} if server.url else {"command": server.command}
-        about: JsonObject = {"transport": server.way, "run": server.is_run, **where}
-        if is_off:
-            return about
+        if server.url:
+            body["url"] = server.url
+        else:
+            body["command"] = server.command
+        if state == "off":
+            return body
         if status is not None:
-            restarts = max(0, status.starts - 1)
-            about |= {"pid": status.pid, "up_s": round(status.up_s, 1), "restarts": restarts}
-        return {**about, **self._traffic(name, status)}
+            body["pid"], body["up_s"], body["restarts"] = status.pid, round(status.up_s, 1), max(0, status.starts - 1)
+        return {**body, **self._traffic(name, status)}
 
-    def _traffic(self, name: str, status: ProgramStatus | None) -> JsonObject:
+    def _traffic(self, name: str, status: ProgramStatus | None) -> TrafficBody:
         stats = self._gateway.call_stats[name]
         retry_s = max(self._gateway.blocked_for(name), status.wait_s if status else 0.0)
-        last_error: JsonValue = stats.last_error or None
-        last_code: JsonValue = stats.last_error_code or None
+        last_error, last_code = stats.last_error or None, stats.last_error_code or None
         if status is not None and status.problem is not None:
             # Why a program does not run says more than the calls that failed with it.
             last_error, last_code = str(status.problem), status.problem.code
@@ -139,25 +174,25 @@ class Supervisor:
         if self._keeping:
             await asyncio.wait(self._keeping)
 
-    async def status(self) -> list[JsonObject]:
+    async def status(self) -> list[ServerBody]:
         """Return how every server of the settings is doing."""
         return await self._status.all()
 
-    async def up(self, names: Sequence[str] = ()) -> list[JsonObject]:
+    async def up(self, names: Sequence[str] = ()) -> list[ServerBody]:
         """Start servers, and return how they are once they are ready or the time is up."""
         return await self._each(names, self._up)
 
-    async def stop(self, names: Sequence[str] = ()) -> list[JsonObject]:
+    async def stop(self, names: Sequence[str] = ()) -> list[ServerBody]:
         """End servers, and leave them alone until `up`."""
 
-        async def stop(name: str) -> JsonObject:
+        async def stop(name: str) -> ServerBody:
             await self._program(name).stop()
             return await self._status.one(name)
 
         return await self._each(names, stop)
 
-    async def restart(self, names: Sequence[str] = ()) -> list[JsonObject]:
-        async def again(name: str) -> JsonObject:
+    async def restart(self, names: Sequence[str] = ()) -> list[ServerBody]:
+        async def again(name: str) -> ServerBody:
             await self._program(name).stop()
             return await self._up(name)
 
@@ -167,13 +202,13 @@ class Supervisor:
         """Return the end of what a server of ours wrote."""
         return "".join(self._program(ALIASES.get(name, name)).output.splitlines(keepends=True)[-lines:])
 
-    async def _each(self, names: Sequence[str], work: Callable[[str], Awaitable[JsonObject]]) -> list[JsonObject]:
+    async def _each(self, names: Sequence[str], work: Callable[[str], Awaitable[ServerBody]]) -> list[ServerBody]:
         chosen = dict.fromkeys(ALIASES.get(name, name) for name in names or self._servers.run)
         for name in chosen:
             self._program(name)  # a wrong name is refused before anything is done
         return list(await asyncio.gather(*(work(name) for name in chosen)))
 
-    async def _up(self, name: str) -> JsonObject:
+    async def _up(self, name: str) -> ServerBody:
         program = self._program(name)
         if program.status().state != "ready":
             program.resume()

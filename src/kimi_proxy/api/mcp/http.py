@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Literal, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -11,11 +12,10 @@ from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import RouteSpec, caller_of
 from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
-from kimi_proxy.api.openapi.bodies import OpenObject, RpcBody, RpcMessage
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, MethodNotFound
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.core.jsonrpc import DeliveryListener
 from kimi_proxy.services.tools import roots
 from kimi_proxy.services.tools.roots import KnownRoots, RootsClient
@@ -24,6 +24,19 @@ MAX_WAITING = 1000  # notices that a slow reader has not taken; more are dropped
 EVENTS = "text/event-stream"
 JSON = "application/json"
 SENT_BYTES = 1024**2  # at a time
+
+
+RpcMessage = OpenObject | list[OpenObject]  # JSON-RPC: a message, or a batch of them
+
+
+class RpcResponse(TypedDict):
+    jsonrpc: Literal["2.0"]
+    id: str | int | float | None
+    result: NotRequired[object]
+    error: NotRequired[OpenObject]
+
+
+RpcBody = RpcResponse | list[RpcResponse]
 
 
 def rpc_spec(summary: str) -> RouteSpec:

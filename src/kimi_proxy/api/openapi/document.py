@@ -7,6 +7,7 @@ errors by their classes. What leaves by another way than an answer, such as an e
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Literal, TypedDict
 
 import msgspec
 from pydantic import BaseModel, TypeAdapter
@@ -15,12 +16,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from kimi_proxy import __version__
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer
-from kimi_proxy.api.openapi.bodies import LiveBody, OpenObject, ReadyBody, StoppingBody
+from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer, union_members
 from kimi_proxy.api.openapi.events import EVENTS
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine
 from kimi_proxy.services.sessions import MetricsBody
 
@@ -80,6 +80,18 @@ def with_description(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
         DescribedRoute("GET", "/api/schemas/{name}", schema, SCHEMA),
     ]
     return all_routes
+
+
+class LiveBody(TypedDict):
+    status: Literal["live"]
+
+
+class ReadyBody(TypedDict):
+    status: Literal["ready"]
+
+
+class StoppingBody(TypedDict):
+    status: Literal["stopping"]
 
 
 # Described here alone: the server answers them before the guard and the router see the request (api/server.py).
@@ -160,7 +172,7 @@ def _key(kind: object) -> str:
 def _answer_types(spec: RouteSpec) -> Iterator[object]:
     yield from (spec.error, *spec.more.values())
     if spec.answer is not None:
-        yield spec.answer
+        yield from union_members(spec.answer)
 
 
 def _operation(method: str, path: str, route: DescribedRoute, components: Components) -> JsonObject:
@@ -217,15 +229,15 @@ def _responses(spec: RouteSpec, has_path: bool, components: Components) -> JsonO
     return dict(sorted(made.items()))
 
 
-def _content(kinds: Sequence[object], components: Components) -> JsonObject:
+def _content(kinds: Sequence[object], components: Components, media_type: str = JSON) -> JsonObject:
     found: list[JsonValue] = [components.answer(kind) for kind in kinds]
-    return {"content": {JSON: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}}
+    return {"content": {media_type: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}}
 
 
 def _success(spec: RouteSpec, components: Components) -> JsonObject:
     if spec.answer is None:
         return {"content": {spec.media_type: {"schema": {"type": "string"}}}}
-    return {"content": {spec.media_type: {"schema": components.answer(spec.answer)}}}
+    return _content(union_members(spec.answer), components, spec.media_type)
 
 
 @cache

@@ -4,12 +4,13 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
-from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import ALPHABET
 from kimi_proxy.features.context import tokens_of
@@ -134,7 +135,15 @@ def _digits(hashed: str) -> str:
     return "".join(ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))
 
 
-def figures(done: ShortenedMessages) -> JsonObject:
+class FiguresBody(TypedDict):
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    compression_ratio: float
+    transforms_applied: list[str]
+
+
+def figures(done: ShortenedMessages) -> FiguresBody:
     """Return what was saved, in the words of the gateways."""
     saved = done.tokens_before - done.tokens_after
     return {

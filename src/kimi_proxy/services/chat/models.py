@@ -6,12 +6,12 @@ A request that nearly fills the context window of its model goes to a larger one
 import asyncio
 import logging
 from hashlib import sha256
+from typing import TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.context import is_certainly_below
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
@@ -177,6 +177,12 @@ def _decision_key(draft: Draft) -> bytes:
     return sha256(b"\0".join(encode_text(piece) for piece in pieces)).digest()
 
 
+class UnknownModelBody(TypedDict):
+    provider: str
+    model: str
+    lines: str
+
+
 class ModelWindows(ChatObserver):
     """Finds the windows that neither the settings nor the table know, by asking the provider for its models.
 
@@ -204,7 +210,7 @@ class ModelWindows(ChatObserver):
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def unknown_windows(self, who: Caller) -> list[JsonObject]:
+    def unknown_windows(self, who: Caller) -> list[UnknownModelBody]:
         """Return the models that a person used whose window is not known, the last seen last."""
         places = (place for place, _ in self._unknown.items())
         targets = [one for scope, one in places if scope == who.scope and self._models.window(one) is None]
@@ -227,7 +233,7 @@ class ModelWindows(ChatObserver):
             self._publish(who, "model_unknown", _to_json(target))
 
 
-def _to_json(target: Target) -> JsonObject:
+def _to_json(target: Target) -> UnknownModelBody:
     return {"provider": target.provider, "model": target.name[:200], "lines": lines_to_paste(target)}
 
 

@@ -1,17 +1,44 @@
 """What a team used, by person, team, model and day; and the audit log as people and programs read it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from kimi_proxy.core.errors import InvalidParams
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.team import SUMS, AuditEntry, UsageKey, UsageSum
 
 Column = Literal["person", "team", "model", "day"]
 COLUMNS: tuple[Column, ...] = get_args(Column)
 
-_MONEY = ("cost_usd", "net_saved_usd")
+
+class UsageSums(TypedDict):
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_saved: int
+    net_saved_tokens: int
+    cost_usd: float
+    net_saved_usd: float
+
+
+class UsageNames(TypedDict, total=False):
+    person: str
+    team: str
+    model: str
+    day: str
+
+
+class UsageRow(UsageNames, UsageSums):
+    """The names of the columns that were asked for, and the sums."""
+
+
+class AuditFields(TypedDict):
+    at: str
+    person: str
+    action: str
+    subject: str
+    detail: str
 
 
 def columns(text: str) -> tuple[Column, ...]:
@@ -33,8 +60,15 @@ def group(usage: Iterable[tuple[UsageKey, UsageSum]], by: Sequence[Column]) -> l
     return sorted(rows, key=lambda row: row[0][by.index("day")]) if "day" in by else rows
 
 
-def rows_to_json(rows: Iterable[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> list[JsonObject]:
-    return [{**dict(zip(by, group, strict=True)), **_sums(one)} for group, one in rows]
+def rows_to_json(rows: Iterable[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> list[UsageRow]:
+    return [{**_names(by, group), **_sums(one)} for group, one in rows]
+
+
+def _names(by: Sequence[Column], group: Sequence[str]) -> UsageNames:
+    names: UsageNames = {}
+    for column, name in zip(by, group, strict=True):
+        names[column] = name
+    return names
 
 
 def as_csv(rows: Iterable[tuple[tuple[str, ...], UsageSum]], by: Sequence[Column]) -> str:
@@ -64,7 +98,7 @@ def as_text(rows: Sequence[tuple[tuple[str, ...], UsageSum]], by: Sequence[Colum
     return "".join(_align(row, widths, len(by)) for row in (head, *table))
 
 
-def audit_line(entry: AuditEntry) -> JsonObject:
+def audit_line(entry: AuditEntry) -> AuditFields:
     return {
         "at": iso_time(entry.at),
         "person": entry.person,
@@ -74,8 +108,17 @@ def audit_line(entry: AuditEntry) -> JsonObject:
     }
 
 
-def _sums(one: UsageSum) -> JsonObject:
-    return {name: round(getattr(one, name), 6) if name in _MONEY else getattr(one, name) for name in SUMS}
+def _sums(one: UsageSum) -> UsageSums:
+    return {
+        "requests": one.requests,
+        "input_tokens": one.input_tokens,
+        "cached_tokens": one.cached_tokens,
+        "output_tokens": one.output_tokens,
+        "tokens_saved": one.tokens_saved,
+        "net_saved_tokens": one.net_saved_tokens,
+        "cost_usd": round(one.cost_usd, 6),
+        "net_saved_usd": round(one.net_saved_usd, 6),
+    }
 
 
 def _cell(text: str) -> str:

@@ -1,9 +1,9 @@
 """`prune_text`: the lines of a text that matter for a goal."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -102,20 +102,35 @@ def _local_time() -> datetime:
     return datetime.now().astimezone()
 
 
-def health_tool(
+class PrunerHealthBody(TypedDict):
+    status: Literal["healthy"]
+    server: str
+    version: str
+    capabilities: list[str]
+    timestamp: str
+    scorer: NotRequired[str]  # why what was learned is not used: the pruner still prunes
+    store: NotRequired[str]  # over HTTP, and only while the store is not well
+
+
+async def check_health(
     now: Callable[[], datetime] = _local_time, scorers: Callable[[], Scorers] = load_scorers
-) -> Tool[Health]:
+) -> PrunerHealthBody:
+    fault = (await asyncio.to_thread(scorers)).fault
+    body: PrunerHealthBody = {
+        "status": "healthy",
+        "server": SERVER,
+        "version": __version__,
+        "capabilities": ["prune_text", "recover_text", "annotations", "markers"],
+        "timestamp": now().isoformat(timespec="seconds"),
+    }
+    if fault:
+        body["scorer"] = fault
+    return body
+
+
+def health_tool(check: Callable[[], Awaitable[PrunerHealthBody]] = check_health) -> Tool[Health]:
     async def health(who: Caller, asked: Health) -> ToolAnswer:
-        fault = (await asyncio.to_thread(scorers)).fault
-        answer: JsonObject = {
-            "status": "healthy",
-            "server": SERVER,
-            "version": __version__,
-            "capabilities": ["prune_text", "recover_text", "annotations", "markers"],
-            "timestamp": now().isoformat(timespec="seconds"),
-            # Without what was learned the pruner still prunes.
-            **({"scorer": fault} if fault else {}),
-        }
+        answer = json.as_object(await check())
         return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("health", HEALTH_DESCRIPTION, HEALTH_SCHEMA, Health, health, title="Pruner health")
