@@ -149,7 +149,6 @@ async def test_speech_over_a_websocket_is_refused_with_a_sentence(tmp_path: Path
     [
         "/model/us.anthropic.claude-sonnet-4-5-v1:0/converse-stream",
         "/inference-profiles",
-        "/anthropic/v1/messages",
     ],
 )
 async def test_what_is_not_served_of_other_clouds_is_refused_with_a_sentence(path: str, tmp_path: Path):

@@ -54,6 +54,13 @@ def as_vertex(model: Script) -> Script:
     return script
 
 
+def as_foundry(model: Script) -> Script:
+    async def script(heard: Heard, line: Line) -> None:
+        await model(replace(heard, target=heard.target.removeprefix("/anthropic")), line)
+
+    return script
+
+
 def _messages(heard: Heard, model: str, is_stream: bool) -> Heard:
     """Return the question as one of Anthropic's own API, in the same bytes but for what the address says."""
     assert "model" not in json.loads(heard.body)

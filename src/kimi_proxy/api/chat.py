@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
+from kimi_proxy.api.azure import name_deployment
 from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, Door
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.routing import Access, SocketRoute
@@ -138,7 +139,8 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         door, query = self._door, scope["query_string"].decode("latin-1")
-        body, is_connected = door.open(scope, await _body(receive)), watch_connection(scope)
+        body = door.open(scope, name_deployment(scope, await _body(receive)))
+        is_connected = watch_connection(scope)
         came_with = tuple(scope["headers"]), query, is_connected, door.cloud
         incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as came:

@@ -45,11 +45,11 @@ _REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
 }
 
 
-# Other APIs of Bedrock and Vertex. A 404 makes Claude Code blame an administrator.
-_OTHER_CLOUDS = re.compile(r"/model/.+/converse(?:-\w+)*|/inference-profiles.*|/anthropic/v1/.+")
+# Other APIs of Bedrock. A 404 makes Claude Code blame an administrator.
+_OTHER_CLOUDS = re.compile(r"/model/.+/converse(?:-\w+)*|/inference-profiles.*")
 _OTHER_CLOUD = (
-    "of Bedrock kimi-proxy serves InvokeModel and CountTokens, and of Foundry what has no /anthropic prefix: call the "
-    "cloud itself for this"
+    "of Bedrock kimi-proxy serves InvokeModel, InvokeModelWithResponseStream and CountTokens: call the cloud itself "
+    "for this"
 )
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kimi_proxy.api.azure import rename_path
 from kimi_proxy.core.errors import ConfigError
 
 Endpoint = Callable[[Request], Response | Awaitable[Response]]
@@ -66,6 +67,7 @@ class RouteTable(Router):
 
     def access(self, scope: Scope) -> Access:
         """Return who may send this request. A path without a route is for people, who learn that there is none."""
+        rename_path(scope)
         match = scope[MATCHED] = self._match(scope)
         return match.access
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
 from tests.support.clients.agents import claude, codex
-from tests.support.clouds import as_bedrock, as_vertex
+from tests.support.clouds import as_bedrock, as_foundry, as_vertex
 from tests.support.evil import Script
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.config.providers import CLOUDS
 from kimi_proxy.features.clients import Name
 
 TASK = "Why does the test in app.log fail? Print it, then write made.txt."
@@ -63,11 +64,12 @@ class AgentCase:
 
     @property
     def provider_type(self) -> str:
-        return self.cloud or self.wire.format.provider_types[0]
+        return self.cloud if self.cloud in CLOUDS else self.wire.format.provider_types[0]
 
     def provider(self, worker: Worker) -> Script:
         """Return a provider that `worker` answers for."""
-        return {"bedrock": as_bedrock, "vertex": as_vertex}.get(self.cloud, lambda model: model)(worker)
+        forms = {"bedrock": as_bedrock, "vertex": as_vertex, "foundry": as_foundry}
+        return forms[self.cloud](worker) if self.cloud else worker
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
         return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
@@ -175,14 +177,14 @@ def _claude(place: Place) -> Command:
     return Command(argv, env)
 
 
-def _claude_on(cloud: str, **env: str) -> Callable[[Place], Command]:
+def _claude_on(cloud: str, path: str = "", **env: str) -> Callable[[Place], Command]:
     """Claude Code in its mode for a cloud, whose credentials a gateway has."""
 
     def prepare(place: Place) -> Command:
         argv = (claude(), "-p", TASK, "--allowedTools", "Bash", "--output-format", "json")
         at = {f"CLAUDE_CODE_USE_{cloud}": "1", f"CLAUDE_CODE_SKIP_{cloud}_AUTH": "1"}
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
-        return Command(argv, {**at, f"ANTHROPIC_{cloud}_BASE_URL": place.url, **quiet, **env})
+        return Command(argv, {**at, f"ANTHROPIC_{cloud}_BASE_URL": place.url + path, **quiet, **env})
 
     return prepare
 
@@ -286,6 +288,13 @@ AGENTS = (
         _described("Bash"),
         wire=Wire.MESSAGES,
         cloud="vertex",
+    ),
+    AgentCase(
+        "claude-foundry",
+        _claude_on("FOUNDRY", "/anthropic"),
+        _described("Bash"),
+        wire=Wire.MESSAGES,
+        cloud="foundry",
     ),
     AgentCase("codex", _codex(""), _script, wire=Wire.RESPONSES),
     AgentCase(
