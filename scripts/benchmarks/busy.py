@@ -26,6 +26,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -90,7 +91,7 @@ async def _measured() -> dict[str, Figures]:
     with tempfile.TemporaryDirectory() as home:
         store = await SqliteStore.open(Path(home), ttl_s=86_400, max_bytes=1 << 30, timeout_s=2.0)
         decisions = ChatDecisions(store.originals, store.decisions)
-        stage = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics())
+        stage = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, ChatFacts(store.facts), workers, Metrics())
         for turn in range(TIMES):
             for name in RESULTS:
                 await _turn(stage, name, turn, figures[name])

@@ -24,6 +24,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -91,9 +92,9 @@ async def _session(wire: Wire, seed: int, home: Path, workers: Workers, figures:
     requests = list(_requests(wire, seed))
     for part, last_request in ((requests[:RESTART_AT], never), (requests[RESTART_AT:], _just_now)):
         store = await SqliteStore.open(home, ttl_s=DAY_S, max_bytes=1 << 30, timeout_s=2.0)
-        decisions = ChatDecisions(store.originals, store.decisions)
+        decisions, facts = ChatDecisions(store.originals, store.decisions), ChatFacts(store.facts)
         caches = PromptCaches(last_request)
-        sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, workers, Metrics(), caches)
+        sanitizer = Sanitizer(Settings(), "http://127.0.0.1:8000", decisions, facts, workers, Metrics(), caches)
         for request in part:
             before = await _turn(request, sanitizer, before, figures)
         decided = await store.decisions.totals(LOCAL)

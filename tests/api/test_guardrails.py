@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.api.proxy_world import proxy
 from tests.support.evil import answering, evil, http
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryFacts, MemoryOriginals
 
 import kimi_proxy
 from kimi_proxy.core import chat
@@ -20,10 +20,10 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
-from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import local_session
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import FactKind
 
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
 CALL = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "cat app.log"}'}}
@@ -113,16 +113,15 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
         request = chat.parse(draft.request.body.replace(b"INFO", b"prn_0123456789abcdef"), Wire.CHAT)
         return replace(draft, request=request)
 
-    class FullDecisions(MemoryDecisions):
-        async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+    class FullFacts(MemoryFacts):
+        async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
             raise StoreUnavailable("the disk is full")
 
-    async def shortened(decisions: MemoryDecisions) -> ShortenedMessages:
-        originals = MemoryOriginals()
-        kept = ChatDecisions(originals, decisions)
-        return await Messages(cut, local_session, originals, kept, lambda stage, error: None).shorten(LOCAL, MESSAGES)
+    async def shortened(facts: MemoryFacts) -> ShortenedMessages:
+        stage = Messages(cut, local_session, MemoryOriginals(), ChatFacts(facts), lambda stage, error: None)
+        return await stage.shorten(LOCAL, MESSAGES)
 
-    done, again = await shortened(MemoryDecisions()), await shortened(FullDecisions())
+    done, again = await shortened(MemoryFacts()), await shortened(FullFacts())
 
     assert len(done.hashes) == 1
     assert (again.messages, again.hashes, again.warnings) == (MESSAGES, (), ("recovery_unavailable",))

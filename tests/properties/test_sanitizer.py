@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support import outputs
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 from tests.support.deep import IS_DEEP
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller
@@ -26,6 +26,7 @@ from kimi_proxy.features.sanitizer.policy import POLICIES
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -104,14 +105,16 @@ class Inline(Workers):
 
 class World:
     def __init__(self) -> None:
-        self.store, self.stored_decisions = MemoryOriginals(), MemoryDecisions()
+        self.store, self.stored_decisions, self.facts = MemoryOriginals(), MemoryDecisions(), MemoryFacts()
         self.workers = Inline()
         self.last: float | None = None
         self.restart()
 
     def restart(self) -> None:
         decisions, caches = ChatDecisions(self.store, self.stored_decisions), PromptCaches(self.last_request)
-        self.sanitizer = Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, self.workers, Metrics(), caches)
+        self.sanitizer = Sanitizer(
+            SETTINGS, "http://127.0.0.1:8000", decisions, ChatFacts(self.facts), self.workers, Metrics(), caches
+        )
 
     async def last_request(self, who: Caller, session: str) -> float | None:
         return self.last
@@ -237,7 +240,8 @@ class Fleet:
     """Servers over one store, each with a memory of its own that may hold next to nothing."""
 
     def __init__(self, servers: int, remember_max: int) -> None:
-        self.originals, self.stored, self.workers = MemoryOriginals(), MemoryDecisions(), Inline()
+        self.originals, self.stored, self.facts = MemoryOriginals(), MemoryDecisions(), MemoryFacts()
+        self.workers = Inline()
         self.now, self.remember_max, self.is_shared = 1_000_000.0, remember_max, servers > 1
         self.caches = PromptCaches(now=lambda: self.now)
         self.servers = [self.made() for _ in range(servers)]
@@ -247,7 +251,8 @@ class Fleet:
             *(self.originals, self.stored, 3600.0, lambda: self.now), self.is_shared, self.remember_max
         )
         settings = Settings(budget_ms=60_000)
-        return Sanitizer(settings, "http://127.0.0.1:8000", decisions, self.workers, Metrics(), self.caches)
+        facts = ChatFacts(self.facts, 3600.0, lambda: self.now, self.is_shared)
+        return Sanitizer(settings, "http://127.0.0.1:8000", decisions, facts, self.workers, Metrics(), self.caches)
 
     async def send(self, server: int, request: Request) -> Request:
         draft = Draft(request, Target("anthropic", "claude-opus-5"), Session("s"), LOCAL)

@@ -11,7 +11,7 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.prompt_cache import SentPrefix
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, StoredEvent
+from kimi_proxy.services.store.protocols import FactStore, StoredEvent
 from kimi_proxy.services.team.calls import QUESTION, ReplicaCalls, Work
 
 ADA = Caller("person/ada", "ada", "platform", is_admin=True, also_reads=("team/platform",))
@@ -55,8 +55,8 @@ class Line:
         raise NotImplementedError
 
 
-def a_server(bus: Bus, decisions: Decisions, work: Work, *sessions: str, taken_s: float = 60.0) -> ReplicaCalls:
-    made = ReplicaCalls(bus.line(), decisions, {"greet": work}, lambda who, session: session in sessions, 60.0, taken_s)
+def a_server(bus: Bus, facts: FactStore, work: Work, *sessions: str, taken_s: float = 60.0) -> ReplicaCalls:
+    made = ReplicaCalls(bus.line(), facts, {"greet": work}, lambda who, session: session in sessions, 60.0, taken_s)
     bus.servers.append(made)
     return made
 
@@ -74,9 +74,9 @@ async def test_one_of_the_servers_that_have_a_session_answers_as_who_asked(tmp_p
 
     bus = Bus()
     async with opened(tmp_path) as store:
-        asking = a_server(bus, store.decisions, no_work)
+        asking = a_server(bus, store.facts, no_work)
         for _ in range(3):
-            a_server(bus, store.decisions, greet, "ses_a")
+            a_server(bus, store.facts, greet, "ses_a")
         assert await asking.ask(ADA, "greet", "ses_a") == {"hello": "ses_a"}
         for server in bus.servers:
             await server.close()
@@ -92,8 +92,8 @@ async def test_what_another_server_raises_is_raised_here(tmp_path: Path, error: 
 
     bus = Bus()
     async with opened(tmp_path) as store:
-        asking = a_server(bus, store.decisions, no_work)
-        a_server(bus, store.decisions, fail, "ses_a")
+        asking = a_server(bus, store.facts, no_work)
+        a_server(bus, store.facts, fail, "ses_a")
         with pytest.raises(type(error), match=str(error)) as raised:
             await asking.ask(LOCAL, "greet", "ses_a")
 
@@ -110,15 +110,15 @@ async def test_a_question_that_comes_too_late_is_not_answered_any_more(tmp_path:
 
     bus = Bus()
     async with opened(tmp_path) as store:
-        asking = a_server(bus, store.decisions, no_work, taken_s=0.05)
-        late = a_server(bus, store.decisions, greet, "ses_a")
+        asking = a_server(bus, store.facts, no_work, taken_s=0.05)
+        late = a_server(bus, store.facts, greet, "ses_a")
         bus.is_down = True
         with pytest.raises(NothingSeen):
             await asking.ask(LOCAL, "greet", "ses_a")
         (question,) = bus.kept
         assert (question.name, late.receive(question)) == (QUESTION, True)
         await asyncio.sleep(0)
-        await store.decisions.add(LOCAL, [DecisionRecord(b"later" * 6, "whole")])  # one after the other
+        await store.facts.put_if_absent(LOCAL, "tool", {b"later": b""})  # one after the other
         await asyncio.sleep(0.05)
         await late.close()
 
@@ -127,5 +127,5 @@ async def test_a_question_that_comes_too_late_is_not_answered_any_more(tmp_path:
 
 async def test_an_event_that_is_no_call_is_left_to_others(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        server = a_server(Bus(), store.decisions, no_work)
+        server = a_server(Bus(), store.facts, no_work)
         assert not server.receive(StoredEvent("metric_updated", 1.0, {"call": "x"}))

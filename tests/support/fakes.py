@@ -7,7 +7,15 @@ from types import MappingProxyType
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Original, Originals, StoredText
+from kimi_proxy.services.store.protocols import (
+    DecisionRecord,
+    Decisions,
+    FactKind,
+    FactStore,
+    Original,
+    Originals,
+    StoredText,
+)
 
 
 class Clock:
@@ -105,10 +113,26 @@ class MemoryDecisions(Decisions):
             self.records.setdefault((who.scope, record.key), replace(record, created=self._made))
         return await self.get(who, [record.key for record in new])
 
-    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
-        found = [key for (scope, key), record in self.records.items() if scope == who.scope and record.why == why]
-        return found[:limit]
-
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         found = (one for (at, _), one in self.records.items() if at in who.scopes and one.original_ids[:1] == (id,))
         return next(found, None)
+
+
+class MemoryFacts(FactStore):
+    """Facts of conversations that are lost at the end."""
+
+    def __init__(self) -> None:
+        self.facts: dict[tuple[str, FactKind, bytes], bytes] = {}
+
+    async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return {key: self.facts[who.scope, kind, key] for key in keys if (who.scope, kind, key) in self.facts}
+
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        return {key: self.facts.setdefault((who.scope, kind, key), value) for key, value in facts.items()}
+
+    async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
+        for key in keys:
+            self.facts.pop((who.scope, kind, key), None)
+
+    async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
+        return [key for scope, each, key in self.facts if (scope, each) == (who.scope, kind)][:limit]

@@ -20,6 +20,7 @@ from kimi_proxy.services.chat.compression import AutoCompression, Compressor, Se
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all
 from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
 from kimi_proxy.services.chat.memory import ProjectMemory
@@ -148,13 +149,16 @@ async def running(
         rate_limiter = RateLimiter(config.providers, replicas=store.replicas)
         counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        decisions = _close_at_end(alive, _decisions(config, store))
-        by_answer = _close_at_end(alive, SessionsByAnswer(store.decisions, decisions.is_shared))
-        by_response, conversations = SessionsByResponse(by_answer, decisions.is_shared), Conversations(by_answer)
+        remember_s, is_shared = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10), store.replicas is not None
+        decisions = ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared)
+        decisions = _close_at_end(alive, decisions)
+        facts = _close_at_end(alive, ChatFacts(store.facts, remember_s, is_shared=is_shared))
+        by_answer = _close_at_end(alive, SessionsByAnswer(store.facts, is_shared))
+        by_response, conversations = SessionsByResponse(by_answer, is_shared), Conversations(by_answer)
         owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
         client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
-        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, summaries, now)
+        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, facts, summaries, now)
 
         journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now, store.team))
         latest = LatestRequests(counter, models)
@@ -170,7 +174,7 @@ async def running(
         if any(provider.enabled for provider in config.providers.values()):
             await upstreams.open()
 
-        recall = Recall(store.originals, decisions, metrics, config.sanitizer.recover_rounds)
+        recall = Recall(store.originals, facts, metrics, config.sanitizer.recover_rounds)
         forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget]
         forgetters += [keep_warm.forget] if keep_warm else []
         sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count, display=config.display)
@@ -207,9 +211,7 @@ async def running(
             latest_requests=latest,
             compressions=compressions,
             project_memory=stages.memory,
-            messages=Messages(
-                stages.sanitizer.shorten, names.session_of, store.originals, decisions, metrics.count_fault
-            ),
+            messages=Messages(stages.sanitizer.shorten, names.session_of, store.originals, facts, metrics.count_fault),
             hooks=ToolHooks(
                 *(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
                 on_sign=signs.note,
@@ -230,11 +232,6 @@ def _pruner(
     return Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
 
 
-def _decisions(config: Config, store: Store) -> ChatDecisions:
-    remember_s = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
-    return ChatDecisions(store.originals, store.decisions, remember_s, is_shared=store.replicas is not None)
-
-
 def _stages(
     config: Config,
     store: Store,
@@ -244,6 +241,7 @@ def _stages(
     counter: TokenCounter,
     models: Models,
     decisions: ChatDecisions,
+    facts: ChatFacts,
     summaries: Summaries,
     now: Callable[[], float],
 ) -> ChatStages:
@@ -251,22 +249,20 @@ def _stages(
     address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
     compressor = Compressor(
         *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
-        pending_results=decisions.pending_results,
+        pending_results=facts.pending_results,
         is_shared=decisions.is_shared,
     )
     caches = PromptCaches(
         last_request_in(store.sessions), now, replicas=store.replicas, rules=models.cache_rules, settings=config.cache
     )
     return ChatStages(
-        memory=ProjectMemory(config.home, config.memory, store.decisions, store.sessions),
+        memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
         caches=caches,
-        sanitizer=Sanitizer(config.sanitizer, address, decisions, workers, metrics, caches),
+        sanitizer=Sanitizer(config.sanitizer, address, decisions, facts, workers, metrics, caches),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(
-            config.sanitizer.routing, models, counter, store.decisions, store.sessions, decisions.is_shared
-        ),
+        routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, decisions.is_shared),
     )
 
 
@@ -290,7 +286,7 @@ def _calls(
     """Return the calls between servers, and let compressions ask by them."""
     # Beside the summary there is the counting, and the database.
     answer_s = config.compression.summary_timeout_s + ANSWER_S
-    calls = ReplicaCalls(replicas, store.decisions, compressions.works, compressor.has_seen, answer_s)
+    calls = ReplicaCalls(replicas, store.facts, compressions.works, compressor.has_seen, answer_s)
     compressions.elsewhere = calls.ask
     return calls
 

@@ -82,20 +82,6 @@ async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp
     assert told[OUTPUT.key].shown is None
 
 
-async def test_what_is_owed_to_a_call_whose_id_was_used_before_is_told(tmp_path: Path):
-    async with opened(tmp_path) as store:
-        stored_decisions = CountedDecisions(store)
-        decisions = ChatDecisions(store.originals, stored_decisions, 60, Clock(0.0))
-        nothing = [await decisions.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
-        before = stored_decisions.reads
-        await decisions.save_pending_result(LOCAL, "ses_1", "call_1", "recovered lines")
-        owed = [await decisions.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
-
-    assert nothing == [{}, {}]
-    assert owed == [{"call_1": "recovered lines"}] * 2
-    assert (before, stored_decisions.reads) == (1, 2)
-
-
 async def test_a_cut_that_was_written_too_late_is_taken_back_on_disk_before_a_restart(tmp_path: Path):
     async with opened(tmp_path) as store:
         late = LateDecisions(store)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.conversations import Item, User, body
 from tests.support.evil import Heard, Line, evil, http
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryFacts
 from tests.support.model import Says
 from tests.support.model import body as answer_body
 
@@ -16,7 +16,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import MAX_STORED_KEYS, SessionsByAnswer, StoredKeys
 from kimi_proxy.services.runtime import Runtime, running
@@ -55,7 +55,7 @@ async def test_a_first_request_is_answered_while_another_program_locks_the_store
 
 
 async def test_a_key_is_looked_for_on_disk_only_if_it_may_be_there():
-    stored = MemoryDecisions()
+    stored = MemoryFacts()
     earlier = SessionsByAnswer(stored)
     earlier.put(LOCAL, b"from an earlier process", Session("s-1"))
     await earlier.close()
@@ -73,12 +73,12 @@ def test_where_too_many_keys_are_on_disk_any_key_may_be():
 
 
 async def test_conversations_that_begin_at_once_share_the_commit_for_our_tool():
-    stored = MemoryDecisions()
-    decisions = ChatDecisions(MemoryOriginals(), stored)
+    stored = MemoryFacts()
+    facts = ChatFacts(stored)
     for number in range(5):
-        decisions.save_has_tool(LOCAL, bytes([number]) * 32)
-        assert await decisions.has_tool(LOCAL, bytes([number]) * 32)
-    assert not stored.records  # the requests leave meanwhile
+        facts.save_has_tool(LOCAL, bytes([number]) * 32)
+        assert await facts.has_tool(LOCAL, bytes([number]) * 32)
+    assert not stored.facts  # the requests leave meanwhile
 
-    await decisions.close()
-    assert len(stored.records) == 5
+    await facts.close()
+    assert len(stored.facts) == 5

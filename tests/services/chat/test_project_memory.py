@@ -1,12 +1,12 @@
 """A new conversation is told of the project, and told the same for as long as it lives."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.support.conversations import SYSTEM, Assistant, Item, User, request
-from tests.support.fakes import Clock
+from tests.support.fakes import Clock, MemoryFacts
 from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import LOCAL, Caller
@@ -18,7 +18,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.memory import ProjectMemory
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 ON = Settings(inject=True)
@@ -44,7 +44,7 @@ class World:
 async def world(home: Path, settings: Settings = ON) -> AsyncIterator[World]:
     async with opened(home) as store:
         clock = Clock(1_800_000_000.0)
-        yield World(ProjectMemory(home, settings, store.decisions, store.sessions, clock), store)
+        yield World(ProjectMemory(home, settings, store.facts, store.sessions, clock), store)
 
 
 def told(asked: Request) -> list[str]:
@@ -137,32 +137,34 @@ async def test_a_broken_file_is_told_and_nothing_is_injected(tmp_path: Path):
     assert told(draft.request) == [SYSTEM]
 
 
-class SickDecisions:
-    """Says of the first decision that it could not be written, though it is."""
+class SickFacts(MemoryFacts):
+    """Says of the first fact that it could not be written, though it is."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self._stored_decisions = store.decisions
+        super().__init__()
+        self._stored = store.facts
         self.is_sick = True
 
-    async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
-        return await self._stored_decisions.get(who, keys)
+    async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return await self._stored.get(who, kind, keys)
 
-    async def add(
-        self, who: Caller, new: Sequence[DecisionRecord], forget: Sequence[bytes] = ()
-    ) -> Mapping[bytes, DecisionRecord]:
-        standing = await self._stored_decisions.add(who, new, forget)
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        known = await self._stored.put_if_absent(who, kind, facts)
         if self.is_sick:
             raise StoreUnavailable("the disk has not answered in time")
-        return standing
+        return known
+
+    async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
+        await self._stored.delete(who, kind, keys)
 
 
 async def test_who_began_without_because_the_disk_was_slow_goes_on_without(tmp_path: Path):
     async with world(tmp_path) as w:
-        stored_decisions = SickDecisions(w.store)
-        slow = World(ProjectMemory(tmp_path, ON, stored_decisions, w.store.sessions), w.store)
+        stored = SickFacts(w.store)
+        slow = World(ProjectMemory(tmp_path, ON, stored, w.store.sessions), w.store)
         await slow.memory.save(LOCAL, "tabs, not spaces")
         first = await slow.send(FIRST)
-        stored_decisions.is_sick = False
+        stored.is_sick = False
         later, other = await slow.send(LATER), await slow.send(FIRST, "ses_2")
     async with world(tmp_path) as w:
         restarted = await w.send(LATER)

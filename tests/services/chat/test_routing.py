@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.fakes import MemoryFacts
 from tests.support.services.store.making import opened
 
 from kimi_proxy.core import json
@@ -22,7 +23,7 @@ from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.models import Routing
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 PROVIDERS = {
@@ -69,7 +70,7 @@ async def world(
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
         scale = store.sessions
-        yield World(Routing(settings or Settings(), models, counting, store.decisions, scale), models, store)
+        yield World(Routing(settings or Settings(), models, counting, store.facts, scale), models, store)
     counting.close()
 
 
@@ -224,18 +225,18 @@ async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
     assert went(done) == "p/middle"
 
 
-class SickDecisions:
-    async def get(self, who: Caller, keys: object) -> dict[bytes, DecisionRecord]:
+class SickFacts(MemoryFacts):
+    async def get(self, who: Caller, kind: FactKind, keys: object) -> dict[bytes, bytes]:
         raise StoreUnavailable("sick")
 
-    async def add(self, who: Caller, new: object, forget: object = ()) -> dict[bytes, DecisionRecord]:
+    async def delete(self, who: Caller, kind: FactKind, keys: object) -> None:
         raise StoreUnavailable("sick")
 
 
 async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting, models = TokenCounter(counted), Models(PROVIDERS, KNOWN)
     async with opened(tmp_path) as store:
-        w = World(Routing(Settings(), models, counting, SickDecisions(), store.sessions), models, store)
+        w = World(Routing(Settings(), models, counting, SickFacts(), store.sessions), models, store)
         places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 

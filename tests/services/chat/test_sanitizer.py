@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 from tests.support import outputs
 from tests.support.conversations import Assistant, Call, Item, Result, User, body, request, results, texts, tool
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.chat.sanitizing import PATIENT, Clock, World, world
 
 from kimi_proxy.core import tokens
@@ -26,7 +26,7 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.cuts import read_note
-from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, FactKind
 from kimi_proxy.services.workers.pool import Workers
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -452,14 +452,24 @@ class Watched(MemoryDecisions):
         return await super().add(who, new, forget, replaces)
 
 
+class WatchedFacts(MemoryFacts):
+    def __init__(self, asked: list[str]) -> None:
+        super().__init__()
+        self.asked = asked
+
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        self.asked.append(f"put {kind}")
+        return await super().put_if_absent(who, kind, facts)
+
+
 async def test_what_was_decided_before_is_read_before_our_tool_is_written(tmp_path: Path):
     """A disk that writes cannot be read."""
     stored = Watched()
-    async with world(tmp_path, stored_decisions=stored) as here:
+    async with world(tmp_path, stored_decisions=stored, stored_facts=WatchedFacts(stored.asked)) as here:
         draft = await here.send(request(Wire.CHAT, BEGUN))
 
     assert draft.own_tool == recovery.NAME
-    assert stored.asked[:2] == ["get", "add"]
+    assert (stored.asked[:2], stored.asked[-1]) == (["get", "add"], "put tool")
 
 
 class Stuck(Workers):
@@ -614,7 +624,7 @@ async def test_what_is_owed_stands_beside_its_result_from_then_on(tmp_path: Path
     later: list[Item] = [*BEGUN, *asked("c2", "ok")]
     async with world(tmp_path) as here:
         await here.send(request(Wire.CHAT, BEGUN))
-        await here.decisions.save_pending_result(LOCAL, "s-1", "c2", "[recover_text …]\nline 7")
+        await here.facts.save_pending_result(LOCAL, "s-1", "c2", "[recover_text …]\nline 7")
         first = await here.send(request(Wire.CHAT, later))
     async with world(tmp_path) as here:
         again = await here.send(request(Wire.CHAT, [*later, Assistant("ok")]))
@@ -672,7 +682,9 @@ async def test_what_was_decided_is_repeated_even_if_the_time_was_over_before_any
     async with world(tmp_path) as here:
         first = await here.send(later)
         ticks = iter((0.0, 60.0))
-        late = Sanitizer(PATIENT, "", here.decisions, Workers(), here.metrics, now=lambda: next(ticks, 60.0))
+        late = Sanitizer(
+            PATIENT, "", here.decisions, here.facts, Workers(), here.metrics, now=lambda: next(ticks, 60.0)
+        )
         for _ in range(5):  # a busy disk may take longer than the grace that there is
             ticks = iter((0.0, 60.0))
             again = await replace(here, sanitizer=late).send(later)

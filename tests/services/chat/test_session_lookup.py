@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from tests.support import outputs
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.evil import Evil, Heard, Line, evil, http
-from tests.support.fakes import MemoryDecisions
+from tests.support.fakes import MemoryFacts
 from tests.support.model import Says
 from tests.support.model import body as answer_body
 from tests.support.processes import until
@@ -24,7 +23,7 @@ from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import SessionsByAnswer
 from kimi_proxy.services.runtime import Runtime, running
-from kimi_proxy.services.store.protocols import DecisionRecord
+from kimi_proxy.services.store.protocols import FactKind
 
 LOG = outputs.pytest_log(300)
 
@@ -112,22 +111,16 @@ async def test_our_tool_is_in_every_turn_and_what_was_cut_is_not_counted_many_ti
     assert [abs(account.tokens_before - account.tokens_after) < 200 for account in accounts[2:]] == [True] * 3
 
 
-class CountedDecisions(MemoryDecisions):
+class CountedFacts(MemoryFacts):
     written = 0
 
-    async def add(
-        self,
-        who: Caller,
-        new: Sequence[DecisionRecord],
-        forget: Sequence[bytes] = (),
-        replaces: Mapping[bytes, float] = MappingProxyType({}),
-    ) -> Mapping[bytes, DecisionRecord]:
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
         self.written += 1
-        return await super().add(who, new, forget, replaces)
+        return await super().put_if_absent(who, kind, facts)
 
 
 async def test_what_leads_to_a_session_is_written_together_and_not_lost_by_a_stop():
-    stored = CountedDecisions()
+    stored = CountedFacts()
     sessions = SessionsByAnswer(stored)
     for key in (b"began", b"said"):
         sessions.put(LOCAL, key, Session("s-1", "a name", "", beginning="b"))
@@ -140,7 +133,7 @@ async def test_what_leads_to_a_session_is_written_together_and_not_lost_by_a_sto
 
 
 async def test_servers_that_share_a_store_write_at_once_what_leads_to_a_session():
-    stored = CountedDecisions()
+    stored = CountedFacts()
     sessions = SessionsByAnswer(stored, is_shared=True)
     sessions.put(LOCAL, b"said", Session("s-1"))
     await until(lambda: stored.written == 1)

@@ -37,6 +37,7 @@ ADA = PersonRecord("ada", "admin", "platform", 100.0, 150.0, None, "https://logi
 USE = UsageKey(day_of(a_metric().at), "ada", "platform", a_metric().model)
 AUDIT = [AuditEntry(100.0, "ada", "recover", "prn_1"), AuditEntry(101.0, "ada", "export", "all", "x")]
 DECISION = DecisionRecord(b"k" * 32, "pruned", b"kept\n", ("prn_1",), "kept", "ses_a", 900, 90)
+FACT = {b"m" * 32: b"tabs, not spaces"}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,7 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
         for original in originals:
             await store.originals.keep(original)
         await store.decisions.add(LOCAL, [DECISION])
+        await store.facts.put_if_absent(LOCAL, "memory", FACT)
         await store.decisions.add_compression(LOCAL, MADE)
         await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
         await store.team.add_person(ADA, b"hash of a token")
@@ -71,6 +73,7 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
     async with postgres_server.opened(server, tmp_path, ttl_s=1e9) as store, making.opened(tmp_path, ttl_s=1e9) as old:
         found = [await store.originals.get(LOCAL, each.id) for each in originals[::10]]
         decided = await store.decisions.get(LOCAL, [DECISION.key])
+        facts = await store.facts.get(LOCAL, "memory", list(FACT))
         compressions = await store.decisions.compressions(LOCAL, "ses_a")
         sessions = await store.sessions.newest(LOCAL, 9), await store.sessions.newest_metrics(LOCAL, 9)
         before = await old.sessions.newest(LOCAL, 9), await old.sessions.newest_metrics(LOCAL, 9)
@@ -84,7 +87,7 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
     assert [key.person for key, _ in team[0].usage] == ["ada"]
     assert found == originals[::10]
     assert replace(decided[DECISION.key], created=0.0, last_used=0.0) == DECISION
-    assert list(compressions) == [MADE]
+    assert (facts, list(compressions)) == (FACT, [MADE])
     assert sessions == before
     assert (done.verified, usage.originals, done.damaged) == (COUNT, COUNT, ())
     assert (done.copied["text"], done.copied["record"]) == (COUNT - COUNT // 3 + 1, COUNT)

@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
 
 from kimi_proxy.core import json
+from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
@@ -36,16 +34,12 @@ from kimi_proxy.services.store.protocols import (
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 WRITE_AGAIN_S = 1.0
-TOOL_WRITE_AFTER_S = 0.25  # many conversations that begin at once share a commit, during which nothing can be read
 # A server's own reasons for sending a result whole, which give way to what another server has decided.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
 # Enough for a hundred live conversations of two hundred results, a third of them cut; older ones are read from disk.
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 16 * 1024**2
-PENDING_BYTES = 4 * 1024**2
 MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
-
-Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +48,7 @@ ScopedKey = tuple[str, bytes]  # a scope, and the key of a decision in it
 
 
 class ChatDecisions:
-    """How tool results were first sent, and what else has to be repeated in later requests, in memory and on disk."""
+    """How tool results were first sent, in memory and on disk."""
 
     def __init__(
         self,
@@ -75,14 +69,9 @@ class ChatDecisions:
         # Results too short to be cut when they entered: the store is not asked about them in every request.
         self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
         self.replacements = 0  # times that decisions on old results were written
-        # Empty where none is pending: a call comes back with its result when the answer that made it is over.
-        self._recent_pending: LruCache[ScopedKey, str] = LruCache(
-            REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
-        )
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        self._hurry = asyncio.Event()  # ends the wait of writes that are not urgent
 
     def _unwritten(self, who: Caller) -> dict[bytes, DecisionRecord]:
         return self._unwritten_of.setdefault(who.scope, {})
@@ -200,75 +189,6 @@ class ChatDecisions:
             unwritten.pop(key, None)
         return on_disk
 
-    async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
-        """Remember a recall result that the model reads beside the result of this call, from the next request on."""
-        record = DecisionRecord(_key("owed", session, call), "owed", encode_text(text), session=session)
-        self._recent_pending.forget((who.scope, record.key))
-        await self._stored.add(who, [record])
-
-    async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
-        """Return the recall results that the model reads beside the results of these calls."""
-        keys: dict[bytes, str] = {}
-        known: dict[bytes, str | None] = {}
-        for some in in_batches(calls, AT_ONCE):
-            named = {_key("owed", session, call): call for call in some}
-            keys |= named
-            known |= {key: self._recent_pending.get((who.scope, key)) for key in named}
-            await asyncio.sleep(0)
-        unread = [key for key, text in known.items() if text is None]
-        records = await self._stored.get(who, unread) if unread else {}
-        for part in in_batches(unread, AT_ONCE):
-            for key in part:
-                known[key] = text = decode_text(records[key].shown or b"") if key in records else ""
-                self._recent_pending.put((who.scope, key), text, sys.getsizeof(text))
-            await asyncio.sleep(0)
-        return {keys[key]: text for key, text in known.items() if text}
-
-    async def save_response_id(self, who: Caller, shown: str, real: str) -> None:
-        """Remember which response is meant by an id that the client knows."""
-        await self._stored.add(who, [DecisionRecord(_key("renamed", shown), "renamed", encode_text(real))])
-
-    async def real_response_id(self, who: Caller, shown: str) -> str | None:
-        return await self._text_of(who, _key("renamed", shown))
-
-    async def save_open_results(self, who: Caller, response_id: str, results: Mapping[str, str]) -> None:
-        """Remember recall results for a response that the provider keeps, by the ids of their calls."""
-        text = json.encode(results).decode()
-        await self._stored.add(who, [DecisionRecord(_key("open", response_id), "open", encode_text(text))])
-
-    async def open_results(self, who: Caller, response_id: str) -> Mapping[str, str]:
-        """Return the results that the first request after a response has to carry."""
-        text = await self._text_of(who, _key("open", response_id))
-        results = None if text is None else json.decode(encode_text(text))
-        return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
-
-    async def _text_of(self, who: Caller, key: bytes) -> str | None:
-        record = (await self._stored.get(who, [key])).get(key)
-        return None if record is None or record.shown is None else decode_text(record.shown)
-
-    async def has_tool(self, who: Caller, conversation: bytes) -> bool:
-        """Return whether our tool is in the tools of a conversation."""
-        key = _key("tool", conversation.hex())
-        return key in self._unwritten(who) or bool(await self._stored.get(who, [key]))
-
-    def save_has_tool(self, who: Caller, conversation: bytes) -> None:
-        """Remember that our tool is in the tools of a conversation, on disk soon after."""
-        self._add_unwritten(who, DecisionRecord(_key("tool", conversation.hex()), "tool", b"offered"))
-        # Other servers look for it at once.
-        self._write_soon(who, 0.0 if self.is_shared else TOOL_WRITE_AFTER_S)
-
-    async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
-        """Remember that another gateway was given these names of originals, and may read them."""
-        keys = [_key("handed over", hashed) for hashed in hashes]
-        known = await self._stored.get(who, keys)
-        new = [DecisionRecord(key, "handed_over", b"offered") for key in keys if key not in known]
-        if new:
-            await self._stored.add(who, new)
-
-    async def is_handed_over(self, who: Caller, hashed: str) -> bool:
-        """Return whether another gateway was given this name of an original."""
-        return bool(await self._stored.get(who, [_key("handed over", hashed)]))
-
     async def totals(self, who: Caller) -> DecisionTotals:
         return await self._stored.totals(who)
 
@@ -311,20 +231,13 @@ class ChatDecisions:
             unwritten.pop(next(iter(unwritten)))
         return unwritten.setdefault(record.key, record)
 
-    def _write_soon(self, who: Caller, after_s: float = 0.0) -> None:
+    def _write_soon(self, who: Caller) -> None:
         """Correct what is on disk as soon as that can be written: until then a crash would bring it back."""
         task = self._writing.get(who.scope)
         if task is None or task.done():
-            self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who, after_s))
-        elif not after_s:
-            self._hurry.set()
+            self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who))
 
-    async def _write_unwritten(self, who: Caller, after_s: float) -> None:
-        if after_s:
-            self._hurry.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(after_s):
-                    await self._hurry.wait()
+    async def _write_unwritten(self, who: Caller) -> None:
         unwritten = self._unwritten(who)
         while late := tuple(unwritten.values()):
             try:
@@ -340,7 +253,6 @@ class ChatDecisions:
 
     async def close(self) -> None:
         """Write what could not be written, if that takes no time now."""
-        self._hurry.set()
         if tasks := tuple(self._writing.values()):
             await asyncio.wait(tasks, timeout=WRITE_AGAIN_S)
             for task in tasks:
@@ -370,15 +282,6 @@ class ChatDecisions:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
             return False
         return True
-
-
-def in_batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Yield the items in their order, up to `size` at a time."""
-    return (items[at : at + size] for at in range(0, len(items), size))
-
-
-def _key(kind: str, *names: str) -> bytes:
-    return sha256(b"\0".join(map(encode_text, (kind, *names)))).digest()
 
 
 def _original(who: Caller, hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:

@@ -21,7 +21,7 @@ from kimi_proxy.features.memory import is_new_conversation, memory_block, with_m
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
+from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 NAME = "project_memory.json"
 MODE = 0o600
@@ -109,20 +109,20 @@ class ProjectMemory:
         self,
         home: Path,
         settings: Settings,
-        decisions: Decisions,
+        facts: FactStore,
         session_store: SessionStore,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.is_on = settings.inject
         self._home, self._max_bytes = home, settings.max_bytes
         self._shared_file = MemoryFile(home, settings.max_bytes)
-        self._decisions = decisions
+        self._facts = facts
         self._session_store = session_store
         self._now = now
         self._blocks: LruCache[tuple[str, str], str] = LruCache(
             MAX_SESSIONS
         )  # by scope and session; empty if it began without
-        # Scopes and decision keys of sessions that began without it because the disk failed.
+        # Scopes and keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
 
     def _file(self, who: Caller) -> MemoryFile:
@@ -157,20 +157,18 @@ class ProjectMemory:
         """Inject into a conversation that this process has not seen before."""
         who = draft.caller
         if unsure := {place for place in self._unsure if place[0] == who.scope}:
-            await self._decisions.add(who, [], forget=[key for _, key in unsure])
+            await self._facts.delete(who, "memory", [key for _, key in unsure])
             self._unsure -= unsure
-        session, decision_key = draft.session.id, _decision_key(draft.session.id)
-        record = (await self._decisions.get(who, [decision_key])).get(decision_key)
-        if record is not None and record.shown is not None:
-            return self._inject(draft, decode_text(record.shown))
+        session, memory_key = draft.session.id, _memory_key(draft.session.id)
+        known = (await self._facts.get(who, "memory", [memory_key])).get(memory_key)
+        if known is not None:
+            return self._inject(draft, decode_text(known))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
             return self._inject(draft, "")
         text = memory_block((await asyncio.to_thread(self._file(who).read)).content)
         # On disk before it is sent: the next process has to send the same.
-        records = await self._decisions.add(
-            who, [DecisionRecord(decision_key, "memory", encode_text(text), session=session)]
-        )
-        text = decode_text(records[decision_key].shown or b"")
+        blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)})
+        text = decode_text(blocks[memory_key])
         return self._inject(draft, text, tokens.count(text))
 
     def _inject(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
@@ -186,7 +184,7 @@ class ProjectMemory:
         scope, session = draft.caller.scope, draft.session.id
         self._blocks.put((scope, session), "")
         if len(self._unsure) < MAX_SESSIONS:
-            self._unsure.add((scope, _decision_key(session)))
+            self._unsure.add((scope, _memory_key(session)))
 
     def _to_json(self, who: Caller, remembered: MemoryContent) -> ProjectMemoryBody:
         text = memory_block(remembered.content)
@@ -202,5 +200,5 @@ class ProjectMemory:
         return body
 
 
-def _decision_key(session: str) -> bytes:
+def _memory_key(session: str) -> bytes:
     return sha256(b"project-memory\0" + encode_text(session)).digest()

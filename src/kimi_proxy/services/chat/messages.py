@@ -16,7 +16,7 @@ from kimi_proxy.core.markers import ALPHABET
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
-from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
 from kimi_proxy.services.store.protocols import Originals
 
@@ -47,13 +47,13 @@ class Messages:
         shorten: Stage,
         session_of: SessionOf,
         originals: Originals,
-        decisions: ChatDecisions,
+        facts: ChatFacts,
         on_fault: OnFault,
     ) -> None:
         self._session_of = session_of
         self._shorten = shorten
         self._originals = originals
-        self._decisions = decisions
+        self._facts = facts
         self._on_fault = on_fault
 
     async def shorten(self, who: Caller, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
@@ -79,7 +79,7 @@ class Messages:
             return ShortenedMessages(messages, before, before, warnings=("failed",))
         shown, hashes = _with_hashes(messages, found)
         try:
-            await self._decisions.save_handed_over(who, hashes)
+            await self._facts.save_handed_over(who, hashes)
         except StoreUnavailable as e:
             return ShortenedMessages(messages, before, before, warnings=(e.code,))
         after = chat.parse(json.encode({"model": model or UNNAMED, "messages": shown}), Wire.CHAT)
@@ -90,7 +90,7 @@ class Messages:
 
         What a chat session or a tool kept is not for other gateways: they name it by its id, and here it is unknown.
         """
-        is_known = _HASH.fullmatch(hashed) and await self._decisions.is_handed_over(who, hashed)
+        is_known = _HASH.fullmatch(hashed) and await self._facts.is_handed_over(who, hashed)
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:

@@ -23,7 +23,7 @@ from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
+from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 DISK_S = 0.25
@@ -61,7 +61,7 @@ class Routing:
         settings: Settings,
         models: Models,
         counter: TokenCounter,
-        decisions: Decisions,
+        facts: FactStore,
         session_store: SessionStore,
         is_shared: bool = False,  # other servers route conversations too
     ) -> None:
@@ -71,7 +71,7 @@ class Routing:
         self._fallback_models = settings.fallback_models
         self._models = models
         self._counter = counter
-        self._decisions = decisions
+        self._facts = facts
         self._session_store = session_store
         self._routes: LruCache[tuple[str, bytes], str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
         self._stranded: LruCache[tuple[str, bytes], bool] = LruCache(
@@ -87,9 +87,9 @@ class Routing:
 
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
         """Return the model whose window fits the request; None if it certainly fits the one that was asked for."""
-        decision_key = _decision_key(draft)
-        place = draft.caller.scope, decision_key
-        now = await self._current(draft, decision_key, wanted)
+        route_key = _route_key(draft)
+        place = draft.caller.scope, route_key
+        now = await self._current(draft, route_key, wanted)
         if now is wanted and is_certainly_below(draft.request, wanted.size * self._threshold):
             self._stranded.forget(place)
             return None
@@ -102,7 +102,7 @@ class Routing:
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, wanted)
         if to is not now:
-            await self._remember(draft, decision_key, STAYS if to is wanted else to.target.name)
+            await self._remember(draft, route_key, STAYS if to is wanted else to.target.name)
             names = {"from": wanted.target.name, "to": to.target.name}
             log.warning(
                 "routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
@@ -138,31 +138,32 @@ class Routing:
         """Return the tokens below which a conversation goes back to the model that it asks for."""
         return wanted.size * self._threshold * RETURN_SHARE
 
-    async def _current(self, draft: Draft, decision_key: bytes, wanted: ModelWindow) -> ModelWindow:
+    async def _current(self, draft: Draft, route_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
-        key = self._routes.get((draft.caller.scope, decision_key))
-        key = await self._read(draft, decision_key) if key is None or self._is_shared else key
+        key = self._routes.get((draft.caller.scope, route_key))
+        key = await self._read(draft, route_key) if key is None or self._is_shared else key
         was = (each for each in self._others(wanted.target) if each.target.name == key and each.size > wanted.size)
         return next(was, wanted)
 
-    async def _read(self, draft: Draft, decision_key: bytes) -> str:
+    async def _read(self, draft: Draft, route_key: bytes) -> str:
         """Return the route on disk; if it cannot be read now, the next request looks again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                record = (await self._decisions.get(draft.caller, [decision_key])).get(decision_key)
+                found = (await self._facts.get(draft.caller, "routed", [route_key])).get(route_key)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
-            return self._routes.get((draft.caller.scope, decision_key)) or STAYS
-        key = STAYS if record is None or record.shown is None else decode_text(record.shown)
-        self._routes.put((draft.caller.scope, decision_key), key)
+            return self._routes.get((draft.caller.scope, route_key)) or STAYS
+        key = STAYS if found is None else decode_text(found)
+        self._routes.put((draft.caller.scope, route_key), key)
         return key
 
-    async def _remember(self, draft: Draft, decision_key: bytes, key: str) -> None:
-        self._routes.put((draft.caller.scope, decision_key), key)
+    async def _remember(self, draft: Draft, route_key: bytes, key: str) -> None:
+        self._routes.put((draft.caller.scope, route_key), key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                new = [] if key == STAYS else [DecisionRecord(decision_key, "routed", encode_text(key))]
-                await self._decisions.add(draft.caller, new, forget=[decision_key])
+                await self._facts.delete(draft.caller, "routed", [route_key])
+                if key != STAYS:
+                    await self._facts.put_if_absent(draft.caller, "routed", {route_key: encode_text(key)})
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 
@@ -171,7 +172,7 @@ class Routing:
         return None if size is None else ModelWindow(target, size)
 
 
-def _decision_key(draft: Draft) -> bytes:
+def _route_key(draft: Draft) -> bytes:
     """Return the key of a conversation with the model that it asks for."""
     pieces = ("routed", draft.session.id, draft.target.name)
     return sha256(b"\0".join(encode_text(piece) for piece in pieces)).digest()

@@ -33,7 +33,7 @@ from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
 from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
-from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import session_of
@@ -138,9 +138,9 @@ class _Progress:
 class Recall:
     """Reads originals back for the model in the middle of its answer, for at most `max_rounds` rounds."""
 
-    def __init__(self, originals: Originals, decisions: ChatDecisions, metrics: Metrics, max_rounds: int) -> None:
+    def __init__(self, originals: Originals, facts: ChatFacts, metrics: Metrics, max_rounds: int) -> None:
         self._originals = originals
-        self._decisions = decisions
+        self._facts = facts
         self._metrics = metrics
         self._max_rounds = max_rounds
 
@@ -264,16 +264,16 @@ class Recall:
                 progress.count(rounds)
                 beside = unique_call_id(draft.came or draft.request, calls.others[-1])
                 texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                await self._decisions.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
+                await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
-                    await self._decisions.save_open_results(
+                    await self._facts.save_open_results(
                         draft.caller, rounds.id, {call.id: text for call, text in results}
                     )
             except StoreUnavailable as e:
                 log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
         if rounds.id != rounds.real_id:
             try:
-                await self._decisions.save_response_id(draft.caller, rounds.id, rounds.real_id)
+                await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
 

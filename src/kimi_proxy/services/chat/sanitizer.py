@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NotRequired, TypedDict
 
+from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
@@ -37,7 +38,8 @@ from kimi_proxy.features.sanitizer.policy import POLICIES, edits_by_quoting
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.deadlines import BUSY_FACTOR, StoreGrace, WaitLimit
-from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey, in_batches
+from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.tool_offer import MAX_REMEMBERED, ToolOffer
@@ -84,6 +86,7 @@ class Sanitizer:
         settings: Settings,
         address: str,
         decisions: ChatDecisions,
+        facts: ChatFacts,
         workers: Workers,
         metrics: Metrics,
         caches: PromptCaches | None = None,
@@ -94,6 +97,7 @@ class Sanitizer:
         self._settings = settings
         self._limits = EntryLimits(settings.threshold_tokens, settings.preview_length)
         self._decisions = decisions
+        self._facts = facts
         self._workers = workers
         self._metrics = metrics
         self._now = now
@@ -101,7 +105,7 @@ class Sanitizer:
         self._caches = caches or PromptCaches()
         self._cpu_s = settings.budget_ms / 1000
         self._grace = StoreGrace(self._cpu_s, metrics)
-        self._tool = ToolOffer(settings.recover_tool, address, decisions, self._grace)
+        self._tool = ToolOffer(settings.recover_tool, address, facts, self._grace)
         self._policy = POLICIES[settings.policy]
         self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_REMEMBERED, max_bytes=ROWS_BYTES)
         self._rows_lock = threading.Lock()  # long results are looked at in threads
@@ -165,7 +169,7 @@ class Sanitizer:
         long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
         if any(one.shown is not None for one in decisions.values()):
-            results = self._decisions.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
+            results = self._facts.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
             pending = await self._grace.read(results, pending)
         decided = RequestDecisions(long, decisions, offers_tool, pending, rewritten_tokens=rewritten)
         response_id = draft.request.previous_response_id
@@ -186,8 +190,8 @@ class Sanitizer:
     ) -> RequestDecisions:
         """Return `decided` with the recall results that `previous_response_id` still waits for."""
         nothing: Mapping[str, str] = {}
-        results = await self._grace.read(self._decisions.open_results(who, response_id), nothing)
-        previous = await self._grace.read(self._decisions.real_response_id(who, response_id), None)
+        results = await self._grace.read(self._facts.open_results(who, response_id), nothing)
+        previous = await self._grace.read(self._facts.real_response_id(who, response_id), None)
         return replace(decided, previous_response=previous, results=results)
 
     async def _decisions_on(

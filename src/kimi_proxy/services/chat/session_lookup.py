@@ -4,7 +4,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -23,16 +22,15 @@ from kimi_proxy.features.sessions import (
     is_session_id,
     session_of,
 )
+from kimi_proxy.services.chat.facts import LateFacts
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, SessionStore
+from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 MAX_KNOWN = 10_000
 MAX_STORED_KEYS = 50_000  # of a person, in 60 bytes each
 MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
 DISK_S = 0.25
-WRITE_AFTER_S = 0.25  # during a commit nothing can be read, and the client's next request reads
-KIND = "answered"
 
 log = logging.getLogger(__name__)
 
@@ -125,15 +123,12 @@ class SessionsByAnswer:
     What is written first for a key stays.
     """
 
-    def __init__(self, decisions: Decisions, is_shared: bool = False) -> None:
-        self._decisions = decisions
+    def __init__(self, facts: FactStore, is_shared: bool = False) -> None:
+        self._facts = facts
         self._is_shared = is_shared
-        self._write_after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
+        self._late = LateFacts(facts, "answered", is_shared)
         self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
-        self._unwritten: dict[str, list[DecisionRecord]] = {}  # by scope
         self._stored_keys: dict[str, StoredKeys] = {}  # by scope
-        self._writing: set[asyncio.Task[None]] = set()
-        self._closing = asyncio.Event()
 
     def from_memory(self, who: Caller, key: bytes) -> Session | None:
         """Return the session in memory."""
@@ -150,11 +145,11 @@ class SessionsByAnswer:
             return known
         try:
             async with asyncio.timeout(DISK_S):
-                record = await self._look_up(who, key, waits_s) if await self._may_be_stored(who, key) else None
+                value = await self._look_up(who, key, waits_s) if await self._may_be_stored(who, key) else None
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
-        found = None if record is None else _session(record.shown or b"")
+        found = None if value is None else _session(value)
         if found is not None:
             self.remember(who, key, found)
         return found
@@ -168,7 +163,7 @@ class SessionsByAnswer:
             return True
         stored = self._stored_keys_of(who)
         if not stored.is_read:
-            for found in await self._decisions.keys(who, KIND, MAX_STORED_KEYS):
+            for found in await self._facts.keys(who, "answered", MAX_STORED_KEYS):
                 stored.add(found)
             stored.is_read = True
         return key in stored
@@ -176,12 +171,12 @@ class SessionsByAnswer:
     def _stored_keys_of(self, who: Caller) -> StoredKeys:
         return self._stored_keys.setdefault(who.scope, StoredKeys(set()))
 
-    async def _look_up(self, who: Caller, key: bytes, waits_s: Sequence[float]) -> DecisionRecord | None:
+    async def _look_up(self, who: Caller, key: bytes, waits_s: Sequence[float]) -> bytes | None:
         for wait_s in waits_s:
             await asyncio.sleep(wait_s)
-            record = (await self._decisions.get(who, [key])).get(key)
-            if record is not None:
-                return record
+            value = (await self._facts.get(who, "answered", [key])).get(key)
+            if value is not None:
+                return value
         return None
 
     def put(self, who: Caller, key: bytes, session: Session) -> None:
@@ -189,28 +184,11 @@ class SessionsByAnswer:
         self.remember(who, key, session)
         self._stored_keys_of(who).add(key)
         names = ("id", "name", "parent", "beginning")
-        record = DecisionRecord(key, KIND, json.encode({name: getattr(session, name) for name in names}))
-        if waiting := self._unwritten.get(who.scope):
-            waiting.append(record)
-            return
-        self._unwritten[who.scope] = [record]
-        task = asyncio.get_running_loop().create_task(self._write(who))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._late.put(who, key, json.encode({name: getattr(session, name) for name in names}))
 
     async def close(self) -> None:
         """Write what waits."""
-        self._closing.set()
-        await asyncio.gather(*self._writing)
-
-    async def _write(self, who: Caller) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._write_after_s):
-                await self._closing.wait()
-        try:
-            await self._decisions.add(who, self._unwritten.pop(who.scope))
-        except StoreUnavailable as e:
-            log.warning("the session of an answer is not written down", extra={"what": str(e)[:300]})
+        await self._late.close()
 
 
 class SessionsByResponse(ChatObserver):

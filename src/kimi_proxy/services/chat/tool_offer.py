@@ -5,16 +5,17 @@ from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.services.chat.deadlines import StoreGrace
-from kimi_proxy.services.chat.decisions import ChatDecisions, ScopedKey
+from kimi_proxy.services.chat.decisions import ScopedKey
+from kimi_proxy.services.chat.facts import ChatFacts
 
 MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
 
 
 class ToolOffer:
-    def __init__(self, is_on: bool, address: str, decisions: ChatDecisions, grace: StoreGrace) -> None:
+    def __init__(self, is_on: bool, address: str, facts: ChatFacts, grace: StoreGrace) -> None:
         self._is_on = is_on
         self._address = address
-        self._decisions = decisions
+        self._facts = facts
         self._grace = grace
         self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)
 
@@ -27,12 +28,12 @@ class ToolOffer:
         has_tool = self._has_tool.get(place)
         if not has_tool and may_join and cache.is_cold and not stage.is_offered(request):
             # The request does not wait for the disk: what a crash loses of it costs one rewrite of the prefix.
-            self._decisions.save_has_tool(who, cache.conversation)
+            self._facts.save_has_tool(who, cache.conversation)
             has_tool = True
         if has_tool is None:
             # Nearly every conversation has it: while the store cannot be read, to leave it out would cost more.
-            has_tool = await self._grace.read(self._decisions.has_tool(who, cache.conversation), may_join)
-        if has_tool or not self._decisions.is_shared:
+            has_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
+        if has_tool or not self._facts.is_shared:
             self._has_tool.put(place, has_tool)
         else:
             self._has_tool.forget(place)  # another server may let it join

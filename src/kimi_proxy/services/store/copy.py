@@ -25,14 +25,21 @@ BRING_UP_S = 600.0
 
 # Texts come before the records that refer to them; the number of a row is its own in each database.
 TABLES = (
-    *("text", "record", "tombstone", "pin", "sessions", "metrics", "compression_log", "memory_segments"),
-    *("person", "usage_day", "audit_log", "secret", "provider_object"),
+    "text",
+    "record",
+    "tombstone",
+    "decision",
+    "fact",
+    "sessions",
+    "metrics",
+    "compression_log",
+    "memory_segments",
+    "person",
+    "usage_day",
+    "audit_log",
+    "secret",
+    "provider_object",
 )
-_NUMBERED = {"text": "seq", "record": "seq", "tombstone": "seq", "pin": "seq", "metrics": "seq"} | {
-    "compression_log": "id",
-    "memory_segments": "seq",
-    "audit_log": "seq",
-}
 
 Row = tuple[object, ...]
 CopyProgress = Callable[[str, int, int], None]  # what is done, how much of it, and how much there is
@@ -129,9 +136,12 @@ def _columns(
         (name,),
     ).fetchall()
     kinds = {str(column): str(kind) for column, kind in theirs}
-    # A column that is computed has a mark in the sixth place.
-    ours = [str(row[1]) for row in source.execute(f"PRAGMA table_xinfo({name})") if not row[6]]
-    columns = [column for column in ours if column in kinds and column != _NUMBERED.get(name)]
+    ours = [
+        str(column)
+        for _, column, kind, _, _, is_key, is_computed in source.execute(f"PRAGMA table_xinfo({name})")
+        if not is_computed and not (is_key and kind == "INTEGER")  # the number of a row
+    ]
+    columns = [column for column in ours if column in kinds]
     return columns, frozenset(column for column, kind in kinds.items() if kind == "boolean")
 
 

@@ -1,4 +1,4 @@
-"""What a store promises: three protocols, and the values that cross them. Nothing here depends on a database.
+"""What a store promises: its protocols, and the values that cross them. Nothing here depends on a database.
 
 Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.json import JsonValue
@@ -24,6 +24,10 @@ if TYPE_CHECKING:  # a command that reads one original does not load what counts
 AuditNote = Callable[[Caller, str, str], None]
 
 NEWEST = 2**62  # as `before`: from the newest original on
+
+# Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
+# results for the next request and beside a tool's result, names that other gateways may read, and claimed calls.
+FactKind = Literal["memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed"]
 
 # Where a page of sessions starts: after the one with this last use and id.
 Cursor = tuple[float, str]
@@ -244,9 +248,6 @@ class Decisions(Protocol):
         that was made at that time.
         """
 
-    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
-        """Return the keys of decisions of one kind, at most `limit` of them. Does not count as use."""
-
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         """Return the decision for the part that is kept under `id`."""
 
@@ -264,6 +265,21 @@ class Decisions(Protocol):
     async def undo_compression(self, who: Caller, id: str, at: float) -> None: ...
 
     async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals: ...
+
+
+class FactStore(Protocol):
+    """Small facts of conversations, by person, kind and key. They expire when they are not used any more."""
+
+    async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """Return the facts for `keys`, as far as there are any. Counts as use."""
+
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        """Add facts, and return what there is for their keys then: the first one stays."""
+
+    async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None: ...
+
+    async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
+        """Return at most `limit` keys. Does not count as use."""
 
 
 class SessionStore(Protocol):
@@ -380,6 +396,8 @@ class Store(Protocol):
     def originals(self) -> Originals: ...
     @property
     def decisions(self) -> Decisions: ...
+    @property
+    def facts(self) -> FactStore: ...
     @property
     def sessions(self) -> SessionStore: ...
     @property

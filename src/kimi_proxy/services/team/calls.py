@@ -13,11 +13,10 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, KimiProxyError, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store.protocols import DecisionRecord, Decisions, Replicas, StoredEvent
+from kimi_proxy.services.store.protocols import FactStore, Replicas, StoredEvent
 
 QUESTION, TAKEN, ANSWER = "replica_question", "replica_taken", "replica_answer"
 TAKEN_S = 3.0  # within which a server that can answer says so
-CLAIM = "claimed"  # why the decision about a question was made
 
 _REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
 
@@ -31,14 +30,14 @@ class ReplicaCalls:
     def __init__(
         self,
         replicas: Replicas,
-        decisions: Decisions,
+        facts: FactStore,
         works: Mapping[str, Work],
         has: Callable[[Caller, str], bool],
         answer_s: float,
         taken_s: float = TAKEN_S,
     ) -> None:
         self._replicas = replicas
-        self._decisions = decisions
+        self._facts = facts
         self._works = works
         self._has = has
         self._answer_s = answer_s
@@ -102,8 +101,7 @@ class ReplicaCalls:
     async def _claims(self, who: Caller, id: str) -> bool:
         """Return whether this server claims a question first: no other answers it then, however late it comes."""
         key = sha256(b"call\0" + id.encode()).digest()
-        made = await self._decisions.add(who, [DecisionRecord(key, CLAIM, self._origin)])
-        return made[key].shown == self._origin
+        return (await self._facts.put_if_absent(who, "claimed", {key: self._origin}))[key] == self._origin
 
     def _publish(self, who: Caller, name: str, id: str, fields: Mapping[str, object]) -> None:
         self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, who.scope))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.store import making, postgres_server
 
-from kimi_proxy.services.store.protocols import Decisions, Originals, Store
+from kimi_proxy.services.store.protocols import Decisions, FactStore, Originals, Store
 
 
 class SweptStore(Store, Protocol):
@@ -65,3 +65,14 @@ async def decisions(
         return
     async with opening(request.param)(tmp_path) as store:
         yield store.decisions
+
+
+@pytest.fixture(params=[*STORES, MEMORY])
+async def facts(
+    request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
+) -> AsyncIterator[FactStore]:
+    if request.param == MEMORY:
+        yield MemoryFacts()
+        return
+    async with opening(request.param)(tmp_path) as store:
+        yield store.facts

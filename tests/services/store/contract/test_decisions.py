@@ -98,15 +98,6 @@ async def test_a_decision_is_found_by_the_original_of_its_part_and_by_no_other(d
     assert [await decisions.of_original(LOCAL, id) for id in ("prn_2", "prn_", "prn_11")] == [None] * 3
 
 
-async def test_the_keys_of_one_kind_are_listed_up_to_a_limit(decisions: Decisions):
-    records = [DecisionRecord(bytes([n]) * 32, "answered" if n < 3 else "tool", b"x") for n in range(5)]
-    await decisions.add(LOCAL, records)
-
-    assert {*await decisions.keys(LOCAL, "answered", 10)} == {bytes([n]) * 32 for n in range(3)}
-    assert len(await decisions.keys(LOCAL, "answered", 2)) == 2
-    assert await decisions.keys(LOCAL, "memory", 10) == []
-
-
 async def test_a_session_and_a_preview_may_hold_any_characters(decisions: Decisions):
     odd = replace(CUT, preview="\ud800\x00é", session="\udcff")
     decided = await decisions.add(LOCAL, [odd])

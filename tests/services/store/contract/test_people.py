@@ -19,6 +19,7 @@ from kimi_proxy.services.store.protocols import (
     DecisionRecord,
     Decisions,
     DecisionTotals,
+    FactStore,
     Originals,
     SessionStore,
     Store,
@@ -38,6 +39,7 @@ SESSION = replace(
 )
 LAYOUT = Layout((MemoryFound("@recall", 2, 30, "a secret"),), (), Sink(0, 0, None), is_reminded=False)
 METRIC = replace(a_metric(), scope=ADA.scope, person="ada", context=Context(1, 30, 1, 1, LAYOUT))
+FACT = b"f" * 32
 MADE = CompressionRecord(
     "cmp_1", "ses_a", 1.0, 90, 9, 4, (), b"f", "a secret", "a secret", ORIGINAL.id, "m", "k", False
 )
@@ -64,6 +66,12 @@ async def _decided(store: Store, who: Caller) -> object:
     made = await store.decisions.add(who, [replace(DECISION, shown=b"mine", session="")], [DECISION.key], forget)
     await store.decisions.add(who, [], [DECISION.key])
     return made[DECISION.key].shown
+
+
+async def _stated(store: Store, who: Caller) -> object:
+    found = await store.facts.put_if_absent(who, "memory", {FACT: b"mine"})
+    await store.facts.delete(who, "memory", [FACT])
+    return found
 
 
 async def _compressed(store: Store, who: Caller) -> object:
@@ -98,10 +106,15 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
     "add": (_decided, b"mine"),
     "compressions": (lambda store, who: store.decisions.compressions(who, "ses_a"), []),
     "undo_compression": (lambda store, who: store.decisions.undo_compression(who, "cmp_1", 2.0), None),
-    "keys": (lambda store, who: store.decisions.keys(who, "pruned", 10), []),
     "compressed_sessions": (lambda store, who: store.decisions.compressed_sessions(who), frozenset()),
     "compression_totals": (lambda store, who: store.decisions.compression_totals(who, "ses_a"), FIGURES),
     "add_compression": (_compressed, True),
+}
+FACTS: Mapping[str, tuple[Try, object]] = {
+    "get": (lambda store, who: store.facts.get(who, "memory", [FACT]), {}),
+    "keys": (lambda store, who: store.facts.keys(who, "memory", 10), []),
+    "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
+    "put_if_absent": (_stated, {FACT: b"mine"}),
 }
 SESSIONS: Mapping[str, tuple[Try, object]] = {
     "own_ids": (lambda store, who: store.sessions.own_ids(who, ["ses_a"]), frozenset()),
@@ -125,7 +138,7 @@ SESSIONS: Mapping[str, tuple[Try, object]] = {
 }
 # What no person asks for: a key, and ids, that stay inside of the server.
 OF_SERVERS = {"secret", "newest_ids"}
-TRIES = {Originals: ORIGINALS, Decisions: DECISIONS, SessionStore: SESSIONS}
+TRIES = {Originals: ORIGINALS, Decisions: DECISIONS, FactStore: FACTS, SessionStore: SESSIONS}
 
 
 @pytest.mark.parametrize("protocol", TRIES)
@@ -139,6 +152,7 @@ async def _of_ada(store: Store) -> list[object]:
     return [
         await store.originals.get(ADA, ORIGINAL.id),
         await store.decisions.get(ADA, [DECISION.key]),
+        await store.facts.get(ADA, "memory", [FACT]),
         await store.decisions.compressions(ADA, "ses_a"),
         await store.decisions.compression_totals(ADA),
         await store.sessions.get(ADA, "ses_a"),
@@ -154,12 +168,13 @@ async def test_whatever_another_person_calls_finds_and_changes_nothing(opened: O
     async with opened(tmp_path, now=Clock()) as store, opened(tmp_path / "empty", now=Clock()) as empty:
         await store.originals.keep(ORIGINAL)
         await store.decisions.add(ADA, [DECISION])
+        await store.facts.put_if_absent(ADA, "memory", {FACT: SECRET})
         await store.sessions.write([SESSION], [METRIC])
         assert await store.decisions.add_compression(ADA, MADE)
         before = await _of_ada(store)
         assert "secret" in str(before)
 
-        for name, (call, expected) in [*ORIGINALS.items(), *DECISIONS.items(), *SESSIONS.items()]:
+        for name, (call, expected) in [*ORIGINALS.items(), *DECISIONS.items(), *FACTS.items(), *SESSIONS.items()]:
             found = await call(store, who)
             # An admin counts what everyone does, and reads nothing of it.
             assert "secret" not in str(found), name

@@ -14,10 +14,11 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import LastRequest, PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.protocols import Decisions, Originals
+from kimi_proxy.services.store.protocols import Decisions, FactStore, Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
@@ -38,6 +39,7 @@ class World:
     store: SqliteStore
     metrics: Metrics
     decisions: ChatDecisions
+    facts: ChatFacts
 
     async def send(self, request: Request, session: str = "s-1") -> Draft:
         """The draft as it would leave."""
@@ -52,6 +54,7 @@ async def world(
     workers: Workers | None = None,
     originals: Originals | None = None,
     stored_decisions: Decisions | None = None,
+    stored_facts: FactStore | None = None,
     clock: Clock | None = None,
     last_request: LastRequest = never,
 ) -> AsyncIterator[World]:
@@ -59,15 +62,15 @@ async def world(
     workers = workers or Workers(thread_max_chars=10**9)
     try:
         async with opened(home) as real:
-            metrics, decisions = (
-                Metrics(),
-                ChatDecisions(originals or real.originals, stored_decisions or real.decisions),
-            )
+            metrics = Metrics()
+            decisions = ChatDecisions(originals or real.originals, stored_decisions or real.decisions)
+            facts = ChatFacts(stored_facts or real.facts)
             caches = PromptCaches(last_request, now=clock or Clock())
-            sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, workers, metrics, caches)
+            sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, facts, workers, metrics, caches)
             try:
-                yield World(sanitizer, real, metrics, decisions)
+                yield World(sanitizer, real, metrics, decisions, facts)
             finally:
                 await decisions.close()
+                await facts.close()
     finally:
         await workers.close()

@@ -15,14 +15,13 @@ from kimi_proxy.services.store.postgres.database import (
     Cursor,
     PostgresDatabase,
     Work,
-    execute,
     read_bytes,
     read_float,
     read_int,
 )
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, compress, decompress, readable
-from kimi_proxy.services.store.sql.decisions import decision, decision_of
+from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, Row, compress, decompress, readable
+from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
 TOMBSTONE_S = 30 * 86_400.0
@@ -36,6 +35,12 @@ PAGE = 1024  # of budget for the rows and indexes of an original
 # What reads an original also writes that it was used; where nothing can be written, it is read all the same. That is
 # not waited for: what a crash loses of it is the last half second of idle times.
 _QUICKLY = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS is_set)"
+_PAGE = f"""SELECT record.seq, record.id, record.about, record.created, record.last_used, decided.* FROM record
+  LEFT JOIN LATERAL (
+    SELECT {LISTED_DECISION} FROM decision WHERE decision.scope = record.scope
+      AND ids >= record.id AND ids < record.id || '!'::bytea ORDER BY ids LIMIT 1
+  ) AS decided ON TRUE
+  WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s"""  # noqa: S608 - fixed columns
 _GET = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM text, quick
   WHERE quick.is_set = 'off' AND text.seq = record.text AND record.scope = ANY(%s) AND record.id = %s
     AND last_used >= %s
@@ -113,20 +118,8 @@ class PostgresOriginals:
 
     async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         async def work(connection: Connection, moment: Moment) -> Sequence[ListedOriginal]:
-            rows = await connection.execute(
-                """SELECT seq, id, about, created, last_used FROM record
-                   WHERE scope = ANY(%s) AND seq < %s ORDER BY seq DESC LIMIT %s""",
-                ([*map(encode_text, who.scopes)], before, limit),
-            )
-            listed: list[ListedOriginal] = []
-            for seq, raw, about, created, last_used in await rows.fetchall():
-                id = decode_text(read_bytes(raw))
-                row = await (await execute(connection, *decision_of(who, id, with_shown=False))).fetchone()
-                times = read_float(created), read_float(last_used)
-                listed.append(
-                    ListedOriginal(read_int(seq), id, read_bytes(about), *times, decision(row) if row else None)
-                )
-            return listed
+            rows = await connection.execute(_PAGE.encode(), ([*map(encode_text, who.scopes)], before, limit))
+            return [_read_listed(row) for row in await rows.fetchall()]
 
         return await self._database.read(work)
 
@@ -283,3 +276,15 @@ async def _delete_idle(connection: Connection, now: float, limit: int, before: f
         (texts,),
     )
     return len(texts)
+
+
+def _read_listed(row: Row) -> ListedOriginal:
+    seq, id, about, created, last_used, *decided = row
+    return ListedOriginal(
+        seq=read_int(seq),
+        id=decode_text(read_bytes(id)),
+        about=read_bytes(about),
+        created=read_float(created),
+        last_used=read_float(last_used),
+        decision=decision(tuple(decided)) if decided[0] is not None else None,
+    )

@@ -1,8 +1,8 @@
 """The tables in PostgreSQL, as numbered steps that are appended and never edited.
 
 A step adds tables, indexes, and columns with a default, and takes nothing away: while servers are upgraded one after
-the other, those of the version before still work with the tables. Scopes, ids and previews hold what callers and tools
-send, lone surrogates and NUL too: they are BYTEA.
+the other, those of the version before still work with the tables. A table that gets another name leaves a view under
+its old one. Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
 """
 
 from collections.abc import Sequence
@@ -322,9 +322,69 @@ CREATE TABLE open_request (
 );
 """
 
+# Decisions and facts were one table, which servers of the version before read and write as the view `pin`.
+_15_FACTS = """
+CREATE TABLE fact (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope BYTEA NOT NULL,
+    kind TEXT NOT NULL,
+    key BYTEA NOT NULL,
+    hash BYTEA NOT NULL,   -- SHA-256 of the value
+    frame BYTEA NOT NULL,  -- the value, zstd-compressed
+    created DOUBLE PRECISION NOT NULL,
+    last_used DOUBLE PRECISION NOT NULL,
+    UNIQUE (scope, key, kind)
+);
+CREATE INDEX fact_by_use ON fact (last_used);
+ALTER TABLE pin RENAME TO decision;
+WITH moved AS (DELETE FROM decision WHERE shown IS NOT NULL AND why IN
+    ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed') RETURNING *)
+  INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
+  SELECT scope, why, place, hash, shown, created, last_used FROM moved;
+CREATE VIEW pin AS
+    SELECT seq, scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used
+    FROM decision
+    UNION ALL SELECT -seq, scope, key, kind, hash, frame, '', '', '', 0, 0, created, last_used FROM fact;
+CREATE FUNCTION change_pin() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM decision WHERE seq = OLD.seq;
+        DELETE FROM fact WHERE seq = -OLD.seq;
+        RETURN OLD;
+    ELSIF TG_OP = 'UPDATE' THEN
+        UPDATE decision SET last_used = NEW.last_used WHERE seq = OLD.seq;
+        UPDATE fact SET last_used = NEW.last_used WHERE seq = -OLD.seq;
+    ELSIF NEW.shown IS NOT NULL AND NEW.why IN
+        ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed') THEN
+        INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
+        VALUES (NEW.scope, NEW.why, NEW.place, NEW.hash, NEW.shown, NEW.created, NEW.last_used) ON CONFLICT DO NOTHING;
+    ELSE
+        INSERT INTO decision (scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after,
+            created, last_used)
+        VALUES (NEW.scope, NEW.place, NEW.why, NEW.hash, NEW.shown, NEW.ids, NEW.preview, NEW.session,
+            NEW.tokens_before, NEW.tokens_after, NEW.created, NEW.last_used) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER change_pin INSTEAD OF INSERT OR UPDATE OR DELETE ON pin FOR EACH ROW EXECUTE FUNCTION change_pin();
+"""
+
 MIGRATIONS = (
-    *(_1_TABLES, _2_REPLICAS, _3_TOTALS, _4_TEAM, _5_COPIES, _6_EQUAL_REQUESTS, _7_RATES, _8_LOGINS),
-    *(_9_OWNERS, _10_PROVIDER_OBJECTS, _11_CACHE_MISSES, _12_PREVIEWS, _13_MONEY, _14_OPEN_REQUESTS),
+    _1_TABLES,
+    _2_REPLICAS,
+    _3_TOTALS,
+    _4_TEAM,
+    _5_COPIES,
+    _6_EQUAL_REQUESTS,
+    _7_RATES,
+    _8_LOGINS,
+    _9_OWNERS,
+    _10_PROVIDER_OBJECTS,
+    _11_CACHE_MISSES,
+    _12_PREVIEWS,
+    _13_MONEY,
+    _14_OPEN_REQUESTS,
+    _15_FACTS,
 )
 
 

@@ -14,6 +14,7 @@ from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock
+from kimi_proxy.services.store.sql.facts import SqlFacts
 
 SWEEP_S = 60.0
 
@@ -25,6 +26,7 @@ class PostgresStore:
         self._max_bytes = max_bytes
         self.originals = PostgresOriginals(database, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
+        self.facts = SqlFacts(database, ttl_s)
         self.sessions = PostgresSessions(database)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)
@@ -71,6 +73,7 @@ class PostgresStore:
         for step in (self.originals.expire, self.originals.make_room):
             while gone := await step():
                 total += gone
+        await self.facts.sweep()
         return total
 
     async def close(self) -> None:

@@ -23,13 +23,14 @@ from kimi_proxy.services.store.postgres.database import (
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment, Row
 from kimi_proxy.services.store.sql.decisions import (
+    ADD_DECISION,
     DAY_S,
     DECISION,
     DECISIONS_AT_ONCE,
     SqlDecisions,
     active_compression,
-    add_decision,
     decision,
+    decision_row,
     new_compression,
 )
 from kimi_proxy.services.store.sql.sessions import (
@@ -88,7 +89,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
             if used:
                 with suppress(errors.ReadOnlySqlTransaction, errors.DiskFull):
                     await connection.execute(
-                        "UPDATE pin SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
+                        "UPDATE decision SET last_used = %s WHERE scope = %s AND place = ANY(%s)",
                         (moment.latest, encode_text(scope), used),
                     )
             return found
@@ -98,7 +99,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
     async def times(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, float]:
             rows = await connection.execute(
-                "SELECT place, created FROM pin WHERE scope = %s AND place = ANY(%s)",
+                "SELECT place, created FROM decision WHERE scope = %s AND place = ANY(%s)",
                 (encode_text(who.scope), list(keys)),
             )
             return {read_bytes(key): read_float(created) for key, created in await rows.fetchall()}
@@ -117,21 +118,22 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             if forget:
                 await connection.execute(
-                    "DELETE FROM pin WHERE scope = %s AND place = ANY(%s)", (encode_text(scope), list(forget))
+                    "DELETE FROM decision WHERE scope = %s AND place = ANY(%s)", (encode_text(scope), list(forget))
                 )
             if replaces:
                 # A row that another server is replacing is waited for, and is then no longer the one that was read.
                 await connection.execute(
-                    """DELETE FROM pin USING unnest(%s::bytea[], %s::float8[]) AS old (place, created)
-                       WHERE pin.scope = %s AND pin.place = old.place AND pin.created = old.created""",
+                    """DELETE FROM decision USING unnest(%s::bytea[], %s::float8[]) AS old (place, created)
+                       WHERE decision.scope = %s AND decision.place = old.place AND decision.created = old.created""",
                     (list(replaces), list(replaces.values()), encode_text(scope)),
                 )
             # In one order on every server, so that no two of them wait for each other.
-            for record in sorted(new, key=lambda record: record.key):
-                await execute(connection, *add_decision(scope, record, moment.latest))
+            rows = [decision_row(scope, record, moment.latest) for record in sorted(new, key=lambda one: one.key)]
+            await connection.cursor().executemany(to_psycopg(ADD_DECISION), rows)
             await connection.execute(
-                """DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < %s ORDER BY last_used LIMIT %s
-                     FOR UPDATE SKIP LOCKED)""",
+                """DELETE FROM decision WHERE seq IN
+                     (SELECT seq FROM decision WHERE last_used < %s ORDER BY last_used LIMIT %s
+                      FOR UPDATE SKIP LOCKED)""",
                 (moment.earliest - self._ttl_s, DECISIONS_AT_ONCE),
             )
             return await _fetch(connection, scope, [record.key for record in new])
@@ -155,7 +157,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
 async def _fetch(connection: Connection, scope: str, keys: Sequence[bytes]) -> dict[bytes, DecisionRecord]:
     rows = await connection.execute(
-        f"SELECT {DECISION} FROM pin WHERE scope = %s AND place = ANY(%s)".encode(),  # noqa: S608 - one fixed text
+        f"SELECT {DECISION} FROM decision WHERE scope = %s AND place = ANY(%s)".encode(),  # noqa: S608 - one fixed text
         (encode_text(scope), list(keys)),
     )
     found = {record.key: record for record in map(decision, await rows.fetchall())}

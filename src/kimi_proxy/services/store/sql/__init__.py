@@ -37,6 +37,7 @@ def note_nothing(who: Caller, action: str, subject: str) -> None:
 class SqlDatabase(Protocol):
     """Raises StoreUnavailable if the database cannot answer in time."""
 
+    clock: "WallClock"
     note: AuditNote
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:

@@ -34,6 +34,8 @@ NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
 _COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
   frame, original, summary_by, kind, automatic, undone"""
+# Without what was shown, where decompressing it would be waste.
+LISTED_DECISION = DECISION.replace("hash, shown", "NULL AS hash, NULL AS shown")
 # Whose a compression is; servers of the version before leave that to its session.
 _OWNER = "coalesce(scope, (SELECT scope FROM sessions WHERE sessions.id = session_id))"
 
@@ -48,23 +50,15 @@ class SqlDecisions(SqlTables[D]):
         super().__init__(database)
         self._ttl_s = ttl_s
 
-    async def keys(self, who: Caller, why: str, limit: int) -> Sequence[bytes]:
-        statement = "SELECT place FROM pin WHERE scope = ? AND why = ? LIMIT ?"
-        rows = await self.database.rows(statement, (encode_text(who.scope), why, limit))
-        return [key for (key,) in rows if isinstance(key, bytes)]
-
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
-        rows = await self.database.rows(*decision_of(who, id, with_shown=True))
+        rows = await self.database.rows(*decision_of(who, id))
         return decision(rows[0]) if rows else None
 
     async def totals(self, who: Caller) -> DecisionTotals:
-        outputs = await self.database.rows(
-            "SELECT why, count(*) FROM pin WHERE scope = ? AND (ids <> ? OR shown IS NULL) GROUP BY why",
-            (encode_text(who.scope), b""),
-        )
+        scope = (encode_text(who.scope),)
+        outputs = await self.database.rows("SELECT why, count(*) FROM decision WHERE scope = ? GROUP BY why", scope)
         ((before, after),) = await self.database.rows(
-            f"SELECT {sums('tokens_before', 'tokens_after')} FROM pin WHERE scope = ? AND ids <> ?",
-            (encode_text(who.scope), b""),
+            f"SELECT {sums('tokens_before', 'tokens_after')} FROM decision WHERE scope = ? AND shown IS NOT NULL", scope
         )
         return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
 
@@ -99,29 +93,35 @@ class SqlDecisions(SqlTables[D]):
         return CompressionTotals(*row)  # type: ignore[arg-type]
 
 
-def decision_of(who: Caller, id: str, with_shown: bool) -> SqlStatement:
-    """Return what asks for the decision for the part kept under `id`.
-
-    `shown` is left out where decompressing it would be waste.
-    """
-    columns = DECISION if with_shown else DECISION.replace("hash, shown", "NULL, NULL")
+def decision_of(who: Caller, id: str, columns: str = DECISION) -> SqlStatement:
+    """Return what asks for the decision for the part kept under `id`."""
     return SqlStatement(
         # Ids are joined by spaces, and "!" comes next after those.
-        f"SELECT {columns} FROM pin WHERE {one_of('scope', who.scopes)} AND ids >= ? AND ids < ? ORDER BY ids LIMIT 1",
+        f"""SELECT {columns} FROM decision WHERE {one_of("scope", who.scopes)} AND ids >= ? AND ids < ?
+           ORDER BY ids LIMIT 1""",
         (*map(encode_text, who.scopes), encode_text(id), encode_text(id + "!")),
     )
 
 
-def add_decision(scope: str, record: DecisionRecord, now: float) -> SqlStatement:
-    """Return what adds a decision, unless there is one for its key."""
+ADD_DECISION = f"INSERT INTO decision (scope, {DECISION}) VALUES ({marks(12)}) ON CONFLICT DO NOTHING"
+
+
+def decision_row(scope: str, record: DecisionRecord, now: float) -> Row:
+    """Return the values for ADD_DECISION."""
     shown = None if record.shown is None else compress(record.shown)
-    return SqlStatement(
-        f"INSERT INTO pin (scope, {DECISION}) VALUES ({marks(12)}) ON CONFLICT DO NOTHING",
-        (
-            *(encode_text(scope), record.key, record.why, shown and shown.hash, shown and shown.frame),
-            *(encode_text(" ".join(record.original_ids)), encode_text(record.preview), encode_text(record.session)),
-            *(record.tokens_before, record.tokens_after, now, now),
-        ),
+    return (
+        encode_text(scope),
+        record.key,
+        record.why,
+        shown and shown.hash,
+        shown and shown.frame,
+        encode_text(" ".join(record.original_ids)),
+        encode_text(record.preview),
+        encode_text(record.session),
+        record.tokens_before,
+        record.tokens_after,
+        now,
+        now,
     )
 
 

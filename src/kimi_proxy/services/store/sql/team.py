@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
+from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
 from kimi_proxy.services.store.team import (
@@ -101,8 +102,7 @@ class SqlTeam(SqlTables[D]):
     async def add_objects(self, provider: str, ids: Collection[str], scope: str, at: float) -> None:
         # Servers that write the same ids lock them in the same order.
         rows = [(provider, encode_text(id), scope, at) for id in sorted(ids)]
-        for start in range(0, len(rows), OBJECTS_AT_ONCE):
-            some = rows[start : start + OBJECTS_AT_ONCE]
+        for some in in_batches(rows, OBJECTS_AT_ONCE):
             places = ", ".join(f"({marks(4)})" for _ in some)
             statement = f"INSERT INTO provider_object (provider, id, scope, created) VALUES {places}"  # noqa: S608
             values = tuple(value for row in some for value in row)
@@ -111,8 +111,7 @@ class SqlTeam(SqlTables[D]):
     async def own_objects(self, provider: str, ids: Collection[str], scopes: Sequence[str]) -> frozenset[str]:
         found: set[str] = set()
         wanted = [encode_text(id) for id in ids]
-        for start in range(0, len(wanted), OBJECTS_AT_ONCE):
-            some = wanted[start : start + OBJECTS_AT_ONCE]
+        for some in in_batches(wanted, OBJECTS_AT_ONCE):
             rows = await self.database.rows(
                 f"""SELECT id FROM provider_object
                    WHERE provider = ? AND id IN ({marks(len(some))}) AND {one_of("scope", scopes)}""",  # noqa: S608

@@ -19,7 +19,7 @@ from kimi_proxy.services.store.sql import (
     one_of,
     readable,
 )
-from kimi_proxy.services.store.sql.decisions import decision, decision_of
+from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision, decision_of
 from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 
 # What has expired stays this long on disk: a use that another process has yet to write may revive it.
@@ -144,9 +144,8 @@ class SqliteOriginals(SqlTables[Database]):
                WHERE {one_of("scope", who.scopes)} AND seq < ? ORDER BY seq DESC LIMIT ?""",  # noqa: S608
             (*map(encode_text, who.scopes), before, limit),
         ).fetchall()
-        decided = [
-            connection.execute(*decision_of(who, decode_text(row[1]), with_shown=False)).fetchone() for row in rows
-        ]
+        asked = (decision_of(who, decode_text(row[1]), LISTED_DECISION) for row in rows)
+        decided = [connection.execute(*each).fetchone() for each in asked]
         return [
             ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)

@@ -364,6 +364,32 @@ def _17_open_requests(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 17")
 
 
+def _18_facts(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE fact (
+            seq INTEGER PRIMARY KEY,
+            scope BLOB NOT NULL,
+            kind TEXT NOT NULL,
+            key BLOB NOT NULL,
+            hash BLOB NOT NULL,   -- SHA-256 of the value
+            frame BLOB NOT NULL,  -- the value, zstd-compressed
+            created REAL NOT NULL,
+            last_used REAL NOT NULL,
+            UNIQUE (scope, key, kind)
+        )"""
+    )
+    connection.execute("CREATE INDEX fact_by_use ON fact (last_used)")
+    connection.execute("ALTER TABLE pin RENAME TO decision")
+    facts = """shown IS NOT NULL AND why IN
+      ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed')"""
+    connection.execute(
+        f"""INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
+            SELECT scope, why, place, hash, shown, created, last_used FROM decision WHERE {facts}"""  # noqa: S608
+    )
+    connection.execute(f"DELETE FROM decision WHERE {facts}")  # noqa: S608 - a fixed text
+    connection.execute("PRAGMA user_version = 18")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -382,6 +408,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _15_previews,
     _16_money,
     _17_open_requests,
+    _18_facts,
 )
 VERSION = len(MIGRATIONS)
 

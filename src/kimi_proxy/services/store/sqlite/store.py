@@ -18,6 +18,7 @@ from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
 
 if TYPE_CHECKING:
+    from kimi_proxy.services.store.sql.facts import SqlFacts
     from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
@@ -68,6 +69,12 @@ class SqliteStore:
         return SqliteDecisions(self._database, self._ttl_s)
 
     @cached_property
+    def facts(self) -> "SqlFacts[Database]":
+        from kimi_proxy.services.store.sql.facts import SqlFacts
+
+        return SqlFacts(self._database, self._ttl_s)
+
+    @cached_property
     def sessions(self) -> "SqliteSessions":
         from kimi_proxy.services.store.sqlite.tables import SqliteSessions
 
@@ -102,6 +109,8 @@ class SqliteStore:
         total = 0
         while gone := await self.originals.flush():
             total += gone
+        if "facts" in self.__dict__:
+            await self.facts.sweep()
         return total
 
     async def close(self) -> None:

@@ -12,13 +12,14 @@ from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment
 from kimi_proxy.services.store.sql.decisions import (
+    ADD_DECISION,
     DAY_S,
     DECISION,
     DECISIONS_AT_ONCE,
     SqlDecisions,
     active_compression,
-    add_decision,
     decision,
+    decision_row,
     new_compression,
 )
 from kimi_proxy.services.store.sql.sessions import (
@@ -77,7 +78,7 @@ class SqliteDecisions(SqlDecisions[Database]):
 
     @reads
     def times(self, connection: Connection, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
-        statement, scope = "SELECT created FROM pin WHERE scope = ? AND place = ?", encode_text(who.scope)
+        statement, scope = "SELECT created FROM decision WHERE scope = ? AND place = ?", encode_text(who.scope)
         found = ((key, connection.execute(statement, (scope, key))) for key in keys)
         return {key: float(row[0]) for key, rows in found if (row := rows.fetchone()) is not None}
 
@@ -92,26 +93,26 @@ class SqliteDecisions(SqlDecisions[Database]):
 
         def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
             connection.executemany(
-                "DELETE FROM pin WHERE scope = ? AND place = ?", [(encode_text(scope), key) for key in forget]
+                "DELETE FROM decision WHERE scope = ? AND place = ?", [(encode_text(scope), key) for key in forget]
             )
             connection.executemany(
-                "DELETE FROM pin WHERE scope = ? AND place = ? AND created = ?",
+                "DELETE FROM decision WHERE scope = ? AND place = ? AND created = ?",
                 [(encode_text(scope), key, made) for key, made in replaces.items()],
             )
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
             connection.executemany(
-                "UPDATE pin SET last_used = ? WHERE scope = ? AND place = ?",
+                "UPDATE decision SET last_used = ? WHERE scope = ? AND place = ?",
                 [
                     (moment.latest, encode_text(at), key)
                     for (at, key), record in used.items()
                     if record.last_used < stale
                 ],
             )
-            for record in new:
-                connection.execute(*add_decision(scope, record, moment.latest))
+            connection.executemany(ADD_DECISION, [decision_row(scope, record, moment.latest) for record in new])
             connection.execute(
-                "DELETE FROM pin WHERE seq IN (SELECT seq FROM pin WHERE last_used < ? ORDER BY last_used LIMIT ?)",
+                """DELETE FROM decision WHERE seq IN
+                     (SELECT seq FROM decision WHERE last_used < ? ORDER BY last_used LIMIT ?)""",
                 (moment.earliest - self._ttl_s, DECISIONS_AT_ONCE),
             )
             return _fetch(connection, scope, (record.key for record in new))
@@ -131,7 +132,7 @@ class SqliteDecisions(SqlDecisions[Database]):
 
 
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
-    statement = f"SELECT {DECISION} FROM pin WHERE scope = ? AND place = ?"  # noqa: S608 - one fixed text
+    statement = f"SELECT {DECISION} FROM decision WHERE scope = ? AND place = ?"  # noqa: S608 - one fixed text
     rows = (connection.execute(statement, (encode_text(scope), key)).fetchone() for key in keys)
     return {record.key: record for row in rows if row for record in (decision(row),)}
 

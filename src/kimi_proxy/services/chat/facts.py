@@ -1,0 +1,167 @@
+"""What later requests of a conversation have to know besides decisions, such as recall results and our tool."""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from kimi_proxy.core import json
+from kimi_proxy.core.batches import in_batches
+from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.services.store.protocols import FactKind, FactStore
+
+WRITE_AFTER_S = 0.25  # many conversations that begin at once share a commit, during which nothing can be read
+WRITE_AGAIN_S = 1.0
+UNWRITTEN_MAX = 10_000
+AT_ONCE = 64  # calls of one request: thousands would keep the event loop from its other turns
+REMEMBER_MAX, PENDING_BYTES = 20_000, 4 * 1024**2
+
+log = logging.getLogger(__name__)
+
+
+class LateFacts:
+    """Facts of one kind, which are written together soon after they are put; the request does not wait for the disk.
+
+    While the store cannot be written they are tried again.
+    """
+
+    def __init__(self, facts: FactStore, kind: FactKind, is_shared: bool) -> None:
+        self._facts = facts
+        self._kind = kind
+        self._after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
+        self._unwritten: dict[str, dict[bytes, bytes]] = {}  # by scope
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._closing = asyncio.Event()
+
+    def is_unwritten(self, who: Caller, key: bytes) -> bool:
+        return key in self._unwritten.get(who.scope, ())
+
+    def put(self, who: Caller, key: bytes, value: bytes) -> None:
+        """Add a fact unless there is one."""
+        waiting = self._unwritten.setdefault(who.scope, {})
+        if len(waiting) < UNWRITTEN_MAX:
+            waiting.setdefault(key, value)
+        if who.scope not in self._writing:
+            self._writing[who.scope] = asyncio.get_running_loop().create_task(self._write(who, waiting))
+
+    async def close(self) -> None:
+        """Write what waits, if that takes no time now."""
+        self._closing.set()
+        if tasks := tuple(self._writing.values()):
+            _, late = await asyncio.wait(tasks, timeout=WRITE_AGAIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _write(self, who: Caller, waiting: dict[bytes, bytes]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._after_s):
+                await self._closing.wait()
+        try:
+            while facts := dict(waiting):
+                try:
+                    await self._facts.put_if_absent(who, self._kind, facts)
+                except StoreUnavailable as e:
+                    log.warning("facts are not written down yet", extra={"kind": self._kind, "what": str(e)[:300]})
+                    await asyncio.sleep(WRITE_AGAIN_S)
+                    continue
+                for key in facts:
+                    del waiting[key]
+        finally:
+            del self._writing[who.scope]
+
+
+class ChatFacts:
+    """Recall results that wait for a request, the real ids of responses, and which conversations have our tool."""
+
+    def __init__(
+        self,
+        facts: FactStore,
+        remember_s: float = 0,  # what was read within this time is not read again
+        now: Callable[[], float] = time.monotonic,
+        is_shared: bool = False,  # other servers write facts, too
+    ) -> None:
+        self.is_shared = is_shared
+        self._facts = facts
+        self._tools = LateFacts(facts, "tool", is_shared)
+        # Empty where none is pending: a call comes back with its result when the answer that made it is over.
+        self._recent_pending: LruCache[tuple[str, bytes], str] = LruCache(
+            REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
+        )
+
+    async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
+        """Remember a recall result that the model reads beside the result of this call, from the next request on."""
+        key = _key("owed", session, call)
+        self._recent_pending.forget((who.scope, key))
+        await self._facts.put_if_absent(who, "owed", {key: encode_text(text)})
+
+    async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
+        """Return the recall results that the model reads beside the results of these calls."""
+        keys: dict[bytes, str] = {}
+        known: dict[bytes, str | None] = {}
+        for some in in_batches(calls, AT_ONCE):
+            named = {_key("owed", session, call): call for call in some}
+            keys |= named
+            known |= {key: self._recent_pending.get((who.scope, key)) for key in named}
+            await asyncio.sleep(0)
+        unread = [key for key, text in known.items() if text is None]
+        found = await self._facts.get(who, "owed", unread) if unread else {}
+        for part in in_batches(unread, AT_ONCE):
+            for key in part:
+                known[key] = text = decode_text(found.get(key, b""))
+                self._recent_pending.put((who.scope, key), text, sys.getsizeof(text))
+            await asyncio.sleep(0)
+        return {keys[key]: text for key, text in known.items() if text}
+
+    async def save_response_id(self, who: Caller, shown: str, real: str) -> None:
+        """Remember which response is meant by an id that the client knows."""
+        await self._facts.put_if_absent(who, "renamed", {_key("renamed", shown): encode_text(real)})
+
+    async def real_response_id(self, who: Caller, shown: str) -> str | None:
+        key = _key("renamed", shown)
+        real = (await self._facts.get(who, "renamed", [key])).get(key)
+        return None if real is None else decode_text(real)
+
+    async def save_open_results(self, who: Caller, response_id: str, results: Mapping[str, str]) -> None:
+        """Remember recall results for a response that the provider keeps, by the ids of their calls."""
+        await self._facts.put_if_absent(who, "open", {_key("open", response_id): json.encode(results)})
+
+    async def open_results(self, who: Caller, response_id: str) -> Mapping[str, str]:
+        """Return the results that the first request after a response has to carry."""
+        key = _key("open", response_id)
+        found = (await self._facts.get(who, "open", [key])).get(key)
+        results = None if found is None else json.decode(found)
+        return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
+
+    async def has_tool(self, who: Caller, conversation: bytes) -> bool:
+        """Return whether our tool is in the tools of a conversation."""
+        key = _key("tool", conversation.hex())
+        return self._tools.is_unwritten(who, key) or bool(await self._facts.get(who, "tool", [key]))
+
+    def save_has_tool(self, who: Caller, conversation: bytes) -> None:
+        """Remember that our tool is in the tools of a conversation, on disk soon after."""
+        self._tools.put(who, _key("tool", conversation.hex()), b"offered")
+
+    async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
+        """Remember that another gateway was given these names of originals, and may read them."""
+        keys = [_key("handed over", hashed) for hashed in hashes]
+        known = await self._facts.get(who, "handed_over", keys)
+        if new := {key: b"offered" for key in keys if key not in known}:
+            await self._facts.put_if_absent(who, "handed_over", new)
+
+    async def is_handed_over(self, who: Caller, hashed: str) -> bool:
+        """Return whether another gateway was given this name of an original."""
+        return bool(await self._facts.get(who, "handed_over", [_key("handed over", hashed)]))
+
+    async def close(self) -> None:
+        await self._tools.close()
+
+
+def _key(kind: str, *names: str) -> bytes:
+    return sha256(b"\0".join(map(encode_text, (kind, *names)))).digest()

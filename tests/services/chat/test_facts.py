@@ -1,0 +1,64 @@
+"""Facts of conversations: recall results are not looked up with every request, and late ones reach the disk."""
+
+from collections.abc import Collection, Mapping
+
+from tests.support.fakes import Clock, MemoryFacts
+from tests.support.processes import until
+
+from kimi_proxy.core.caller import LOCAL, Caller
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.chat.facts import ChatFacts, LateFacts
+from kimi_proxy.services.store.protocols import FactKind
+
+
+class CountedFacts(MemoryFacts):
+    """How often they were read, and a disk that can be full."""
+
+    reads, refused, is_full = 0, 0, False
+
+    async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        self.reads += 1
+        return await super().get(who, kind, keys)
+
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        if self.is_full:
+            self.refused += 1
+            raise StoreUnavailable("the disk is full")
+        return await super().put_if_absent(who, kind, facts)
+
+
+async def test_what_is_pending_for_a_call_whose_id_was_used_before_is_found():
+    stored = CountedFacts()
+    facts = ChatFacts(stored, 60, Clock(0.0))
+    nothing = [await facts.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
+    before = stored.reads
+    await facts.save_pending_result(LOCAL, "ses_1", "call_1", "recovered lines")
+    pending = [await facts.pending_results(LOCAL, "ses_1", ["call_1"]) for _ in range(2)]
+
+    assert nothing == [{}, {}]
+    assert pending == [{"call_1": "recovered lines"}] * 2
+    assert (before, stored.reads) == (1, 2)
+
+
+async def test_a_late_fact_is_written_when_the_store_can_be_written_again():
+    stored = CountedFacts()
+    stored.is_full = True
+    facts = LateFacts(stored, "tool", is_shared=True)
+    facts.put(LOCAL, b"key", b"value")
+    await until(lambda: stored.refused > 0)
+    assert facts.is_unwritten(LOCAL, b"key")
+    stored.is_full = False
+    await until(lambda: not facts.is_unwritten(LOCAL, b"key"))
+    await facts.close()
+
+    assert await stored.get(LOCAL, "tool", [b"key"]) == {b"key": b"value"}
+
+
+async def test_closing_waits_only_a_moment_for_a_store_that_cannot_be_written():
+    stored = CountedFacts()
+    stored.is_full = True
+    facts = LateFacts(stored, "tool", is_shared=False)
+    facts.put(LOCAL, b"key", b"value")
+    await facts.close()
+
+    assert (stored.refused > 0, stored.facts) == (True, {})
