@@ -401,3 +401,97 @@ def test_a_summary_takes_the_place_of_old_exchanges_when_the_window_is_nearly_fu
     assert simulate(session, SimulatedPolicy("compressed", "", compression=preset), None) == simulate(
         session, SimulatedPolicy("off", "")
     )
+
+
+def parts(**more: object) -> SimulatedPolicy:
+    return SimulatedPolicy("parts", "", **more)  # type: ignore[arg-type]
+
+
+def long_talk(*pauses_s: float) -> Conversation:
+    """A conversation of more than 20,000 tokens."""
+    talk = Conversation()
+    talk.ask("word " * 20_000)
+    for pause_s in pauses_s:
+        talk.ask("and now", pause_s=pause_s, said="done")
+    return talk
+
+
+def test_pings_pay_in_a_pause_that_they_bridge_and_are_lost_after_the_last_request():
+    talk = long_talk(500)
+    prompt = FIXED + 20_000
+    saved, figures = talk.under(parts(pings=2))
+
+    bridged = prompt * (1.25 - 0.1)
+    one_ping = prompt * 0.1 + 5
+    assert figures.pings == 3  # one in the pause; two when the user did not come back
+    assert saved == pytest.approx(bridged - 3 * one_ping, rel=0.001)
+
+
+def test_a_pause_that_is_longer_than_the_pings_is_paid_for_twice():
+    saved, figures = long_talk(5000).under(parts(pings=2))
+
+    assert figures.pings == 4
+    assert saved == pytest.approx(-4 * 0.1 * (FIXED + 20_000), rel=0.01)
+
+
+def test_short_conversations_and_sub_agents_are_not_kept_warm():
+    short = Conversation()
+    short.ask("look at it")
+    short.ask("and now", pause_s=500)
+    helper = long_talk(500)
+    helper.transcript.is_sidechain = True
+
+    assert short.under(parts(pings=2))[1].pings == 0
+    assert helper.under(parts(pings=2))[1].pings == 0
+
+
+def test_old_thinking_that_is_sent_back_goes_when_the_cache_is_cold():
+    talk = Conversation()
+    talk.ask("look at it", said="first")
+    talk.transcript.requests[-1].usage = ProviderUsage(0, 0, FIXED + 3, 0, 1_002)
+    talk._prompt += 1_000  # the thinking of the first answer, which later prompts carry
+    talk.ask("go on", said="second")
+    talk.ask("and now", pause_s=900)
+    talk.ask("and then")
+
+    saved, _ = talk.under(parts(clears_thinking=True))
+
+    assert saved == pytest.approx(1_000 * (1.25 + 0.1), rel=0.02)
+
+
+def test_long_arguments_of_old_calls_go_when_the_cache_is_cold():
+    talk = Conversation()
+    for number in range(4):
+        talk.ask(f"write file {number}")
+        talk.transcript.requests[-1].calls = [AgentCall(f"w{number}", "Write", '{"content": "' + "word " * 500 + '"}')]
+        talk._prompt += 500
+    talk.ask("and now", pause_s=900)
+
+    saved, _ = talk.under(parts(cuts_arguments=True))
+
+    assert saved == pytest.approx((501 - MARKER_TOKENS) * 1.25, rel=0.02)  # of the oldest: the newest three stay
+
+
+def test_what_came_back_whole_a_request_later_cost_a_rewrite():
+    talk = Conversation()
+    talk.ask("look at it")
+    for number in range(3):
+        talk.ask(output=f"{number} " + LONG[:3_000])
+    talk.ask("hello again", pause_s=900)
+    talk.ask("and again")
+
+    policy = Policy(1000, spares_quoted=False, keep_newest=0)
+    saved, _ = talk.under(parts(old=policy))
+    before, _ = talk.under(parts(old=policy, unsends_small=True))
+
+    assert before < 0 < saved + 2 * tool_tokens() * 5
+
+
+def test_cuts_behind_a_client_s_own_change_can_be_left_out():
+    talk = Conversation()
+    talk.ask("look at it")
+    talk.ask(output=LONG)
+    talk.ask("changed", hits=False)
+
+    assert talk.under(cold(0))[1].cut == 1
+    assert talk.under(parts(old=Policy(1000, spares_quoted=False, keep_newest=0), after_change=False))[1].cut == 0

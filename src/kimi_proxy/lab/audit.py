@@ -75,6 +75,7 @@ class PolicyTotals:
     losing: float  # of the sessions
     losing_much: float  # of the sessions, those that lose more than 1 %
     worst: float  # the saving of the session that loses most
+    median: float  # of the sessions' savings
 
 
 @dataclass(slots=True)
@@ -192,6 +193,7 @@ class Audit:
             sum(1 for one in savings if one < -1e-9) / len(self.sessions),
             sum(1 for one in savings if one < -0.01) / len(self.sessions),
             min(savings, default=0.0),
+            statistics.median(savings) if savings else 0.0,
         )
 
 

@@ -34,10 +34,14 @@ PAUSE, LONG_PAUSE = "expired in a pause of up to an hour", "expired in a longer 
 SWITCHED, COMPACTED = "another model", "the conversation was compacted"
 CHANGED, DROPPED = "lost while warm: the client changed its prompt", "lost while warm: provider or client"
 
+LONG_ARGUMENT_TOKENS = 200
+
 LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
 CountTokens = Callable[[str], int]
 
+# What a call writes into a file: `content`, `new_string`, `file_text` and the like.
+_WRITES = re.compile(r'"(?:content|new_?(?:[sS]tr|[tT]ext)\w*|file_text|patch|old_?(?:[sS]tr|[tT]ext)\w*)"')
 _QUOTE = re.compile(r'"old_?(?:[sS]tr|[tT]ext)')  # old_string, oldString, old_str, oldText
 
 
@@ -114,6 +118,11 @@ class MeasuredRequest:
     said: float = 0.0
     calls: float = 0.0
     thinking: float = 0.0
+    kept_thinking: float = 0.0  # of its answer, what later prompts carry
+    drops_thinking: bool = False  # the provider left the thinking of earlier turns out of this prompt
+    long_arguments: tuple[float, ...] = ()  # tokens of each long text that a call of its answer writes
+    rules: CacheRules | None = None  # of the prompt cache, as the request before left it
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +232,8 @@ class _Measuring:
         weights = [self._weigh(output.text) for output in request.outputs]
         user = sum(map(self._weigh, request.user))
         said, thinking = self._weigh(request.said), self._weigh(request.thinking)
-        calls = sum(self._weigh(call.arguments) for call in request.calls)
+        arguments = [call.arguments for call in request.calls]
+        calls = sum(map(self._weigh, arguments))
         new = sum(weights) + user
         usage = request.usage
         prompt = float(usage.prompt) if usage and usage.prompt else 0.0
@@ -246,7 +256,11 @@ class _Measuring:
             said=said,
             calls=calls,
             thinking=thinking,
+            long_arguments=tuple(filter(_is_long, map(self._weigh, filter(_WRITES.search, arguments)))),
+            rules=rules,
         )
+        if before is not None:
+            _place_thinking(before, made, new)
         self._read_cache(made, request, before, rules)
         if made.is_reset:
             self._forms.forget()
@@ -275,7 +289,7 @@ class _Measuring:
             self._add_hour_premium(made, usage, pause_s=0.0)
             return
         made.is_reset = request.is_compacted or made.prompt < DROP * before.prompt
-        pause_s = max(made.at - before.at, 0.0) if before.at > 0 else 0.0
+        made.pause_s = pause_s = max(made.at - before.at, 0.0) if before.at > 0 else 0.0
         is_switched = request.model != self._transcript.requests[made.index - 1].model
         made.is_cold = pause_s > rules.cold_after_s or is_switched
         if self._keeps_cache_counts and usage:
@@ -345,6 +359,18 @@ class _Measuring:
 
     def _weigh(self, text: str) -> float:
         return self._scale * self._count(text) if text else 0.0
+
+
+def _is_long(tokens: float) -> bool:
+    return tokens > LONG_ARGUMENT_TOKENS
+
+
+def _place_thinking(before: MeasuredRequest, made: MeasuredRequest, new: float) -> None:
+    """Find out what of an answer's thinking the next prompt carries: what it grew by that nothing else explains."""
+    grown = made.prompt - before.prompt - new - before.said - before.calls
+    written = max(before.output - before.said - before.calls, 0.0)
+    before.kept_thinking = min(max(grown, 0.0), written)
+    made.drops_thinking = made.is_user_turn and grown < 0
 
 
 def _scale(transcript: Transcript, count: CountTokens) -> float:

@@ -6,10 +6,11 @@ prompt is smaller by what is cut, and what comes after a cut in an old output ha
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
+from kimi_proxy.features.keep_warm import LEAST_TOKENS, due_in_s, worthwhile_pings
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
@@ -18,12 +19,14 @@ from kimi_proxy.features.sanitizer.policy import Policy, PolicyName
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
-from kimi_proxy.lab.measured import MeasuredOutput, MeasuredRequest, MeasuredSession
+from kimi_proxy.lab.measured import LONG_PAUSE, PAUSE, MeasuredOutput, MeasuredRequest, MeasuredSession
 
 MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
+SMALL_TOKENS = 1000
+KEPT_ARGUMENTS = 3  # the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class SimulatedPolicy:
     oracle_over: int = 0  # at entry outputs over this lose the lines that are never used
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
     compression: Preset | None = None  # by which old exchanges become a summary when the window is nearly full
+    after_change: bool = True  # old outputs are also cut behind a change of the client's own
+    unsends_small: bool = False  # what is short comes back whole one request after it was cut, as before 0.3
+    pings: int = 0  # at most so many in a row keep a cache warm
+    clears_thinking: bool = False  # of earlier turns, when the cache is cold
+    cuts_arguments: bool = False  # long ones of old calls that write files, when the cache is cold
 
     @property
     def offers_tool(self) -> bool:
@@ -73,6 +81,20 @@ COMPARED = (
 )
 
 
+# Every part of what is done for the prompt cache, on and off.
+PARTS = (
+    replace(DEFAULT, name="before", title="default, as in 0.2", after_change=False, unsends_small=True),
+    replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
+    replace(DEFAULT, title="default"),
+    replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
+    replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
+    replace(DEFAULT, name="both", title="default, keep_warm and clear_thinking", pings=2, clears_thinking=True),
+    replace(CHOICES[2], title="deep"),
+    replace(CHOICES[2], name="arguments", title="deep, and long arguments of old calls", cuts_arguments=True),
+    SimulatedPolicy("ping", "keep_warm alone", pings=2),
+)
+
+
 @dataclass(slots=True)
 class Lost:
     """A used line that was not there when it was written."""
@@ -92,6 +114,8 @@ class PolicyFigures:
     harmed: int = 0  # outputs of which a used line was cut
     cut: int = 0  # outputs
     compressions: int = 0
+    pings: int = 0
+    ping_usd: float = 0.0  # of the cost
     # Tokens of all requests, extra turns among them.
     input: float = 0.0
     cached: float = 0.0  # of the input, what was read from the prompt cache
@@ -117,6 +141,7 @@ def simulate(session: MeasuredSession, policy: SimulatedPolicy, window: int | No
     simulation = _Simulation(session, policy, window)
     for request in session.requests:
         simulation.step(request)
+    simulation.end()
     return simulation.figures
 
 
@@ -153,15 +178,24 @@ class _Simulation:
         self._harmed: set[int] = set()
         self._read_whole: set[int] = set()
         self._cut: set[int] = set()
+        self._thinking: dict[int, float] = {}  # of the answers to these requests
+        self._arguments: list[float] = []  # long ones of calls, the oldest first
+        self._dropped = 0.0  # tokens of both that were left out
+        self._came_back: list[_Held] = []  # short outputs that were just cut
 
     def step(self, request: MeasuredRequest) -> None:
+        if self._keep_warm(request):
+            request = replace(request, is_cold=False, is_hit=True, read=self._whole_prompt)
         if request.is_reset:
             self._held.clear()
+            self._forget_dropped()
+            self._arguments.clear()
+            self._came_back.clear()
             self._saved = self._summarized = 0.0
             self._cut_at = request.index
             self._added = float(tool_tokens() if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
-        valid = self._prompt
+        valid, policy = self._prompt, self._policy
         for output in request.outputs:
             self._held[output.index] = self._enter(output)
         if cuts := self._old_cuts(request):
@@ -169,15 +203,71 @@ class _Simulation:
             for held in cuts:
                 self._age(held)
             self._renew({held.output.index for held in cuts})
+        elif self._came_back:
+            valid = min(valid, self._place(self._came_back[0].output))
+            for held in self._came_back:
+                self._show_whole(held)
+        self._came_back = [held for held in cuts if policy.unsends_small and _is_small(held)]
+        self._drop_words(request)
         if self._compress(request):
             valid = min(valid, self._session.fixed)
         prompt = self._size(request)
         self._pay(request, prompt, valid)
         self._prompt, self._whole_prompt = prompt, request.prompt
         self._read_back(request, prompt)
+        self._thinking[request.index] = request.kept_thinking
+        self._arguments += request.long_arguments
+
+    def end(self) -> None:
+        """Pay for the pings after the last request: that it was the last one was not known."""
+        if self._session.requests:
+            last = self._session.requests[-1]
+            self._ping(last, self._allowed_pings(last))
+
+    def _keep_warm(self, request: MeasuredRequest) -> bool:
+        """Pay for the pings in the pause before a request; return whether they have kept a cache that had expired."""
+        rules, sent = request.rules, 0
+        if rules is None or not rules.life_s or not request.pause_s:
+            return False
+        every_s = due_in_s(rules)
+        sent = min(self._allowed_pings(request), int(request.pause_s / every_s))
+        self._ping(request, sent)
+        has_expired = request.miss is not None and request.miss.cause in (PAUSE, LONG_PAUSE)
+        return sent > 0 and has_expired and request.pause_s <= sent * every_s + rules.life_s
+
+    def _allowed_pings(self, request: MeasuredRequest) -> int:
+        if not self._policy.pings or self._session.is_sidechain or self._prompt < LEAST_TOKENS or not request.rules:
+            return 0
+        return worthwhile_pings(replace(request.rules, read=request.price.read), self._policy.pings)
+
+    def _ping(self, request: MeasuredRequest, times: int) -> None:
+        price = request.price
+        self.figures.pings += times
+        self.figures.ping_usd += (usd := times * (price.read * self._prompt + price.output) * price.usd)
+        self.figures.cost_usd += usd
+
+    def _drop_words(self, request: MeasuredRequest) -> None:
+        """Leave out old thinking and what old calls wrote, where that is free."""
+        if request.drops_thinking:
+            self._forget_dropped()
+        if not request.is_cold:
+            return
+        if self._policy.clears_thinking:
+            turns = [one.index for one in self._session.requests[: request.index + 1] if one.is_user_turn]
+            before = turns[-2] if len(turns) > 1 else 0
+            for index in [one for one in self._thinking if one < before]:
+                self._dropped += self._thinking.pop(index)
+        if self._policy.cuts_arguments:
+            old = self._arguments[:-KEPT_ARGUMENTS]
+            self._dropped += sum(tokens - MARKER_TOKENS for tokens in old)
+            self._arguments = self._arguments[len(old) :]
+
+    def _forget_dropped(self) -> None:
+        self._thinking.clear()
+        self._dropped = 0.0
 
     def _size(self, request: MeasuredRequest) -> float:
-        return max(request.prompt - self._saved - self._summarized + self._added, 0.0)
+        return max(request.prompt - self._saved - self._summarized - self._dropped + self._added, 0.0)
 
     def _enter(self, output: MeasuredOutput) -> _Held:
         policy, tokens = self._policy, output.tokens
@@ -221,7 +311,7 @@ class _Simulation:
         listed = [held for held in self._held.values() if held.output.is_listed]
         price = request.price
         moment = CutMoment(
-            is_free=request.is_cold or request.is_changed,
+            is_free=request.is_cold or (request.is_changed and policy.after_change),
             # Without tools, results come as the user's words do.
             is_user_turn=request.is_user_turn or not self._session.has_tools,
             has_tools=self._session.has_tools,
@@ -371,6 +461,10 @@ class _Simulation:
         self.figures.recovery_usd += self._count(request, prompt + read, prompt, call, request.price.write)
         self._added += read
         self._prompt += read
+
+
+def _is_small(held: _Held) -> bool:
+    return held.output.tokens <= SMALL_TOKENS
 
 
 def _origin(output: MeasuredOutput) -> Origin:
