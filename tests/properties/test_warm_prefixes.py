@@ -1,7 +1,7 @@
 """While a prompt cache lives, what was sent is sent again in the same bytes, whatever servers hold in memory."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 from tests.support.deep import IS_DEEP
-from tests.support.fakes import MemoryDecisions, MemoryOriginals
+from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.chat.sanitizing import Clock
 
 from kimi_proxy.core.caller import LOCAL, Caller
@@ -23,10 +23,11 @@ from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.protocols import DecisionRecord, StoredEvent
+from kimi_proxy.services.store.protocols import DecisionRecord, FactKind, StoredEvent
 from kimi_proxy.services.workers.pool import Workers
 
 # Cuts at a new turn while the cache is warm are announced and paid for; `careful` makes none.
@@ -66,6 +67,24 @@ class FailingDecisions(MemoryDecisions):
         return await super().add(who, new, forget, replaces)
 
 
+class FailingFacts(MemoryFacts):
+    """Facts of conversations that can be out of reach for a while."""
+
+    is_away = False
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("the disk does not answer")
+
+    async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        self._check()
+        return await super().get(who, kind, keys)
+
+    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        self._check()
+        return await super().put_if_absent(who, kind, facts)
+
+
 class SharedNotes:
     """What servers with one database know of the newest request of each conversation."""
 
@@ -103,29 +122,37 @@ class Fleet:
 
     def __init__(self, servers: int) -> None:
         self.clock = Clock()
-        self.originals, self.decisions = MemoryOriginals(), FailingDecisions()
+        self.originals, self.decisions, self.facts = MemoryOriginals(), FailingDecisions(), FailingFacts()
         self.notes = SharedNotes() if servers > 1 else None
         self.last: float | None = None
         self.workers = Inline()
-        self.unwritten: dict[int, ChatDecisions] = {}
+        self.unwritten: dict[int, tuple[ChatDecisions, ChatFacts]] = {}
         self.servers = [self.new_server(at) for at in range(servers)]
 
     async def restart(self, at: int) -> None:
         """Start a server again, a second after its last request: by then all is written that does not wait."""
-        await self.unwritten[at].close()
+        await self.close(at)
         self.servers[at] = self.new_server(at)
 
+    async def close(self, at: int) -> None:
+        self.decisions.is_away = self.facts.is_away = False
+        for each in self.unwritten[at]:
+            await each.close()
+
     def new_server(self, at: int) -> Sanitizer:
-        decisions = self.unwritten[at] = ChatDecisions(self.originals, self.decisions, is_shared=self.notes is not None)
+        is_shared = self.notes is not None
+        decisions = ChatDecisions(self.originals, self.decisions, is_shared=is_shared)
+        facts = ChatFacts(self.facts, is_shared=is_shared)
+        self.unwritten[at] = decisions, facts
         caches = PromptCaches(self.last_request, now=self.clock, replicas=self.notes)
-        return Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, self.workers, Metrics(), caches)
+        return Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, facts, self.workers, Metrics(), caches)
 
     async def last_request(self, who: Caller, session: str) -> float | None:
         return self.last
 
     async def send(self, at: int, request: Request, is_away: bool) -> Request:
         draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"), LOCAL)
-        self.decisions.is_away = is_away
+        self.decisions.is_away = self.facts.is_away = is_away
         self.originals.illness = StoreUnavailable("the disk does not answer") if is_away else None
         try:
             return (await self.servers[at].shorten(draft)).request
@@ -181,7 +208,6 @@ async def follow(wire: Wire, steps: Sequence[Step], servers: int) -> int:
         # A server without its memory and without its store cannot know what was sent; one that has either can.
         is_away = step.is_away and servers == 1
         if step.restarts and not is_away:
-            fleet.decisions.is_away = False
             await fleet.restart(at)
         now = beginning(await fleet.send(at, request(wire, items, **CACHED), is_away))
         if before and not step.is_cold:
@@ -189,7 +215,7 @@ async def follow(wire: Wire, steps: Sequence[Step], servers: int) -> int:
             compared += 1
         before = now
     for at in range(servers):
-        await fleet.unwritten[at].close()
+        await fleet.close(at)
     return compared
 
 
@@ -215,7 +241,7 @@ def test_what_was_cut_when_the_cache_was_cold_stays_cut_when_it_is_warm():
             fleet.clock.now += COLD_S if number == NEWEST_KEPT + 6 else WARM_S
             sent = beginning(await fleet.send(0, request(Wire.MESSAGES, items, **CACHED), is_away=False))
             cuts.append(sum(b"msk_" in message or b"prn_" in message for message in sent[1:]))
-        await fleet.unwritten[0].close()
+        await fleet.close(0)
         return cuts[-5:]
 
     assert asyncio.run(send()) == [0, *[7] * 4]
