@@ -33,7 +33,8 @@ PORT = click.IntRange(0, 65_535)
 @config_option
 @click.option("--port", type=PORT, help="The port of proxy and dashboard; 0 takes a free one.  [default: 8000]")
 @click.option("--pruner-port", type=PORT, help="The port of the pruner; 0 takes a free one.  [default: 8006]")
-def start(config_file: Path | None, port: int | None, pruner_port: int | None) -> None:
+@click.option("--observe", is_flag=True, help="Change nothing, and count what would have been saved.")
+def start(config_file: Path | None, port: int | None, pruner_port: int | None, observe: bool) -> None:
     """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
 
     The dashboard and the proxy are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
@@ -46,6 +47,8 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None) -
     for variable, chosen in (("KIMI_PROXY_PORT", port), ("MCP_PRUNER_PORT", pruner_port)):
         if chosen is not None:
             os.environ[variable] = str(chosen)
+    if observe:
+        os.environ["KIMI_PROXY__SANITIZER__MODE"] = "observe"
     settings = load(here=Path())
     require_keys(settings.config)
     config = settings.config

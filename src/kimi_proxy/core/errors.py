@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NewType, TypeVar
 if TYPE_CHECKING:
     from kimi_proxy.core.json import JsonObject
 
-RequestReason = Literal["nothing_to_do", "no_larger_model", "attested"]
+RequestReason = Literal["nothing_to_do", "no_larger_model", "attested", "observing"]
 ToolResultReason = Literal[
     "below_threshold",
     "recovered",

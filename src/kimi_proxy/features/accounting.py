@@ -169,6 +169,36 @@ def account_unanswered(sent: Sent, prices: Prices | None) -> Account:
     return replace(done, net_saved_usd=-paid_usd, cache_lost_usd=0.0, overhead_usd=paid_usd)
 
 
+def account_observed(sent: Sent, bill: Bill, is_cold: bool) -> tuple[int, float | None]:
+    """Return the tokens and the USD that a request would have saved, had it left as `sent.after` and not as it came.
+
+    `bill.usage` is that of the request as it came, and `bill.prices` are those of the model that would have answered.
+    What the model would have read back cannot be known, and is not in it.
+    """
+    usage = bill.usage
+    counted = usage.input_tokens + bill.cleared if usage is not None else sent.before
+    scale = counted / sent.before if sent.before and not sent.is_continued else 1.0
+    removed = round((sent.before - sent.after) * scale)
+    summary_tokens = sent.summary.input_tokens + sent.summary.output_tokens
+    old_after = round(sent.old_after * scale)
+    lost = min(old_after, usage.cached_tokens) if usage is not None and sent.is_rewritten and bill.caches else 0
+    tokens = removed - lost - summary_tokens
+    if usage is None or bill.prices_before is None or bill.prices is None:
+        return tokens, None
+    would = max(0, usage.input_tokens - removed)
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    hits = max(0, usage.cached_tokens - max(0, round((sent.old_before - sent.old_after) * scale)))
+    if sent.is_marked and not usage.cached_tokens:
+        hits, plain = 0 if is_cold else old_after, 0
+    hits = 0 if sent.is_rewritten else min(would, hits)
+    is_written = bool(usage.cache_write_tokens) or sent.is_marked
+    written = max(0, would - hits - plain) if is_written else 0
+    long = written * usage.long_write_tokens // usage.cache_write_tokens if usage.cache_write_tokens else 0
+    as_if = Usage(would, usage.output_tokens, hits, written, long_write_tokens=long)
+    cost = bill.prices.cost_usd(as_if) + bill.prices.cost_usd(sent.summary)
+    return tokens, round(bill.prices_before.cost_usd(usage) - cost, 9)
+
+
 class _Counted:
     """The sides of an account, in the provider's tokens."""
 

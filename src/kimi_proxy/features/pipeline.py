@@ -60,6 +60,8 @@ class Draft:
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
     is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
     is_attested: bool = False  # the client signed these bytes: only what was changed before may change
+    is_observed: bool = False  # the same holds, because it is only observed
+    would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
     id: str = ""  # of the request in the account
 
     @property

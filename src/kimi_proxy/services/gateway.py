@@ -47,6 +47,7 @@ from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProc
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original, Originals
 
@@ -80,6 +81,7 @@ class Gateway:
     ) -> None:
         self.servers, self._is_own_pruner = _with_own_pruner(config)
         self.own_pruner: OwnPruner | None = None  # by JSON-RPC; the server that offers it sets it
+        self.mode = ObserveMode()
         self.named = config.named_servers
         self._switched_on = self.servers.switched_on()
         self.clients = McpClients(self.servers, os.environ if env is None else env)
@@ -183,7 +185,7 @@ class Gateway:
         tools: list[JsonValue] = list(result["tools"])
         if server.tools:
             tools = [tool for tool in tools if isinstance(tool, dict) and tool.get("name") in server.tools]
-        if server.masking.enabled:
+        if server.masking.enabled and not self.mode.is_on:
             before = self._listed_tools.get(name, frozenset()) if call.params.get("cursor") else frozenset()
             self._listed_tools[name] = before | {str(tool.get("name")) for tool in tools if isinstance(tool, dict)}
             if not result.get("nextCursor"):
@@ -264,7 +266,8 @@ class Gateway:
             result = dict(result)
         shown: JsonValue = result
         if call.method in ("initialize", "server/discover"):
-            shown = gateway.with_tools_capability(result) if server.masking.enabled else result
+            offers_tool = server.masking.enabled and not self.mode.is_on
+            shown = gateway.with_tools_capability(result) if offers_tool else result
         elif call.method == "tools/list":
             shown = self._with_recovery_tool(name, server, call, result)
         elif gateway.is_maskable(call):
@@ -289,6 +292,9 @@ class Gateway:
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
             return value
+        if self.mode.is_on:
+            self._count_observed(who, name, list(cuts.values()))
+            return value
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
             texts = [text for text, cut in cuts.items() if not cut.is_final]
@@ -299,6 +305,12 @@ class Gateway:
         ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
         shown |= {text: cuts[text].render(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
+
+    def _count_observed(self, who: Caller, name: str, cuts: Sequence[MaskCut]) -> None:
+        """Publish what would have been masked; nothing is kept of it."""
+        chars = sum(len(cut.text) - len(cut.render(new_id("msk"))) for cut in cuts)
+        about: JsonObject = {"server": name, "outcome": "observed", "texts": len(cuts), "chars": chars}
+        self._publish(who, "gateway_event", about)
 
     async def _prune_texts(
         self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int

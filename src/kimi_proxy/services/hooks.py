@@ -28,6 +28,7 @@ from kimi_proxy.services.chat.decisions import cut_note
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
@@ -62,8 +63,10 @@ class ToolHooks:
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
         on_sign: Callable[[Caller, str], None] = lambda who, session: None,  # of life, of the session that calls
+        mode: ObserveMode | None = None,
     ) -> None:
         self.is_on = settings.enabled
+        self._mode = mode or ObserveMode()
         self._cpu_s = settings.budget_ms / 1000
         self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
         self._limits = EntryLimits(sanitizer.threshold_tokens, sanitizer.preview_length)
@@ -101,6 +104,8 @@ class ToolHooks:
         if not cuts:
             return {}
         self._account(who, cuts)
+        if self._mode.is_on:
+            return {}
         return hooks.answer(hooks.replace_texts(event.response, [(cut.steps, cut.form.shown) for cut in cuts]))
 
     async def _cuts(self, who: Caller, event: HookEvent, deadline: WaitLimit) -> list[HookCut]:
@@ -108,7 +113,8 @@ class ToolHooks:
         for steps, text in event.texts:
             form = await self._form(who, event, text, deadline)
             if form is not None and form.hidden:
-                await asyncio.gather(*(self._keep_original(who, event, hidden, form) for hidden in form.hidden))
+                if not self._mode.is_on:
+                    await asyncio.gather(*(self._keep_original(who, event, hidden, form) for hidden in form.hidden))
                 cuts.append(HookCut(steps, form))
         return cuts
 
@@ -177,8 +183,9 @@ class ToolHooks:
     def _account(self, who: Caller, cuts: list[HookCut]) -> None:
         before = sum(cut.form.tokens_before for cut in cuts)
         after = sum(cut.form.tokens_after for cut in cuts)
-        self._metrics.hook_outputs.labels("cut").inc(len(cuts))
-        self._metrics.hook_tokens_saved.inc(max(0, before - after))
+        is_observed = self._mode.is_on
+        self._metrics.hook_outputs.labels("observed" if is_observed else "cut").inc(len(cuts))
+        self._metrics.hook_tokens_saved.inc(0 if is_observed else max(0, before - after))
         for cut in cuts:
             hidden = cut.form.hidden[0]
             count = hidden.text.count("\n") + 1
@@ -187,7 +194,9 @@ class ToolHooks:
                 "pruned_lines": max(0, count - cut.form.shown.count("\n") - 1),
             }
             sizes: JsonObject = {"tokens_est_before": cut.form.tokens_before, "tokens_est_after": cut.form.tokens_after}
-            about: JsonObject = {"prune_id": hidden.id, "outcome": "pruned", "door": "hooks"}
+            # Of an observed one nothing is kept, so it has no id.
+            id, outcome = (None, "observed") if is_observed else (hidden.id, "pruned")
+            about: JsonObject = {"prune_id": id, "outcome": outcome, "door": "hooks"}
             self._publish(who, "prune_event", {**about, **lines, **sizes})
 
     def _whole(self, why: str, what: str) -> None:

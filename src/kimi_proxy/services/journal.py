@@ -25,6 +25,7 @@ from kimi_proxy.features.accounting import (
     Sent,
     Weights,
     account,
+    account_observed,
     account_unanswered,
     prices_of,
     rewrite_usd,
@@ -85,6 +86,8 @@ class AccountStart:
     is_continued: bool = False  # only the end of the conversation is here
     cache: CacheMoment | None = None
     is_marked: bool = False
+    observed: "AccountStart | None" = None  # as the request would have left, if it was only observed
+    is_observed: bool = False
 
     @property
     def window(self) -> int | None:
@@ -98,14 +101,18 @@ class Accounts:
         self._models = models
         self._metrics = metrics
         self._prefixes = PrefixTracker()
+        self._observed_prefixes = PrefixTracker()
         self._prompt_caches = PromptCacheBelief()
 
-    def start(self, came: Draft, leaves: Draft) -> AccountStart:
+    def start(self, came: Draft, leaves: Draft, is_would: bool = False) -> AccountStart:
         model, wanted = (self._models.model(one.target) for one in (leaves, came))
         routed = "" if leaves.target == came.target else leaves.target.model
         prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
-        is_rewritten = self._prefixes.changes(leaves.session.id, prefix)
-        return AccountStart(model, wanted, is_rewritten, leaves.request.is_continued, leaves.cache, leaves.is_marked)
+        prefixes = self._observed_prefixes if is_would else self._prefixes
+        is_rewritten = prefixes.changes(leaves.session.id, prefix)
+        observed = None if leaves.would is None else self.start(came, leaves.would, is_would=True)
+        kept = leaves.request.is_continued, leaves.cache, leaves.is_marked, observed, leaves.is_observed
+        return AccountStart(model, wanted, is_rewritten, *kept)
 
     def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
@@ -125,6 +132,20 @@ class Accounts:
             return metric
         self._metrics.net_saved_tokens.labels(metric.provider).inc(done.net_saved_tokens)
         return replace(metric, account=done)
+
+    def observe(self, metric: Metric, start: AccountStart, would: Sent | None, ending: Ending) -> Metric:
+        """Return `metric` with what it would have saved, if it was only observed and answered."""
+        if not start.is_observed or ending.status != PAID:
+            return metric
+        observed = start.observed
+        if observed is None or would is None:
+            return replace(metric, observed_tokens=0, observed_usd=None if metric.cost_usd is None else 0.0)
+        caches = self._prompt_caches[f"{metric.provider} {metric.model}"]
+        is_cold = start.cache is None or start.cache.is_cold
+        prices = prices_of(start.model), prices_of(observed.model)
+        bill = Bill(ending.counted_usage, ending.recalled, *prices, caches, ending.reply.cleared_tokens)
+        tokens, usd = account_observed(would, bill, is_cold)
+        return replace(metric, observed_tokens=tokens, observed_usd=usd)
 
     def _miss(
         self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending, prices: Prices | None
@@ -266,6 +287,8 @@ class JournalEntry:
     start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
+    would_notes: tuple[Note, ...] = ()
+    would_sent: Sent | None = None  # as it would have left, if it was only observed
     title: str = ""  # of its session, if that is new
     directory: str = ""
 
@@ -307,10 +330,12 @@ class Journal(ChatObserver):
         start = self._accounts.start(came, leaves)
         entry = JournalEntry(leaves.id or new_id("req"), round(self._now(), 3), *kept, start)
         requests = came.request, leaves.request
-        size = sum(len(request.body) for request in requests)
+        would = leaves.would.request if leaves.would is not None else None
+        entry.would_notes = leaves.would.notes if leaves.would is not None else ()
+        size = sum(len(request.body) for request in (*requests, *([would] if would else [])))
         # What people write is not kept in memory for long: when much waits, its length has to do.
         if self._queued_bytes + size <= MAX_QUEUED_BYTES:
-            is_noted = self._later(lambda: self._announce(entry, *requests), size)
+            is_noted = self._later(lambda: self._announce(entry, *requests, would), size)
         else:
             self._name_session(entry, came.request)
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
@@ -422,12 +447,19 @@ class Journal(ChatObserver):
         if (entry.caller.scope, entry.session.id) not in self._windows:
             entry.title, entry.directory = title_of(came), directory_of(came)
 
-    async def _announce(self, entry: JournalEntry, came: Request, leaves: Request) -> None:
+    async def _announce(
+        self, entry: JournalEntry, came: Request, leaves: Request, would: Request | None = None
+    ) -> None:
         self._name_session(entry, came)  # here and not when it leaves: the request does not wait for it
         before, after = await self._counter.both(came, leaves)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)
         weight = weights(came, before)
+        if would is not None and entry.start.observed is not None:
+            _, counted = await self._counter.both(came, would)
+            observed = entry.start.observed
+            sent = sent_tokens(weight, weights(would, counted), entry.would_notes, observed.is_rewritten)
+            entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
         await self._publish_sent(entry, weight, weight if came is leaves else weights(leaves, after), context)
 
     async def _publish_sent(
@@ -482,6 +514,7 @@ class Journal(ChatObserver):
             ending = ending.with_long_writes()
         ended = with_ending(entry.metric, ending, entry.start.model)
         metric = self._accounts.settle(ended, entry.start, entry.sent, ending)
+        metric = self._accounts.observe(metric, entry.start, entry.would_sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
         self._publish(entry.caller, "metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
@@ -26,6 +26,14 @@ from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
+from kimi_proxy.services.chat.observation import (
+    Observation,
+    ObservedDecisions,
+    ObservedFacts,
+    ObservedOriginals,
+    ObservedStages,
+    SeenCaches,
+)
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
@@ -39,9 +47,10 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import LiveSettings, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor
@@ -93,6 +102,7 @@ class ChatStages:
     automatic: AutoCompression
     reinjection: Reinjection
     routing: Routing
+    mode: ObserveMode
 
     @property
     def in_order(self) -> tuple[Stage, ...]:
@@ -113,6 +123,7 @@ class ChatStages:
         """Return those that can be switched while they run, by their names in the file."""
         return {
             "sanitizer.enabled": self.sanitizer,
+            OBSERVE: self.mode,
             "sanitizer.routing.heavy_duty_fallback": self.routing,
             "memory.inject": self.memory,
             "reinjection.enabled": self.reinjection,
@@ -158,7 +169,11 @@ async def running(
         owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
         client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
         summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
-        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, facts, summaries, now)
+        mode = ObserveMode(config.sanitizer.mode == "observe")
+        gateway.mode = mode
+        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, facts, summaries, mode, now)
+        observed = _observed_stages(alive, config, store, workers, counter, models, summaries, stages)
+        observation = Observation(mode, observed, stages.caches, store.sessions, now)
 
         journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now, store.team))
         latest = LatestRequests(counter, models)
@@ -205,16 +220,21 @@ async def running(
                 session_begun=conversations.session,
                 repeating=stages.repeating,
                 is_team=team is not None,
+                observation=observation,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,
             latest_requests=latest,
             compressions=compressions,
             project_memory=stages.memory,
-            messages=Messages(stages.sanitizer.shorten, names.session_of, store.originals, facts, metrics.count_fault),
+            messages=Messages(
+                *(stages.sanitizer.shorten, names.session_of, store.originals, facts, metrics.count_fault),
+                mode=mode,
+            ),
             hooks=ToolHooks(
                 *(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
                 on_sign=signs.note,
+                mode=mode,
             ),
             model_windows=model_windows,
             signs=signs,
@@ -243,6 +263,7 @@ def _stages(
     decisions: ChatDecisions,
     facts: ChatFacts,
     summaries: Summaries,
+    mode: ObserveMode,
     now: Callable[[], float],
 ) -> ChatStages:
     usual, _ = presets(config.compression, config.compaction)
@@ -258,12 +279,50 @@ def _stages(
     return ChatStages(
         memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
         caches=caches,
-        sanitizer=Sanitizer(config.sanitizer, address, decisions, facts, workers, metrics, caches),
+        sanitizer=Sanitizer(config.sanitizer, address, decisions, facts, workers, metrics, caches, mode=mode),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, decisions.is_shared),
+        mode=mode,
     )
+
+
+def _observed_stages(
+    alive: AsyncExitStack,
+    config: Config,
+    store: Store,
+    workers: Workers,
+    counter: TokenCounter,
+    models: Models,
+    summaries: Summaries,
+    acting: ChatStages,
+) -> ObservedStages:
+    """Return stages that decide as `acting` do, write nothing to the store and ask no provider."""
+    decisions, originals, metrics = ObservedDecisions(), ObservedOriginals(store.originals), Metrics()
+    chat_decisions = _close_at_end(alive, ChatDecisions(originals, decisions, REMEMBER_S))
+    fact_store = ObservedFacts()
+    facts = _close_at_end(alive, ChatFacts(fact_store, REMEMBER_S))
+    usual, _ = presets(config.compression, config.compaction)
+    address = local_url(config.proxy.host, config.proxy.port)
+    tool = config.sanitizer.recover_tool
+    compressor = Compressor(models, counter, originals, decisions, summaries, tool)
+    routing = config.sanitizer.routing
+    stages = replace(
+        acting,
+        memory=ProjectMemory(config.home, config.memory, fact_store, store.sessions),
+        sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, workers, metrics, SeenCaches()),
+        compressor=compressor,
+        automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
+        reinjection=Reinjection(config.reinjection, models, counter),
+        routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),
+    )
+
+    def follow_switches() -> None:
+        for name, switch in acting.switches.items():
+            stages.switches[name].is_on = switch.is_on
+
+    return ObservedStages(stages.in_order, follow_switches, metrics.count_fault)
 
 
 def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -> Sequence[ChatObserver]:

@@ -15,6 +15,7 @@ from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
 
 EVENT = "settings_event"
+OBSERVE = "sanitizer.observe"  # the switch; in the file it is `mode` of [sanitizer]
 
 ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
 
@@ -133,11 +134,14 @@ class LiveSettings:
 def _put(text: str, name: str, is_on: bool) -> str:
     *tables, key = name.split(".")
     table = tuple(tables)
+    value: bool | str = is_on
+    if name == OBSERVE:
+        key, value = "mode", "observe" if is_on else "on"
     try:
-        return toml.merge(text, table, {key: is_on})
+        return toml.merge(text, table, {key: value})
     except FileRefused:
         # Where only tables inside of it are written, it can be one of its own.
-        added = toml.merge("", table, {key: is_on})
+        added = toml.merge("", table, {key: value})
         joined = f"{text.rstrip()}\n\n{added}"
         with suppress(FileRefused):
             toml.load(joined)

@@ -158,7 +158,7 @@ class LogCountEvent(EventFields):
 class PruneEvent(EventFields, DeepInfraFields):
     type: Literal["prune_event"]
     prune_id: str | None
-    outcome: Literal["pruned", "untouched", "fallback"]
+    outcome: Literal["pruned", "untouched", "fallback", "observed"]
     original_lines: int
     pruned_lines: int
     tokens_est_before: int

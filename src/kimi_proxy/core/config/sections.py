@@ -199,6 +199,7 @@ class SanitizerSettings(SettingsSection):
     """Long tool results are shortened before they are sent; the originals are kept."""
 
     enabled: bool = True
+    mode: Literal["on", "observe"] = "on"  # observe: everything is decided and counted, and nothing is changed
     policy: Literal["careful", "default", "deep"] = "default"
     threshold_tokens: int = Field(default=0, ge=0)  # 0: as the policy says
     preview_length: int = Field(default=200, ge=0)

@@ -10,9 +10,11 @@ const TEXTS = {
   sanitizer_event: (event) =>
     event.cut_now > 0 && t("sanitized", { n: event.cut_now, tokens: tokens(event.tokens_saved) }),
   prune_event: (event) =>
-    event.pruned_lines > 0 && t("pruned", { n: event.pruned_lines, of: count(event.original_lines) }),
+    event.outcome !== "observed" && event.pruned_lines > 0 && t("pruned", { n: event.pruned_lines, of: count(event.original_lines) }),
   gateway_event(event) {
     if (event.outcome === "ok") return null;
+    if (event.outcome === "observed")
+      return t("would_mask", { n: event.texts, server: event.server, chars: count(event.chars) });
     if (event.outcome === "masked")
       return t("masked", { n: event.texts, server: event.server, chars: count(event.chars) });
     return t("server_failed", { server: event.server, outcome: codeText(event.outcome) });

@@ -9,6 +9,10 @@ export default {
       one: "{n} answer of {server} masked, {chars} characters",
       other: "{n} answers of {server} masked, {chars} characters",
     },
+    would_mask: {
+      one: "Observed: {n} answer of {server} would be masked, {chars} characters",
+      other: "Observed: {n} answers of {server} would be masked, {chars} characters",
+    },
     server_failed: "{server} failed: {outcome}",
     compressed: "Compressed from {before} to {after} tokens",
     compressed_itself: "Compressed automatically from {before} to {after} tokens",
@@ -28,6 +32,10 @@ export default {
     masked: {
       one: "{n} réponse de {server} masquée, {chars} caractères",
       other: "{n} réponses de {server} masquées, {chars} caractères",
+    },
+    would_mask: {
+      one: "Observation : {n} réponse de {server} serait masquée, {chars} caractères",
+      other: "Observation : {n} réponses de {server} seraient masquées, {chars} caractères",
     },
     server_failed: "{server} n’a pas répondu : {outcome}",
     compressed: "Compressée de {before} à {after} jetons",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, ParamSpec
+from typing import Literal, ParamSpec, Protocol
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.cache import LruCache
@@ -132,6 +132,13 @@ async def by_beginning(who: Caller, beginning: Session, request: chat.Request) -
     return beginning
 
 
+class Observing(Protocol):
+    """Decides which requests are only observed, and what would have become of them."""
+
+    async def covers(self, draft: Draft) -> bool: ...
+    async def decide(self, came: Draft, leaves: Draft) -> Draft: ...
+
+
 class Chat:
     """Reads a request, lets the stages change it, asks the provider of its model, and relays the answer."""
 
@@ -152,6 +159,7 @@ class Chat:
         session_begun: SessionBegun = by_beginning,
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
         is_team: bool = False,  # several people share a provider's key
+        observation: Observing | None = None,
     ) -> None:
         self.models = models or Models.of(config)
         self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
@@ -168,6 +176,7 @@ class Chat:
         self._session_begun = session_begun
         self._repeating = (*repeating, name_model)
         self._is_team = is_team
+        self._observation = observation
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
         self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
@@ -184,7 +193,7 @@ class Chat:
         came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
         came = replace(came, is_attested=self._is_attested(came), is_connected=incoming.is_connected, id=new_id("req"))
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
-        leaves = await run_stages(came, self._stages_for(came), self._metrics.count_fault)
+        leaves = await self._run_stages(came)
         if came.is_attested and "attested" not in leaves.reasons:
             leaves = replace(leaves, reasons=(*leaves.reasons, "attested"))
         for observer in self._observers:
@@ -301,6 +310,15 @@ class Chat:
                 self._call(observer.on_end, exchange)
             for observer in self._observers if is_relayed and charge == "counted" else ():
                 self._call(observer.on_relayed, exchange)
+
+    async def _run_stages(self, came: Draft) -> Draft:
+        """Return `came` as the stages leave it; one that is only observed leaves as it came."""
+        if self._observation is None or came.request.is_crowded or not await self._observation.covers(came):
+            return await run_stages(came, self._stages_for(came), self._metrics.count_fault)
+        leaves = await run_stages(replace(came, is_observed=True), self._repeating, self._metrics.count_fault)
+        if "observing" not in leaves.reasons:
+            leaves = replace(leaves, reasons=(*leaves.reasons, "observing"))
+        return await self._observation.decide(came, leaves)
 
     def _stages_for(self, came: Draft) -> Sequence[Stage]:
         """Return what may change a request; one that holds too many values to be read only gets its model's name."""

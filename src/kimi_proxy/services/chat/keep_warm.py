@@ -131,6 +131,8 @@ class KeepWarm(ChatObserver):
         if place is None:
             return
         self._held.forget(place)
+        if leaves.is_observed:
+            return  # while observing, no request of our own is sent
         moment = leaves.cache
         pings = worthwhile_pings(moment.rules, self._settings.keep_warm_pings) if moment else 0
         if moment is None or not pings or not self._may_ping(leaves):

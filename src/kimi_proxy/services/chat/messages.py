@@ -18,6 +18,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
+from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
 HASH_DIGITS = 20  # 80 bits, as an id has
@@ -49,7 +50,9 @@ class Messages:
         originals: Originals,
         facts: ChatFacts,
         on_fault: OnFault,
+        mode: ObserveMode | None = None,
     ) -> None:
+        self._mode = mode or ObserveMode()
         self._session_of = session_of
         self._shorten = shorten
         self._originals = originals
@@ -68,7 +71,7 @@ class Messages:
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode()} if session else {}
         found_session = await self._session_of(who, request, headers, "")
-        came = Draft(request, Target("", model), found_session, who, request)
+        came = Draft(request, Target("", model), found_session, who, request, is_observed=self._mode.is_on)
         leaves = await run_stages(came, (self._shorten,), self._on_fault)
         before = await asyncio.to_thread(tokens_of, request, tokens.count)
         if leaves.request.body == body:

@@ -64,8 +64,10 @@ class Routing:
         facts: FactStore,
         session_store: SessionStore,
         is_shared: bool = False,  # other servers route conversations too
+        acts: bool = True,  # False: what it decides is only counted
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
+        self._acts = acts
         self._is_shared = is_shared
         self._threshold = settings.fallback_threshold
         self._fallback_models = settings.fallback_models
@@ -104,9 +106,9 @@ class Routing:
         if to is not now:
             await self._remember(draft, route_key, STAYS if to is wanted else to.target.name)
             names = {"from": wanted.target.name, "to": to.target.name}
-            log.warning(
-                "routed", extra={"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
-            )
+            if self._acts:
+                about = {"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
+                log.warning("routed", extra=about)
         is_tight = tokens >= to.size * self._threshold
         was_tight = self._stranded.pop(place) is not None
         if is_tight:

@@ -142,6 +142,11 @@ class PromptCaches(ChatObserver):
             before is not None and before.is_renewed and now.at - before.asked_at > cold_after_s,
         )
 
+    def is_warm(self, draft: Draft) -> bool:
+        """Return whether the provider still has the conversation of a request that is about to be sent."""
+        sent = self._sent.get(_place_of(draft))
+        return sent is not None and not is_cold(sent.prefix, replace(sent.prefix, at=self._now()))
+
     async def renew(self, who: Caller, conversation: bytes) -> bool:
         """Note that the cache of a conversation is refreshed now; False if another server has its newest request."""
         place = who.scope, conversation

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, Protocol, TypedDict
 
 from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.cache import LruCache
@@ -44,6 +44,7 @@ from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.tool_offer import MAX_REMEMBERED, ToolOffer
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 
@@ -57,6 +58,7 @@ _SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resen
 
 class SanitizerStatsBody(TypedDict):
     enabled: bool
+    mode: Literal["on", "observe"]
     policy: str
     threshold_tokens: int
     quoted_threshold_tokens: int
@@ -80,6 +82,11 @@ class MaskBody(TypedDict):
     tokens_after: NotRequired[int]
 
 
+class CacheMoments(Protocol):
+    async def observe(self, draft: Draft) -> CacheMoment:
+        """Return what the provider's prompt cache has of the conversation of `draft`."""
+
+
 class Sanitizer:
     def __init__(
         self,
@@ -89,11 +96,13 @@ class Sanitizer:
         facts: ChatFacts,
         workers: Workers,
         metrics: Metrics,
-        caches: PromptCaches | None = None,
+        caches: CacheMoments | None = None,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
+        mode: ObserveMode | None = None,
     ) -> None:
         self.is_on = settings.enabled
+        self._mode = mode or ObserveMode()
         self._settings = settings
         self._limits = EntryLimits(settings.threshold_tokens, settings.preview_length)
         self._decisions = decisions
@@ -128,6 +137,7 @@ class Sanitizer:
         saved = totals.tokens_before - totals.tokens_after
         return {
             "enabled": self.is_on,
+            "mode": "observe" if self._mode.is_on else "on",
             "policy": settings.policy,
             "threshold_tokens": settings.threshold_tokens or self._policy.entry_tokens,
             "quoted_threshold_tokens": settings.threshold_tokens or self._policy.quoted_tokens,
@@ -177,12 +187,12 @@ class Sanitizer:
 
     def _is_on_for(self, draft: Draft) -> bool:
         """Return whether anything new may be decided; what was decided before is repeated in any case."""
-        return self.is_on and not draft.is_attested
+        return self.is_on and not draft.is_attested and not draft.is_observed
 
     def _refusal(self, draft: Draft, offers_tool: bool) -> Reason | None:
         """Return why nothing new may be cut in a request; None if it may."""
         if not self._is_on_for(draft):
-            return "attested" if draft.is_attested else "switched_off"
+            return "attested" if draft.is_attested else "observing" if draft.is_observed else "switched_off"
         return None if self._tool.can_read_back(draft, offers_tool) else "not_worth_resending"
 
     async def _with_previous_response(
