@@ -40,6 +40,14 @@ enabled = true
 [mcp.servers.away]
 url = "http://127.0.0.1:9/mcp"
 """
+OF_A_TEAM = {
+    ("post", "/api/team/people"),
+    *((method, f"/api/team/people/{{person}}{rest}") for method, rest in (("delete", ""), ("get", "/export"))),
+    *(("post", f"/api/team/people/{{person}}/{name}") for name in ("rotate", "revoke", "erase")),
+    *((method, "/api/me/tokens") for method in ("get", "post")),
+    ("delete", "/api/me/tokens/{token_id}"),
+    ("get", "/api/me/export"),
+}
 PREVIEW = {
     "text": LOG.text,
     "goal_hint": LOG.goal,
@@ -182,11 +190,25 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
             for method, described in methods.items()
             if "default" not in described["responses"]
         }
-        for method, path in sorted(is_ours - w.called - {("delete", "/api/sessions/{session_id}")}):
+        w.ids |= {"person": "ada", "token_id": "tok_1"}
+        for method, path in sorted(OF_A_TEAM):  # there is none here
+            sends = {"name": "ada"} if path == "/api/team/people" else {}
+            await w.call(method.upper(), path, sends if method == "post" else None, 400)
+        deletions = [("delete", f"/api/{what}") for what in ("mask/{mask_id}", "sessions/{session_id}")]
+        for method, path in (*sorted(is_ours - w.called - set(deletions)), *deletions):
             await w.call(method.upper(), path)
-        await w.call("DELETE", "/api/sessions/{session_id}")
 
         assert w.called == is_ours
+
+
+def read_recordings(home: Path) -> list[str]:
+    return [line for file in (home / "recordings").glob("*.jsonl") for line in file.read_text().splitlines()]
+
+
+async def wait_for_recordings(home: Path, lines: int) -> None:
+    async with asyncio.timeout(60):
+        while len(read_recordings(home)) < lines:  # noqa: ASYNC110 - a thread writes them
+            await asyncio.sleep(0.01)
 
 
 async def test_events_exports_and_recordings_are_as_their_schemas_say(tmp_path: Path):
@@ -200,10 +222,11 @@ async def test_events_exports_and_recordings_are_as_their_schemas_say(tmp_path: 
         await w.call("POST", "/api/playground/prune", PREVIEW)
         await w.call("POST", "/api/mcp-gateway/{server_name}/rpc", {"jsonrpc": "2.0", "id": 1, "method": "x"}, 502)
         exported = (await w.world.proxy.http.get("/api/export/json")).json()
+        await watcher.until("metric_updated")
+        await wait_for_recordings(tmp_path, 4)
+        recorded = read_recordings(tmp_path)
         await w.call("DELETE", "/api/sessions/{session_id}")
         await watcher.until("session_deleted")
-        await watcher.until("metric_updated")
-    recorded = [line for file in (tmp_path / "recordings").glob("*.jsonl") for line in file.read_text().splitlines()]
     checks = {name: Draft202012Validator(closed(schema)) for name, schema in schemas.items()}
 
     for event in watcher.events:

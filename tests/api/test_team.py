@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -11,10 +13,11 @@ from tests.support.api.watching import MODEL, listed
 from tests.support.deep import IS_DEEP
 from tests.support.services.store import postgres_server
 
-from kimi_proxy.core.caller import ANONYMOUS, LOCAL
+from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id, quoted_ids
+from kimi_proxy.services.store.protocols import NEWEST
 
 RECORD = "[record]\nenabled = true\n"
 GUESSES = 1_000_000 if IS_DEEP else 10_000
@@ -289,3 +292,137 @@ async def test_files_that_the_provider_keeps_for_all_of_a_team_are_not_passed_on
 
     assert ([each.status_code for each in shared], asked) == ([403] * 3, 0)
     assert (spoken.status_code, here.provider.heard[0].body) == (200, b'--b0\x00"file_id"--')
+
+
+async def _audit(client: httpx.AsyncClient) -> list[tuple[str, str, str, str]]:
+    entries = (await client.get("/api/audit-log")).json()["entries"]
+    return [(one["person"], one["action"], one["subject"], one["outcome"]) for one in entries]
+
+
+async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_left(tmp_path: Path):
+    async with team(tmp_path, RECORD) as t, t.person("ada") as ada, t.person("ben") as ben, t.person("dee") as dee:
+        for client in (ada, ben):
+            await ask(client, "work")
+        async with t.at_pruner("ada") as at_pruner:
+            prune_id = await pruned(at_pruner)
+        await ada.post("/api/me/tokens", json={"label": "laptop"})
+        (session,) = (await ada.get("/api/sessions")).json()["sessions"]
+
+        exported = await dee.get("/api/team/people/ada/export")
+        lines = [json.loads(line) for line in exported.text.splitlines()]
+        kinds = {line["kind"] for line in lines}
+        assert kinds >= {"person", "token", "session", "request", "decision", "original", "recording", "usage", "audit"}
+        assert {line["id"] for line in lines if line["kind"] == "session"} == {session["id"]}
+        assert {line["text"] for line in lines if line["kind"] == "original"} == {LONG}
+        assert "kpt_" not in exported.text
+        assert (await ada.get("/api/me/export")).text.count(SECRET) >= exported.text.count(SECRET) > 2
+        assert (await ben.get("/api/team/people/ada/export")).status_code == 403
+
+        assert (await dee.post("/api/team/people/ada/erase")).status_code == 400  # the token still works
+        await dee.post("/api/team/people/ada/revoke")
+        erased = (await dee.post("/api/team/people/ada/erase")).json()
+        assert (erased["sessions"], erased["recordings"]) == (1, 1) and erased["originals"] >= 2
+
+        assert (await dee.get("/api/team/people/ada/export")).status_code == 400
+        store = t.proxy.runtime.store
+        gone = Caller("person/ada", "ada", is_admin=False)
+        assert await store.originals.page(gone, NEWEST, 10) == []
+        assert await store.decisions.page(gone, 0, 10) == []
+        assert await store.sessions.newest(gone, 10) == []
+        assert not list((tmp_path / "0").rglob(f"{session['id']}.jsonl"))
+        with pytest.raises(PruneIdNotFound):
+            await store.originals.get(gone, prune_id)
+        # The other person's own of the same conversation stays, and so do the figures.
+        assert len((await ben.get("/api/sessions")).json()["sessions"]) == 1
+        assert len(list((tmp_path / "0").rglob("ses_*.jsonl"))) == 1
+        rows = (await dee.get("/api/report?by=person")).json()["rows"]
+        assert {row["person"]: row["requests"] for row in rows} == {"": 1, "ben": 1}
+        assert ("dee", "erase_person", "ada", "ok") in await _audit(dee)
+        assert ("ben", "call", "/api/team/people/ada/export", "denied") in await _audit(dee)
+
+
+async def test_people_are_managed_over_http_and_a_removed_name_can_be_given_again(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("dee") as dee, t.person("ben") as ben:
+        made = await dee.post("/api/team/people", json={"name": "fay", "team": "x"})
+        assert (made.status_code, made.json()["person"]["name"]) == (201, "fay")
+        assert (await ben.post("/api/team/people", json={"name": "gus"})).status_code == 403
+        assert (await dee.post("/api/team/people", json={"name": "fay"})).status_code == 400
+        headers = {"authorization": f"Bearer {made.json()['token']}"}
+        assert (await t.proxy.http.get("/api/me", headers=headers)).json()["person"] == "fay"
+        rotated = (await dee.post("/api/team/people/fay/rotate")).json()["token"]
+        assert rotated != made.json()["token"]
+
+        assert (await dee.delete("/api/team/people/fay")).status_code == 400
+        assert (await dee.post("/api/team/people/fay/revoke")).json()["revoked"] is True
+        assert (await dee.delete("/api/team/people/fay")).json() == {"name": "fay", "removed": True}
+        assert (await dee.post("/api/team/people", json={"name": "fay"})).status_code == 201
+
+
+async def test_a_token_of_ones_own_works_until_it_is_ended(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("ada") as ada, t.person("ben") as ben:
+        made = (await ada.post("/api/me/tokens", json={"label": "laptop", "days": 7})).json()
+        headers = {"authorization": f"Bearer {made['token']}"}
+        assert (await t.proxy.http.get("/api/me", headers=headers)).json()["person"] == "ada"
+        (listed_token,) = (await ada.get("/api/me/tokens")).json()["tokens"]
+        assert (listed_token["label"], "token" in listed_token) == ("laptop", False)
+        assert (await ben.delete(f"/api/me/tokens/{made['id']}")).status_code == 400
+        assert (await ada.delete(f"/api/me/tokens/{made['id']}")).json() == {"id": made["id"], "ended": True}
+        assert (await ada.get("/api/me/tokens")).json()["tokens"] == []
+        too_long = (await ada.post("/api/me/tokens", json={"days": 3000})).json()
+        lasts = datetime.fromisoformat(too_long["expires_at"]) - datetime.fromisoformat(too_long["created_at"])
+        assert lasts.days == 90
+
+
+async def test_what_only_a_deleted_session_used_is_expired_and_refusals_are_in_the_log(tmp_path: Path):
+    async with team(tmp_path) as t, t.person("ada") as ada, t.person("ben") as ben, t.person("dee") as dee:
+        await ask(ada, "work")
+        async with t.at_pruner("ada") as at_pruner:
+            prune_id = await pruned(at_pruner)
+        (session,) = (await ada.get("/api/sessions")).json()["sessions"]
+        (cut,) = [one for one in (await ada.get("/api/mask")).json()["masks"] if one["id"] != prune_id]
+
+        assert (await ben.delete(f"/api/sessions/{session['id']}")).status_code == 404
+        assert (await ben.delete(f"/api/mask/{cut['id']}")).status_code == 404
+        deleted = (await ada.delete(f"/api/sessions/{session['id']}")).json()
+        assert deleted == {"deleted": 1, "originals_deleted": 1}
+        expired = await ada.get(f"/api/mask/{cut['id']}")
+        assert (expired.status_code, expired.json()["error"]["reason"]) == (404, "expired")
+        assert (await ada.get(f"/api/mask/{prune_id}")).status_code == 200
+        assert (await ada.delete(f"/api/mask/{prune_id}")).json() == {"id": prune_id, "deleted": True}
+        assert (await ada.get(f"/api/mask/{prune_id}")).json()["error"]["reason"] == "expired"
+        assert (await ada.delete(f"/api/mask/{prune_id}")).status_code == 404
+        # The conversation goes on: what was cut comes whole, or under an id that recovers.
+        again = await ask(ada, "work")
+        assert again.status_code == 200
+        sent = t.provider.heard[-1].body.decode()
+        for id in quoted_ids(json.loads(sent)["messages"][2]["content"]):
+            assert (await ada.get(f"/api/mask/{id}")).status_code == 200
+        log = await _audit(dee)
+        assert ("ben", "delete_original", cut["id"], "unknown") in log
+        assert ("ada", "recover", cut["id"], "expired") in log
+        assert ("ada", "delete_session", session["id"], "ok") in log
+
+
+async def test_the_audit_log_goes_to_a_file_and_to_syslog(tmp_path: Path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+        address = tmp_path / "syslog"
+        syslog.bind(str(address))
+        syslog.settimeout(60)
+        file = tmp_path / "audit.jsonl"
+        settings = f'{TEAM}audit_file = "{file}"\naudit_syslog = "unix://{address}"\n'
+        async with team(tmp_path, settings=settings) as t, t.person("ada") as ada, t.person("dee") as dee:
+            await ada.get("/api/mask/msk_0123456789abcdef")
+            await dee.get("/api/audit-log")
+            line = json.loads(file.read_text().splitlines()[0])
+            assert {**line, "at": ""} == {
+                "at": "",
+                "person": "ada",
+                "action": "recover",
+                "subject": "msk_0123456789abcdef",
+                "detail": "",
+                "outcome": "unknown",
+            }
+            message = (await asyncio.to_thread(syslog.recv, 65_536)).decode()
+            assert message.startswith("<86>1 - - kimi-proxy - audit - ")
+            assert json.loads(message.split(" - audit - ", 1)[1]) == line
+            assert file.stat().st_mode & 0o777 == 0o600

@@ -49,6 +49,8 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "location": ("us-east5",),
     "path": ("index.html",),
     "name": ("events",),
+    "person": ("gus",),  # an admin may export and erase anyone: tests/api/test_team.py
+    "token_id": ("tok_0123456789abcdef",),
 }
 OBJECTS: Mapping[str, Sequence[str]] = {
     "/v1/files/": ("<item>", "<item>/content"),
@@ -71,6 +73,7 @@ IDS: Mapping[str, Sequence[JsonValue]] = {
 WORDS: Mapping[str, JsonValue] = {"q": SECRET, "all": True}
 VALUES: Mapping[str, JsonValue] = {
     "title": "mine",
+    "name": "mine",
     "content": "mine",
     "enabled": True,
     "text": "a\nb",
@@ -110,6 +113,7 @@ HARMLESS = frozenset(
         # Of tools that an agent runs for itself, on its own files.
         *("context_focus_question", "max_tokens", "start_line", "end_line", "around_line", "radius"),
         *("timeout_ms", "cwd", "pattern", "patterns", "path", "glob", "context_lines", "max_matches"),
+        *("role", "team", "label"),  # of a person whom an admin adds, of a token of one's own
         *("place", "code", "state", "error", "iss"),  # of a login, whose cookie decides
     )
 )

@@ -38,6 +38,27 @@ def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_l
     assert [entry["action"] for entry in log] == ["revoke_token", "rotate_token", "add_person"]
 
 
+def test_a_person_is_exported_erased_and_the_name_is_free_again(cli: Cli):
+    ada = {**ON, TOKEN: added(cli, "ada")}
+    text = a_log(400).encode()
+    pruned = cli("prune", "-", "--goal", "what failed?", "--source-type", "logs", "--json", stdin=text, env=ada)
+    prune_id = json.loads(pruned.stdout)["prune_id"]
+
+    exported = [json.loads(line) for line in cli("team", "export", "ada", env=ON).stdout.splitlines()]
+    assert [one["text"] for one in exported if one["kind"] == "original"] == [text.decode()]
+    assert b"revoke" in cli("team", "remove", "ada", env=ON).stderr
+    erased = cli("team", "erase", "ada", "--yes", "--json", env=ON)
+    assert json.loads(erased.stdout)["erased"]["originals"] == 1, erased.stderr
+    assert cli("team", "list", env=ON).stdout == b""
+    assert cli("recover", prune_id, env=ada).returncode == 2
+    added(cli, "ada")
+
+    log = [json.loads(line) for line in cli("team", "audit-log", env=ON).stdout.splitlines()]
+    by_operator = [one["action"] for one in log if one["person"].startswith("os:")]
+    assert by_operator[:2] == ["add_person", "erase_person"]
+    assert {"export_person", "delete_original", "revoke_token"} < set(by_operator)
+
+
 def test_a_person_recovers_what_is_theirs_and_no_other_does(cli: Cli):
     ada, ben = ({**ON, TOKEN: added(cli, name)} for name in ("ada", "ben"))
     text = a_log(400).encode()

@@ -71,6 +71,11 @@ class MemoryOriginals(Originals):
         ]
         return [one for one in reversed(numbered) if one.seq < before][:limit]
 
+    async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        found = await self.live(who, ids)
+        self.kept = {handle: o for handle, o in self.kept.items() if not (o.id in found and o.scope in who.scopes)}
+        return found
+
     def fall_ill(self, ill: bool) -> None:
         self.illness = StoreUnavailable("told so") if ill else None
 

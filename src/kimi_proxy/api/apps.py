@@ -230,8 +230,9 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),
         *team.routes(runtime.store, runtime.team, runtime.sessions),
+        *team.people_routes(runtime.team, runtime.config.team.token_days),
         *team.login_routes(runtime.team.logins if runtime.team else None),
-        gateway.original_route(runtime.gateway),
+        *gateway.original_routes(runtime.gateway),
         json_route("GET", "/health", health, HEALTH),
     ]
     return behind_guard(with_description(routes), rules)
@@ -286,7 +287,12 @@ def rules_of(config: Config, host: str, people: Team | None = None) -> Rules:
         token=config.token.get_secret_value() if config.token else None,
         max_body_bytes=config.access.max_body_bytes,
         identify=None if people is None else partial(_caller_in, people),
+        on_denied=None if people is None else partial(_note_denied, people),
     )
+
+
+def _note_denied(people: Team, who: Caller, path: str) -> None:
+    people.audit.add(who, "call", path, outcome="denied")
 
 
 async def _caller_in(people: Team, headers: Headers) -> Caller | None:

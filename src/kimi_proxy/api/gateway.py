@@ -220,7 +220,15 @@ class OriginalBody(TypedDict):
     text: str
 
 
-def original_route(gateway: Gateway) -> Route:
+class DeletedOriginalBody(TypedDict):
+    id: str
+    deleted: bool
+
+
+DELETE_ORIGINAL = RouteSpec("Delete the text behind a marker", raises=(PruneIdNotFound,), access=Access.PEOPLE)
+
+
+def original_routes(gateway: Gateway) -> list[Route]:
     async def read_original(request: Request) -> OriginalBody:
         mask_id, asked = str(request.path_params["mask_id"]), query(request, OriginalPart)
         arguments: JsonObject = {
@@ -232,7 +240,15 @@ def original_route(gateway: Gateway) -> Route:
         part = recovery.part(text, validate(Recover, arguments))
         return {"id": mask_id, "original_chars": len(text), "text": part}
 
-    return json_route("GET", "/api/mask/{mask_id}", read_original, ORIGINAL)
+    async def delete_original(request: Request) -> DeletedOriginalBody:
+        mask_id = str(request.path_params["mask_id"])
+        await gateway.delete_original(caller_of(request), mask_id)
+        return {"id": mask_id, "deleted": True}
+
+    return [
+        json_route("GET", "/api/mask/{mask_id}", read_original, ORIGINAL),
+        json_route("DELETE", "/api/mask/{mask_id}", delete_original, DELETE_ORIGINAL),
+    ]
 
 
 def _span(given: str | None, parameter: Literal["lines", "chars"], unit: str) -> dict[str, int]:

@@ -66,6 +66,7 @@ class Rules:
     max_body_bytes: int = 32 * 1024**2
     body_timeout_s: float = 30.0
     identify: Identify | None = None
+    on_denied: Callable[[Caller, str], None] | None = None  # a person who called what is for admins, and its path
     any_address: bool = False  # an IP address is accepted as Host, whichever: a page that rebinds its name has a name
 
 
@@ -188,7 +189,11 @@ class Guard:
             return PEOPLE_AWAY
         if who is None:
             return TOKEN_REQUIRED
-        return ADMINS_ONLY if access is Access.ADMINS and not who.is_admin else who
+        if access is Access.ADMINS and not who.is_admin:
+            if self.rules.on_denied is not None:
+                self.rules.on_denied(who, str(scope["path"]))
+            return ADMINS_ONLY
+        return who
 
     def _refusal(self, scope: Scope, access: Access) -> Refusal | None:
         headers: Headers = scope["headers"]

@@ -35,6 +35,7 @@ from kimi_proxy.services import serialize
 from kimi_proxy.services.serialize import MetricBody, SessionBody
 from kimi_proxy.services.sessions import (
     DeletedBody,
+    DeletedSessions,
     MetricsBody,
     SavingsBody,
     SessionHealthBody,
@@ -164,7 +165,7 @@ class SessionRoutes:
             raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
         who = caller_of(request)
         work = self._sessions.delete_all(who) if asked.all else self._sessions.delete(who, asked.ids)
-        return {"deleted": await work}
+        return _deleted_to_json(await work)
 
     async def _show(self, request: Request) -> SessionBody:
         return serialize.session(await self._sessions.session(caller_of(request), _id(request)))
@@ -176,7 +177,7 @@ class SessionRoutes:
     async def _delete(self, request: Request) -> DeletedBody:
         who = caller_of(request)
         session = await self._sessions.own_session(who, _id(request))
-        return {"deleted": await self._sessions.delete(who, [session.id])}
+        return _deleted_to_json(await self._sessions.delete(who, [session.id]))
 
     async def _metrics(self, request: Request) -> MetricsBody:
         found = await self._sessions.history(caller_of(request), _id(request), _limit(request))
@@ -202,6 +203,10 @@ def _zone(name: str) -> tzinfo | None:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return None
+
+
+def _deleted_to_json(deleted: DeletedSessions) -> DeletedBody:
+    return {"deleted": deleted.sessions, "originals_deleted": deleted.originals}
 
 
 def _id(request: Request) -> str:

@@ -1,28 +1,42 @@
-"""`/api/me`, `/api/report`, `/api/team/people`, `/api/audit-log` and `/api/login`: who calls, and what was used."""
+"""`/api/me`, `/api/report`, `/api/team/people`, `/api/audit-log` and `/api/login`: people, tokens, what was used."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypedDict
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_of, json_answer, json_route, query
+from kimi_proxy.api.answers import (
+    DescribedRoute,
+    RequestBody,
+    RouteSpec,
+    body,
+    caller_of,
+    json_answer,
+    json_route,
+    query,
+)
 from kimi_proxy.api.guard import cookie_in
 from kimi_proxy.api.routing import Access
+from kimi_proxy.core import json
+from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.team import CALLBACK
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, LoginReason, StoreUnavailable
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
+from kimi_proxy.services.store.team import PersonRecord, TokenRecord
 from kimi_proxy.services.team import Team, report
 from kimi_proxy.services.team.logins import BEGUN_S, IssuerCallback, Logins
 
 DAYS = 30
 LOGIN = "/api/login"
+ADVICE = "send a JSON object"
 BEGUN = "login"  # the cookies: of a login that is begun, and of one that is made
 MADE = "session"
 # No other page learns where a browser was sent, and nothing on the way keeps it: an address may hold a code.
@@ -91,6 +105,59 @@ class PeopleBody(TypedDict):
     people: list[PersonBody]
 
 
+class NewPerson(RequestBody):
+    name: str = Field(max_length=64)
+    role: Literal["member", "admin"] = "member"
+    team: str = Field(default="", max_length=64)
+
+
+class NewPersonBody(TypedDict):
+    person: PersonBody
+    token: str  # shown this once
+
+
+class RemovedBody(TypedDict):
+    name: str
+    removed: bool
+
+
+class ErasedBody(TypedDict):
+    """What was erased of a person."""
+
+    name: str
+    sessions: int
+    originals: int
+    decisions: int
+    recordings: int
+
+
+class TokenRequest(RequestBody):
+    label: str = Field(default="", max_length=80)
+    days: int = Field(default=0, ge=0, le=3660)  # 0: as many as [team] token_days
+
+
+class TokenBody(TypedDict):
+    id: str
+    label: str
+    created_at: str
+    expires_at: str
+    is_expired: bool
+
+
+class TokensBody(TypedDict):
+    tokens: list[TokenBody]
+    max_days: int
+
+
+class MadeTokenBody(TokenBody):
+    token: str  # shown this once
+
+
+class EndedTokenBody(TypedDict):
+    id: str
+    ended: bool
+
+
 class AuditLineBody(report.AuditFields):
     seq: int
 
@@ -103,6 +170,24 @@ class AuditLogBody(TypedDict):
 ME = RouteSpec("Show who calls", access=Access.PEOPLE)
 REPORT = RouteSpec("Add up what was used", query=ReportQuery, access=Access.PEOPLE)
 PEOPLE = RouteSpec("List the people of the team", access=Access.ADMINS)
+NO_SUCH = (InvalidParams,)
+ADD = RouteSpec("Add a person", status=201, body=NewPerson, access=Access.ADMINS)
+ROTATE = RouteSpec("Give a person a new token", raises=NO_SUCH, access=Access.ADMINS)
+REVOKE = RouteSpec("Let a person's tokens be good no longer", raises=NO_SUCH, access=Access.ADMINS)
+REMOVE = RouteSpec("Let a revoked name be free again", raises=NO_SUCH, access=Access.ADMINS)
+ERASE = RouteSpec("Delete all that is kept for a revoked person, and the name", raises=NO_SUCH, access=Access.ADMINS)
+EXPORT = RouteSpec(
+    "Export all that is kept for a person, as JSON lines",
+    raises=NO_SUCH,
+    media_type="application/x-ndjson",
+    access=Access.ADMINS,
+)
+EXPORT_ME = RouteSpec(
+    "Export all that is kept for the caller, as JSON lines", media_type="application/x-ndjson", access=Access.PEOPLE
+)
+TOKENS = RouteSpec("List the tokens that the caller made", access=Access.PEOPLE)
+MAKE_TOKEN = RouteSpec("Make a token that ends by itself", status=201, body=TokenRequest, access=Access.PEOPLE)
+END_TOKEN = RouteSpec("End a token that the caller made", raises=NO_SUCH, access=Access.PEOPLE)
 LOGIN_OFFER = RouteSpec("Say whether there is a login", access=Access.EVERYONE)
 START = RouteSpec(
     "Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain", access=Access.EVERYONE
@@ -134,19 +219,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
 
     async def people(request: Request) -> PeopleBody:
         found = await team.people.list() if team else ()
-        return {
-            "people": [
-                {
-                    "name": one.name,
-                    "role": one.role,
-                    "team": one.team,
-                    "created_at": iso_time(one.created),
-                    "rotated_at": iso_time(one.rotated),
-                    "revoked": one.revoked is not None,
-                }
-                for one in found
-            ]
-        }
+        return {"people": [_person_to_json(one) for one in found]}
 
     async def audit_log(request: Request) -> AuditLogBody:
         asked = query(request, AuditPage)
@@ -161,6 +234,123 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         json_route("GET", "/api/team/people", people, PEOPLE),
         json_route("GET", "/api/audit-log", audit_log, AUDIT_LOG, compressed=True),
     ]
+
+
+def people_routes(team: Team | None, token_days: int) -> list[Route]:
+    """Return what manages people and their tokens. Without a team every call says that there is none."""
+
+    def there() -> Team:
+        if team is None:
+            raise InvalidParams("team", "this server has no team: set [team] enabled = true")
+        return team
+
+    async def add(request: Request) -> NewPersonBody:
+        asked = await body(request, NewPerson, ADVICE)
+        made = await there().people.add(asked.name, asked.role, asked.team)
+        there().audit.add(caller_of(request), "add_person", asked.name, asked.role)
+        return {"person": _person_to_json(made.person), "token": made.token}
+
+    async def rotate(request: Request) -> NewPersonBody:
+        made = await there().people.rotate(_name(request))
+        there().audit.add(caller_of(request), "rotate_token", made.person.name)
+        return {"person": _person_to_json(made.person), "token": made.token}
+
+    async def revoke(request: Request) -> PersonBody:
+        person = await there().people.revoke(_name(request))
+        there().audit.add(caller_of(request), "revoke_token", person.name)
+        return _person_to_json(person)
+
+    async def remove(request: Request) -> RemovedBody:
+        name = _name(request)
+        await there().people.remove(name)
+        there().audit.add(caller_of(request), "remove_person", name)
+        return {"name": name, "removed": True}
+
+    async def erase(request: Request) -> ErasedBody:
+        name = _name(request)
+        erased = await there().person_data.erase(caller_of(request), name)
+        return {
+            "name": name,
+            "sessions": erased.sessions,
+            "originals": erased.originals,
+            "decisions": erased.decisions,
+            "recordings": erased.recordings,
+        }
+
+    async def export(request: Request) -> Response:
+        return await _export_answer(there(), caller_of(request), _name(request))
+
+    async def export_me(request: Request) -> Response:
+        who = caller_of(request)
+        return await _export_answer(there(), who, who.person)
+
+    async def tokens(request: Request) -> TokensBody:
+        found = await there().people.tokens(caller_of(request))
+        return {"tokens": [_token_to_json(one) for one in found], "max_days": token_days}
+
+    async def make_token(request: Request) -> MadeTokenBody:
+        asked, who = await body(request, TokenRequest, ADVICE), caller_of(request)
+        made = await there().people.make_token(who, asked.label, min(asked.days or token_days, token_days))
+        there().audit.add(who, "make_token", made.record.id)
+        return {**_token_to_json(made.record), "token": made.token}
+
+    async def end_token(request: Request) -> EndedTokenBody:
+        who, id = caller_of(request), str(request.path_params["token_id"])
+        await there().people.end_token(who, id)
+        there().audit.add(who, "end_token", id)
+        return {"id": id, "ended": True}
+
+    one = "/api/team/people/{person}"
+    return [
+        json_route("POST", "/api/team/people", add, ADD),
+        json_route("POST", f"{one}/rotate", rotate, ROTATE),
+        json_route("POST", f"{one}/revoke", revoke, REVOKE),
+        json_route("DELETE", one, remove, REMOVE),
+        json_route("POST", f"{one}/erase", erase, ERASE),
+        DescribedRoute("GET", f"{one}/export", export, EXPORT),
+        DescribedRoute("GET", "/api/me/export", export_me, EXPORT_ME),
+        json_route("GET", "/api/me/tokens", tokens, TOKENS),
+        json_route("POST", "/api/me/tokens", make_token, MAKE_TOKEN),
+        json_route("DELETE", "/api/me/tokens/{token_id}", end_token, END_TOKEN),
+    ]
+
+
+async def _export_answer(team: Team, actor: Caller, name: str) -> Response:
+    lines = team.person_data.export(actor, name)
+    first = await anext(lines)  # an error can be answered with its status only before the first byte
+
+    async def encode_lines() -> AsyncIterator[bytes]:
+        yield json.encode(first) + b"\n"
+        async for line in lines:
+            yield json.encode(line) + b"\n"
+
+    headers = {**UNSEEN, "content-disposition": f'attachment; filename="kimi-proxy-{name}.jsonl"'}
+    return StreamingResponse(encode_lines(), 200, headers, "application/x-ndjson")
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["person"])
+
+
+def _person_to_json(one: PersonRecord) -> PersonBody:
+    return {
+        "name": one.name,
+        "role": one.role,
+        "team": one.team,
+        "created_at": iso_time(one.created),
+        "rotated_at": iso_time(one.rotated),
+        "revoked": one.revoked is not None,
+    }
+
+
+def _token_to_json(one: TokenRecord) -> TokenBody:
+    return {
+        "id": one.id,
+        "label": one.label,
+        "created_at": iso_time(one.created),
+        "expires_at": iso_time(one.expires),
+        "is_expired": one.expires <= time.time(),
+    }
 
 
 def login_routes(logins: Logins | None) -> list[Route]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import click
 
 from kimi_proxy.cli.console import CommandGroup, json_option, log_errors_only, remark, server_config, write, write_json
 from kimi_proxy.cli.report import moment_of
-from kimi_proxy.core.caller import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.services.store.team import PersonRecord
     from kimi_proxy.services.team import Team
     from kimi_proxy.services.team.people import NewToken, Role
+    from kimi_proxy.services.team.person_data import ErasedData
 
 T = TypeVar("T")
 
@@ -26,6 +27,19 @@ name_argument = click.argument("name", help="Small letters, digits and . _ - + @
 @click.group(cls=CommandGroup)
 def team() -> None:
     """The people that share this server, their tokens, and what they did."""
+
+
+def operator() -> Caller:
+    """Return who runs a command on the server: the audit log names the user of the system."""
+    import getpass
+
+    from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as containers have
+        name = "?"
+    return Caller(LOCAL_SCOPE, f"os:{name}")
 
 
 def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
@@ -70,7 +84,7 @@ def add(name: str, role: Role, of_team: str, as_json: bool) -> None:
 
     async def job(team: Team) -> NewToken:
         made = await team.people.add(name, role, of_team)
-        team.audit.add(LOCAL, "add_person", name, role)
+        team.audit.add(operator(), "add_person", name, role)
         return made
 
     _print_token(_with_team(job), as_json)
@@ -84,7 +98,7 @@ def rotate(name: str, as_json: bool) -> None:
 
     async def job(team: Team) -> NewToken:
         made = await team.people.rotate(name)
-        team.audit.add(LOCAL, "rotate_token", name)
+        team.audit.add(operator(), "rotate_token", name)
         return made
 
     _print_token(_with_team(job), as_json)
@@ -97,10 +111,76 @@ def revoke(name: str) -> None:
 
     async def job(team: Team) -> None:
         await team.people.revoke(name)
-        team.audit.add(LOCAL, "revoke_token", name)
+        team.audit.add(operator(), "revoke_token", name)
 
     _with_team(job)
     remark(f"{name}'s token is revoked; servers notice within 2 seconds")
+
+
+@team.command()
+@name_argument
+def remove(name: str) -> None:
+    """Remove a revoked name. What is kept under it stays, for the next person of that name: erase it first."""
+
+    async def job(team: Team) -> None:
+        await team.people.remove(name)
+        team.audit.add(operator(), "remove_person", name)
+
+    _with_team(job)
+    remark(f"{name} is removed")
+
+
+@team.command()
+@name_argument
+@click.option("--output", "-o", type=click.File("wb"), default="-", help="The file to write.  [default: stdout]")
+def export(name: str, output: BinaryIO) -> None:
+    """Print all that is kept for a person, as one JSON object per line.
+
+    Sessions, requests, decisions, originals, compressions, recordings on this machine, days of use and the person's
+    entries in the audit log.
+    """
+    from kimi_proxy.core import json
+
+    async def job(team: Team) -> int:
+        lines = 0
+        async for line in team.person_data.export(operator(), name):
+            output.write(json.encode(line) + b"\n")
+            lines += 1
+        return lines
+
+    remark(f"{_with_team(job):,} lines about {name}")
+
+
+@team.command()
+@name_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def erase(name: str, yes: bool, as_json: bool) -> None:
+    """Delete all that is kept for a person, and the name. Ids of their originals recover nothing from then on.
+
+    Their token is revoked first. Figures by day stay without the name, and entries of the audit log until their time
+    is over. Backups keep what they hold: see docs/team.md.
+    """
+    if not yes:
+        click.confirm(f"Delete everything of {name}? This cannot be undone", abort=True, err=True)
+
+    async def job(team: Team) -> ErasedData:
+        import asyncio
+
+        from kimi_proxy.services.team.people import CHECK_S
+
+        if (await team.people.one(name)).revoked is None:
+            await team.people.revoke(name)
+            team.audit.add(operator(), "revoke_token", name)
+            await asyncio.sleep(CHECK_S)  # servers that run have noticed by then
+        return await team.person_data.erase(operator(), name)
+
+    erased = _with_team(job)
+    if as_json:
+        write_json({"name": name, "erased": erased})
+    else:
+        found = f"{erased.sessions:,} sessions, {erased.originals:,} originals, {erased.decisions:,} decisions"
+        remark(f"{name} is erased: {found}, {erased.recordings:,} recordings on this machine")
 
 
 @team.command("list")
@@ -126,7 +206,7 @@ def audit_log(since: str) -> None:
     async def job(team: Team) -> None:
         async for entry in team.audit.entries(moment.timestamp() if moment else 0.0, PAGE):
             write(json.encode(audit_line(entry)).decode() + "\n")
-        team.audit.add(LOCAL, "export_audit_log")
+        team.audit.add(operator(), "export_audit_log")
 
     _with_team(job)
 

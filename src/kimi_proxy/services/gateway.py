@@ -139,6 +139,13 @@ class Gateway:
             raise PruneIdNotFound(mask_id, "unknown")
         return decode_text((await self._originals.get(who, mask_id)).text)
 
+    async def delete_original(self, who: Caller, mask_id: str) -> None:
+        """Delete the text behind a marker: its id is "expired" from then on. Raise PruneIdNotFound if there is none."""
+        if not is_id(mask_id):
+            raise PruneIdNotFound(mask_id, "unknown")
+        if not await self._originals.delete(who, [mask_id]):
+            await self._originals.get(who, mask_id)  # raises for the reason that it is not there
+
     async def apply_observation_masking(
         self, who: Caller, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
     ) -> JsonValue:

@@ -94,15 +94,6 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
         raise InvalidParams("prune_id", f"{prune_id} names an original that was not pruned for a goal") from e
 
 
-def session_of(note: bytes) -> str:
-    """Return the chat session that an original belongs to; empty if it belongs to none."""
-    try:
-        found = json.decode(note)
-    except ParseError:
-        return ""
-    return str(found.get("session", "")) if isinstance(found, dict) else ""
-
-
 class Keeper:
     """Keeps texts, each under the id that its key was given before, or a new one."""
 

@@ -38,6 +38,7 @@ from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
+from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionNames, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
@@ -190,9 +191,10 @@ async def running(
             await upstreams.open()
 
         recall = Recall(store.originals, facts, metrics, config.sanitizer.recover_rounds)
-        forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget]
-        forgetters += [keep_warm.forget] if keep_warm else []
-        sessions = Sessions(store.sessions, names, journal, forgetters, newer_count=newer_count, display=config.display)
+        recordings = Recordings(recordings_folder(config.record, config.home))
+        forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget, decisions.forget]
+        forgetters += [recordings.forget, *([keep_warm.forget] if keep_warm else [])]
+        sessions = Sessions(store, names, journal, forgetters, newer_count=newer_count, display=config.display)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)

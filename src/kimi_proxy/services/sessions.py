@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from datetime import time as clock_time
 from typing import Literal, NotRequired, TypedDict
@@ -17,10 +18,11 @@ from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_coun
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
+from kimi_proxy.services.deletion import delete_texts
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED, Journal
 from kimi_proxy.services.serialize import MetricBody, SessionBody
-from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionStore, SessionTotals
+from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionTotals, Store
 
 Forget = Callable[[Caller, str | None], None]  # one session, or all of a person's
 
@@ -45,6 +47,7 @@ class SessionsBody(TypedDict):
 
 class DeletedBody(TypedDict):
     deleted: int
+    originals_deleted: int  # that no other session uses; their ids answer `expired` from now on
 
 
 class MetricsBody(TypedDict):
@@ -141,10 +144,18 @@ class Snapshot(TypedDict):
     store: NotRequired[str]
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedSessions:
+    """How many sessions were deleted, and how many originals with them."""
+
+    sessions: int
+    originals: int
+
+
 class Sessions:
     def __init__(
         self,
-        session_store: SessionStore,
+        store: Store,
         names: SessionNames,
         journal: Journal,
         forgetters: Sequence[Forget] = (),  # of what else is remembered about sessions
@@ -152,7 +163,8 @@ class Sessions:
         newer_count: NewerCount = no_newer_count,
         display: DisplaySettings | None = None,
     ) -> None:
-        self._session_store = session_store
+        self._store = store
+        self._session_store = store.sessions
         self._names = names
         self._journal = journal
         self._forgetters = forgetters
@@ -208,19 +220,22 @@ class Sessions:
         self._journal.on_rename(who, renamed)
         return renamed
 
-    async def delete(self, who: Caller, ids: Sequence[str]) -> int:
-        """Return how many of these there were."""
+    async def delete(self, who: Caller, ids: Sequence[str]) -> DeletedSessions:
+        """Delete sessions with the texts that only they use."""
         await self._journal.caught_up()
-        deleted = await self._session_store.delete(who, [await self._names.id_of(who, each) for each in ids])
+        wanted = [await self._names.id_of(who, each) for each in ids]
+        originals = await delete_texts(self._store, who, wanted) if wanted else 0
+        deleted = await self._session_store.delete(who, wanted)
         for id in deleted:
             self._forget(who, id)
-        return len(deleted)
+        return DeletedSessions(len(deleted), originals)
 
-    async def delete_all(self, who: Caller) -> int:
+    async def delete_all(self, who: Caller) -> DeletedSessions:
         await self._journal.caught_up()
+        originals = await delete_texts(self._store, who, None)
         deleted = await self._session_store.delete_all(who)
         self._forget(who, None)
-        return len(deleted)
+        return DeletedSessions(len(deleted), originals)
 
     def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
         """Do what another server has done to its sessions."""

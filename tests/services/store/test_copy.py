@@ -109,7 +109,7 @@ async def _team(store: Store) -> KeptTeam:
     team = store.team
     return KeptTeam(
         await team.people(),
-        await team.person_with(b"hash of a token"),
+        await team.person_with(b"hash of a token", 0.0),
         await team.usage("1970-01-01"),
         await team.admit(USE, [UsageRange(USE.day)], lambda spent: False),
         await team.audit(NEWEST, 10),

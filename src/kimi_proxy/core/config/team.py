@@ -100,6 +100,9 @@ class TeamSettings(SettingsSection):
     enabled: bool = False
     share: Literal["person", "team"] = "person"
     audit_days: int = Field(default=365, ge=1, le=36_500)
+    audit_file: str = ""
+    audit_syslog: str = Field(default="", pattern=r"^((udp|tcp)://[^/\s]+|unix:///\S+)?$")
+    token_days: int = Field(default=90, ge=1, le=3660)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
     budgets_without_store: Literal["allow", "refuse"] = "allow"
     oidc: OidcSettings = OidcSettings()

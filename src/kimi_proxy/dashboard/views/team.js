@@ -9,16 +9,20 @@ import { Answered } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { me } from "../state/me.js";
 import words from "../words/team.js";
+import { OwnTokens, People } from "./team/people.js";
 
 const t = phrases(words);
 const GROUPS = ["person", "team", "model", "day", "person,model", "person,day", "team,day", "model,day"];
 const DAYS = [1, 7, 30, 90];
 const MAX_HEIGHT = "28rem";
+const SERVER = "admin"; // who has the server's own token, and makes no others
 
 export function View() {
-  const isAdmin = useSignal(me).role === "admin";
+  const { is_team: isTeam, person, role } = useSignal(me);
+  const isAdmin = role === "admin";
   return html`<div class="view">
     <${Usage} />
+    ${isTeam && person && person !== SERVER && html`<${OwnTokens} name=${person} />`}
     ${isAdmin && html`<${People} />`} ${isAdmin && html`<${AuditLog} />`}
   </div>`;
 }
@@ -64,30 +68,6 @@ function UsageTable({ by, rows }) {
   />`;
 }
 
-function People() {
-  const answer = useAnswer("/api/team/people");
-  const columns = [
-    { key: "name", title: t("person"), cell: (row) => row.name },
-    { key: "role", title: t("role"), cell: (row) => t(`role_${row.role}`) },
-    { key: "team", title: t("team"), cell: (row) => row.team || t("none") },
-    { key: "rotated", title: t("token_since"), cell: (row) => when(row.rotated_at) },
-    { key: "state", title: t("state"), cell: (row) => t(row.revoked ? "revoked" : "active") },
-  ];
-  return html`<${Card} title=${t("people")} note=${t("people_note")}>
-    <${Answered} answer=${answer}>
-      ${({ people }) =>
-        html`<${Table}
-          caption=${t("people")}
-          columns=${columns}
-          rows=${people}
-          keyOf=${(row) => row.name}
-          empty=${t("people_empty")}
-          maxHeight=${MAX_HEIGHT}
-        />`}
-    <//>
-  <//>`;
-}
-
 function AuditLog() {
   const answer = useAnswer("/api/audit-log?limit=200");
   const columns = [
@@ -95,6 +75,7 @@ function AuditLog() {
     { key: "person", title: t("person"), cell: (row) => row.person || t("none") },
     { key: "action", title: t("action"), cell: (row) => actionName(row.action) },
     { key: "subject", title: t("subject"), cell: (row) => html`<code>${row.subject}</code>` },
+    { key: "outcome", title: t("outcome"), cell: (row) => outcomeName(row.outcome) },
   ];
   return html`<${Card} title=${t("audit_log")} note=${t("audit_note")}>
     <${Answered} answer=${answer}>
@@ -112,5 +93,7 @@ function AuditLog() {
 }
 
 const groupName = (by) => by.split(",").map((each) => t(each)).join(", ");
+
+const outcomeName = (outcome) => (`outcome_${outcome}` in words.en ? t(`outcome_${outcome}`) : outcome);
 
 const actionName = (action) => (`action_${action}` in words.en ? t(`action_${action}`) : action);

@@ -36,7 +36,11 @@ export default {
     cancel: "Cancel",
     delete_one: "Delete {title}",
     delete_title: { one: "Delete this session?", other: "Delete {n} sessions?" },
-    delete_text: "Their requests and figures are deleted. Originals stay until they expire.",
+    delete_text: "Their requests and figures are deleted, and the originals that no other session uses: their ids recover nothing afterwards.",
+    delete_running: {
+      one: "Still running: {titles}. Its model can no longer recover what was cut so far.",
+      other: "Still running: {titles}. Their models can no longer recover what was cut so far.",
+    },
     and_more: "and {n} more",
     export_one: "Requests of the selected session",
     export_all: "Requests of all sessions",
@@ -98,7 +102,11 @@ export default {
     delete_one: "Supprimer {title}",
     delete_title: { one: "Supprimer cette session ?", other: "Supprimer {n} sessions ?" },
     delete_text:
-      "Leurs requêtes et leurs chiffres partent. Les originaux derrière les marqueurs restent le temps prévu.",
+      "Leurs requêtes et leurs chiffres sont supprimés, ainsi que les originaux qu’aucune autre session n’utilise : leurs identifiants ne récupèrent plus rien.",
+    delete_running: {
+      one: "Encore en cours : {titles}. Son modèle ne pourra plus récupérer ce qui a été coupé jusqu’ici.",
+      other: "Encore en cours : {titles}. Leurs modèles ne pourront plus récupérer ce qui a été coupé jusqu’ici.",
+    },
     and_more: { one: "et {n} autre", other: "et {n} autres" },
     export_one: "Les requêtes de la session choisie",
     export_all: "Les requêtes de toutes les sessions",

@@ -21,6 +21,7 @@ from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services import originals
+from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (
     NEWEST,
     DecisionRecord,
@@ -97,6 +98,13 @@ class ChatDecisions:
             if made.get(key) != self._checked.get((who.scope, key)):
                 self._checked.forget((who.scope, key))
                 self._short.forget((who.scope, key))
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget what was decided for a session, or for all of a person's: its owner has deleted it."""
+        for key, record in self._last.items():
+            if key[0] == who.scope and (session is None or record.session == session):
+                self._last.forget(key)
+                self._checked.forget(key)
 
     def is_short(self, who: Caller, output: LongOutput) -> bool:
         """Return whether a result is known to have no decision, since it was too short to be cut when it entered."""
@@ -216,7 +224,7 @@ class ChatDecisions:
             about = (await self._originals.get(who, id)).about
         except PruneIdNotFound:
             return False
-        return originals.session_of(about) in ("", session.id, session.parent)
+        return session_of(about) in ("", session.id, session.parent)
 
     def went_whole(self, who: Caller, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""

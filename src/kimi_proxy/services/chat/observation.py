@@ -62,6 +62,12 @@ class ObservedOriginals(Originals):
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         return ()
 
+    async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
+        return frozenset()
+
+    async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        return frozenset()
+
 
 class ObservedDecisions(Decisions):
     """What would have been decided, in memory only, so that a later request of the conversation repeats it."""
@@ -95,6 +101,17 @@ class ObservedDecisions(Decisions):
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         return None
 
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
+        return ()
+
+    async def sole_originals(
+        self, who: Caller, sessions: Collection[str] | None, also: Collection[str] = ()
+    ) -> frozenset[str]:
+        return frozenset()
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
+        return 0
+
     async def totals(self, who: Caller) -> DecisionTotals:
         return DecisionTotals({}, 0, 0)
 
@@ -108,8 +125,10 @@ class ObservedDecisions(Decisions):
             self._compressed.add(place)
         return True
 
-    async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
-        return self._compressions.get((who.scope, session)) or ()
+    async def compressions(
+        self, who: Caller, session: str, limit: int = MAX_COMPRESSIONS
+    ) -> Sequence[CompressionRecord]:
+        return (self._compressions.get((who.scope, session)) or ())[:limit]
 
     async def compressed_sessions(self, who: Caller) -> frozenset[str]:
         return frozenset(session for scope, session in self._compressed if scope == who.scope)

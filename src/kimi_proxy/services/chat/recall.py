@@ -36,7 +36,7 @@ from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import session_of
+from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread

@@ -17,9 +17,9 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
 from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.recordings import recordings_folder
 from kimi_proxy.services.chat.relay import Exchange
 
-FOLDER = "recordings"
 MAX_WAITING_CHARS = 64 * 1024**2
 MAX_KNOWN = 8  # conversations whose last request is remembered: of others all of it is written again
 
@@ -49,7 +49,7 @@ class Recorder(ChatObserver):
         self, settings: RecordSettings, home: Path, models: Models, now: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
-        self._folder = Path(settings.dir).expanduser() if settings.dir else home.absolute() / FOLDER
+        self._folder = recordings_folder(settings, home)
         self._models = models
         self._now = now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")

@@ -20,8 +20,12 @@ if TYPE_CHECKING:  # a command that reads one original does not load what counts
     from kimi_proxy.features.prompt_cache import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
-# Called with what a person does to texts that are kept: an action, and the id that it is done to.
-AuditNote = Callable[[Caller, str, str], None]
+
+class AuditNote(Protocol):
+    """Called with what a person does to texts that are kept: an action, the id that it is done to, and how it ended."""
+
+    def __call__(self, who: Caller, action: str, subject: str, *, outcome: str = "ok") -> None: ...
+
 
 NEWEST = 2**62  # as `before`: from the newest original on
 
@@ -222,6 +226,12 @@ class Originals(Protocol):
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         """Return the texts of the same originals, without those that are damaged. Does not count as use."""
 
+    async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
+        """Return the ids of originals whose note names one of these sessions, or any (None). Does not count as use."""
+
+    async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        """Delete originals, whose ids answer "expired" from then on; return those that there were."""
+
 
 class Decisions(Protocol):
     """What was decided for parts of conversations, by person and key, and for the histories of sessions."""
@@ -251,13 +261,30 @@ class Decisions(Protocol):
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         """Return the decision for the part that is kept under `id`."""
 
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
+        """Return decisions in the order in which they were made, each with its number, from `after` on.
+
+        Does not count as use.
+        """
+
+    async def sole_originals(
+        self, who: Caller, sessions: Collection[str] | None, also: Collection[str] = ()
+    ) -> frozenset[str]:
+        """Return the originals that only these sessions use, or all that sessions use (None).
+
+        They are those of decisions and compressions, and `also`; an original that another session uses is not in it.
+        """
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
+        """Delete the decisions of these sessions, or all that the person has (None); return how many there were."""
+
     async def totals(self, who: Caller) -> DecisionTotals: ...
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         """Add a compression and return True; return False if another one than `after` is active: the first one wins."""
 
-    async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
-        """Return the newest 20 of a session, newest first."""
+    async def compressions(self, who: Caller, session: str, limit: int = 20) -> Sequence[CompressionRecord]:
+        """Return the newest of a session, newest first."""
 
     async def compressed_sessions(self, who: Caller) -> frozenset[str]:
         """Return the ids of all sessions that were ever compressed."""
@@ -330,6 +357,9 @@ class SessionStore(Protocol):
         """Delete sessions with their requests and compressions; return the ids of those that there were."""
 
     async def delete_all(self, who: Caller) -> Sequence[str]: ...
+
+    async def ids_of_person(self, person: str) -> Sequence[tuple[str, str]]:
+        """Return scope and id of every session of a person, also of those that they share with a team."""
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None: ...
 

@@ -104,6 +104,18 @@ class AuditEntry:
     action: str
     subject: str = ""
     detail: str = ""
+    outcome: str = "ok"  # or why it was not done: a code such as expired, unknown, store_unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token that a person made for themselves, beside the one that an admin gave them. Only its hash is kept."""
+
+    id: str
+    person: str
+    label: str
+    created: float
+    expires: float
 
 
 class OpenRequests(Protocol):
@@ -131,8 +143,8 @@ class TeamTables(OpenRequests, Protocol):
     async def people(self) -> Sequence[PersonRecord]:
         """Return everyone by name, those whose token was revoked too."""
 
-    async def person_with(self, token_hash: bytes) -> PersonRecord | None:
-        """Return who has this token; None if no one has it, or it was revoked."""
+    async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
+        """Return who has this token; None if no one has it, it has expired, or it was revoked."""
 
     async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
         """Return False, and change nothing, if the name is taken."""
@@ -142,6 +154,24 @@ class TeamTables(OpenRequests, Protocol):
 
         Return False if there is no such name.
         """
+
+    async def remove_person(self, name: str) -> bool:
+        """Delete a person and their tokens and logins; their days are counted under no name from then on.
+
+        Return False if there is no such name.
+        """
+
+    async def add_token(self, token: TokenRecord, token_hash: bytes) -> None:
+        """Write down a token of a person's own, and delete some of those that expired before it was made."""
+
+    async def tokens(self, person: str) -> Sequence[TokenRecord]:
+        """Return a person's own tokens, also expired ones, the newest first."""
+
+    async def end_token(self, person: str, id: str) -> bool:
+        """Delete a token of a person's own; return False if there is none."""
+
+    async def erase_scope(self, scope: str) -> None:
+        """Delete what is left of a scope once its sessions, decisions and originals are deleted: facts, bare ids."""
 
     async def change_by_login(self, person: PersonRecord) -> bool:
         """Write down the role, the team and the subject that a login gives; what else was changed meanwhile stays.

@@ -2,12 +2,15 @@
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.models import Models
+from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team.audit import AuditLog
+from kimi_proxy.services.team.audit_export import AuditExport
 from kimi_proxy.services.team.budgets import Budgets
 from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.team.people import People
+from kimi_proxy.services.team.person_data import PersonData
 
 
 class Team:
@@ -15,7 +18,8 @@ class Team:
 
     def __init__(self, config: Config, store: Store, publish: Publish = no_op, models: Models | None = None) -> None:
         settings = config.team
-        self.audit = AuditLog(store.team, settings.audit_days)
+        export = AuditExport(settings.audit_file, settings.audit_syslog)
+        self.audit = AuditLog(store.team, settings.audit_days, export=export)
         self.people = People(store.team, config.token, settings.share == "team")
         self.logins = (
             Logins(settings.oidc, config.oidc_client_secret, store.team, self.people, self.audit)
@@ -23,6 +27,8 @@ class Team:
             else None
         )
         self.budgets = Budgets(settings, store.team, models or Models.of(config), publish)
+        recordings = Recordings(recordings_folder(config.record, config.home))
+        self.person_data = PersonData(store, self.people, self.audit, recordings)
         store.audit_by(self.audit.add)
 
     async def close(self) -> None:

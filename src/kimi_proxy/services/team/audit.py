@@ -12,6 +12,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Publish
 from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.services.store.team import AuditEntry, TeamTables
+from kimi_proxy.services.team.audit_export import AuditExport
 
 FLUSH_S = 1.0
 EXPIRE_S = 3600.0
@@ -28,21 +29,28 @@ log = logging.getLogger(__name__)
 class AuditLog:
     """Entries are written within a second, in the order in which they were made; they are deleted after `days`."""
 
-    def __init__(self, tables: TeamTables, days: int, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        tables: TeamTables,
+        days: int,
+        now: Callable[[], float] = time.time,
+        export: AuditExport | None = None,  # what is written is also appended there
+    ) -> None:
         self._tables = tables
+        self._export = export
         self._keep_s = days * DAY_S
         self._now = now
         self._waiting: deque[AuditEntry] = deque()
         self._turn = asyncio.Lock()
         self._writing = asyncio.create_task(self._keep_writing())
 
-    def add(self, who: Caller, action: str, subject: str = "", detail: str = "") -> None:
-        """Note what a person does. Never blocks or raises; `subject` is an id, `detail` no one's words."""
+    def add(self, who: Caller, action: str, subject: str = "", detail: str = "", *, outcome: str = "ok") -> None:
+        """Note what a person does, and how it ended. Never blocks or raises; no argument holds anyone's words."""
         if len(self._waiting) >= MAX_WAITING:
             log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
             self._waiting.popleft()
-        plain = [text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail)]
-        self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, *plain))
+        named, more = (text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail))
+        self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome))
 
     def publishing(self, publish: Publish) -> Publish:
         """Return `publish`, with those events noted that are in the log."""
@@ -78,6 +86,8 @@ class AuditLog:
                 await self._tables.add_audit(entries)
                 for _ in entries:
                     self._waiting.popleft()
+                if self._export is not None:
+                    await self._export.append(entries)
 
     async def close(self) -> None:
         self._writing.cancel()

@@ -15,13 +15,16 @@ from pydantic import SecretStr
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.proxy.headers import TEAM_TOKEN
-from kimi_proxy.services.store.team import PersonRecord, TeamTables
+from kimi_proxy.services.store.team import PersonRecord, TeamTables, TokenRecord
 
 Role = Literal["member", "admin"]
 
 ADMIN = "admin"  # who calls with KIMI_PROXY_TOKEN; no one else may have the name
 TOKEN_BYTES = 32
+MAX_TOKENS = 20  # that a person makes for themselves
+DAY_S = 86_400.0
 CHECK_S = 2.0  # a token that was good is looked up again after this: so long a revoked one may still be used
 # While the store is away, requests go on without cuts: a person who called before is known for this long.
 REMEMBER_S = 900.0
@@ -37,6 +40,14 @@ class NewToken:
     """A person, and the token that is shown this once."""
 
     person: PersonRecord
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnToken:
+    """A token that a person made for themselves, shown this once."""
+
+    record: TokenRecord
     token: str
 
 
@@ -68,9 +79,12 @@ class People:
                 return Caller(f"person/{ADMIN}", ADMIN)
             if not token.startswith(TEAM_TOKEN):
                 continue
-            if (found := await self._with(hashed, self._tables.person_with)) is not None:
+            if (found := await self._with(hashed, self._with_token)) is not None:
                 return found
         return None
+
+    async def _with_token(self, hashed: bytes) -> PersonRecord | None:
+        return await self._tables.person_with(hashed, self._now())
 
     async def of_token(self, token: SecretStr | None) -> Caller:
         """Return whose token this is, for a command that works for one person. Raise AccessDenied if it is no one's."""
@@ -141,6 +155,48 @@ class People:
         person = replace(await self._one(name), revoked=round(self._now(), 3))
         await self._tables.change_person(person)
         return person
+
+    async def remove(self, name: str) -> None:
+        """Let a revoked name be free again. Raise InvalidParams if the person is not revoked.
+
+        Who gets the name next owns what is kept under it: erase that first.
+        """
+        if (await self._one(name)).revoked is None:
+            raise InvalidParams("name", f"{name!r} has a token that works: kimi-proxy team revoke {name}")
+        await self._tables.remove_person(name)
+
+    async def make_token(self, who: Caller, label: str, days: int) -> OwnToken:
+        """Return a token that a person makes for themselves, and that ends by itself.
+
+        Raise InvalidParams if the name has too many, AccessDenied if it is no person of the team.
+        """
+        await self._require_person(who)
+        now, token = round(self._now(), 3), _new_token()
+        live = [one for one in await self._tables.tokens(who.person) if one.expires > now]
+        if len(live) >= MAX_TOKENS:
+            raise InvalidParams("label", f"you have {len(live)} tokens: end one first")
+        made = TokenRecord(new_id("tok"), who.person, label, now, now + days * DAY_S)
+        await self._tables.add_token(made, _hash(token.encode()))
+        return OwnToken(made, token)
+
+    async def tokens(self, who: Caller) -> Sequence[TokenRecord]:
+        """Return the tokens that a person made for themselves."""
+        return await self._tables.tokens(who.person) if who.person else ()
+
+    async def end_token(self, who: Caller, id: str) -> None:
+        """Raise InvalidParams if the person has no such token."""
+        if not await self._tables.end_token(who.person, id):
+            raise InvalidParams("token_id", f"you have no token {id[:40]!r}")
+
+    async def one(self, name: str) -> PersonRecord:
+        """Raise InvalidParams if there is no such person."""
+        return await self._one(name)
+
+    async def _require_person(self, who: Caller) -> PersonRecord:
+        found = next((one for one in await self._tables.people() if one.name == who.person), None)
+        if found is None:
+            raise AccessDenied("only people of the team have tokens: kimi-proxy team add NAME makes one")
+        return found
 
     async def _one(self, name: str) -> PersonRecord:
         found = next((one for one in await self._tables.people() if one.name == name), None)

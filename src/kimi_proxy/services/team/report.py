@@ -39,6 +39,7 @@ class AuditFields(TypedDict):
     action: str
     subject: str
     detail: str
+    outcome: str
 
 
 def columns(text: str) -> tuple[Column, ...]:
@@ -105,6 +106,7 @@ def audit_line(entry: AuditEntry) -> AuditFields:
         "action": entry.action,
         "subject": entry.subject,
         "detail": entry.detail,
+        "outcome": entry.outcome,
     }
 
 

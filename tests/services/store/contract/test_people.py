@@ -96,6 +96,8 @@ ORIGINALS: Mapping[str, tuple[Try, object]] = {
     "live": (lambda store, who: store.originals.live(who, [ORIGINAL.id]), frozenset()),
     "page": (lambda store, who: store.originals.page(who, NEWEST, 10), []),
     "texts": (lambda store, who: store.originals.texts(who, NEWEST, 10), []),
+    "of_sessions": (lambda store, who: store.originals.of_sessions(who, None), frozenset()),
+    "delete": (lambda store, who: store.originals.delete(who, [ORIGINAL.id]), frozenset()),
     "keep": (_kept, b"mine"),
 }
 DECISIONS: Mapping[str, tuple[Try, object]] = {
@@ -106,6 +108,9 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
     "add": (_decided, b"mine"),
     "compressions": (lambda store, who: store.decisions.compressions(who, "ses_a"), []),
     "undo_compression": (lambda store, who: store.decisions.undo_compression(who, "cmp_1", 2.0), None),
+    "page": (lambda store, who: store.decisions.page(who, 0, 10), []),
+    "sole_originals": (lambda store, who: store.decisions.sole_originals(who, None), frozenset()),
+    "forget_sessions": (lambda store, who: store.decisions.forget_sessions(who, None), 0),
     "compressed_sessions": (lambda store, who: store.decisions.compressed_sessions(who), frozenset()),
     "compression_totals": (lambda store, who: store.decisions.compression_totals(who, "ses_a"), FIGURES),
     "add_compression": (_compressed, True),
@@ -136,8 +141,8 @@ SESSIONS: Mapping[str, tuple[Try, object]] = {
     "accounts": (lambda store, who: store.sessions.accounts(who, 0.0), FIGURES),
     "write": (_written, ["ses_a"]),
 }
-# What no person asks for: a key, and ids, that stay inside of the server.
-OF_SERVERS = {"secret", "newest_ids"}
+# What no person asks for: a key, and ids, that stay inside of the server; and what an admin erases a person by.
+OF_SERVERS = {"secret", "newest_ids", "ids_of_person"}
 TRIES = {Originals: ORIGINALS, Decisions: DECISIONS, FactStore: FACTS, SessionStore: SESSIONS}
 
 
@@ -208,27 +213,38 @@ async def test_the_secret_of_sessions_is_made_once_and_stays(opened: Opening, tm
         assert await later.sessions.secret() == first
 
 
-async def test_what_people_do_to_texts_is_noted_under_their_name(opened: Opening, tmp_path: Path):
-    noted: list[tuple[str, str, str]] = []
+async def test_what_people_do_to_texts_is_noted_under_their_name_with_how_it_ended(opened: Opening, tmp_path: Path):
+    noted: list[tuple[str, str, str, str]] = []
+
+    def note(who: Caller, action: str, subject: str, *, outcome: str = "ok") -> None:
+        noted.append((who.person, action, subject, outcome))
+
     async with opened(tmp_path, now=Clock()) as store:
-        store.audit_by(lambda who, action, subject: noted.append((who.person, action, subject)))
+        store.audit_by(note)
         await store.originals.keep(ORIGINAL)
+        await store.sessions.write([SESSION], [METRIC])
         with pytest.raises((PruneIdNotFound, StoreUnavailable)):
             await store.originals.get(BEN, ORIGINAL.id)
+        await store.originals.get(ADA, ORIGINAL.id)
         await store.originals.texts(BEN, NEWEST, 10)
         await store.originals.texts(BEN, 5, 10)  # the same search goes on
         await store.sessions.metrics(ADA, None, 0, 10)
         await store.decisions.add_compression(ADA, MADE)
         await store.decisions.undo_compression(ADA, "cmp_1", 2.0)
+        await store.originals.delete(BEN, [ORIGINAL.id])
+        await store.originals.delete(ADA, [ORIGINAL.id])
         await store.sessions.delete(ADA, ["ses_a", "ses_b"])
         await store.sessions.delete_all(DEE)
     assert noted == [
-        ("ben", "recover", ORIGINAL.id),
-        ("ben", "search", ""),
-        ("ada", "export", "all"),
-        ("ada", "compress", "ses_a"),
-        ("ada", "undo_compression", "cmp_1"),
-        ("ada", "delete_session", "ses_a"),
-        ("ada", "delete_session", "ses_b"),
-        ("dee", "delete_session", "all"),
+        ("ben", "recover", ORIGINAL.id, "unknown"),
+        ("ada", "recover", ORIGINAL.id, "ok"),
+        ("ben", "search", "", "ok"),
+        ("ada", "export", "all", "ok"),
+        ("ada", "compress", "ses_a", "ok"),
+        ("ada", "undo_compression", "cmp_1", "ok"),
+        ("ben", "delete_original", ORIGINAL.id, "unknown"),
+        ("ada", "delete_original", ORIGINAL.id, "ok"),
+        ("ada", "delete_session", "ses_a", "ok"),
+        ("ada", "delete_session", "ses_b", "unknown"),
+        ("dee", "delete_session", "all", "ok"),
     ]

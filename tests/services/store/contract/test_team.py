@@ -17,6 +17,7 @@ from kimi_proxy.services.store.team import (
     PersonRecord,
     Spent,
     TeamTables,
+    TokenRecord,
     UsageKey,
     UsageRange,
     UsageSum,
@@ -31,16 +32,66 @@ async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_r
     async with opened(tmp_path, now=Clock()) as store:
         assert await store.team.add_person(ADA, b"first")
         assert not await store.team.add_person(ADA, b"other")
-        assert await store.team.person_with(b"first") == ADA
+        assert await store.team.person_with(b"first", 100.0) == ADA
 
         rotated = replace(ADA, rotated=200.0)
         assert await store.team.change_person(rotated, b"second")
-        assert (await store.team.person_with(b"first"), await store.team.person_with(b"second")) == (None, rotated)
+        assert (await store.team.person_with(b"first", 100.0), await store.team.person_with(b"second", 100.0)) == (
+            None,
+            rotated,
+        )
 
         revoked = replace(rotated, revoked=300.0)
         assert await store.team.change_person(revoked)
-        assert (await store.team.person_with(b"second"), await store.team.people()) == (None, [revoked])
+        assert (await store.team.person_with(b"second", 100.0), await store.team.people()) == (None, [revoked])
         assert not await store.team.change_person(replace(ADA, name="ben"))
+
+
+async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or_revokes(
+    opened: Opening, tmp_path: Path
+):
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        await team.add_person(ADA, b"first")
+        laptop = TokenRecord("tok_1", "ada", "laptop", 100.0, 300.0)
+        await team.add_token(laptop, b"own")
+        assert [await team.person_with(b"own", now) for now in (299.0, 300.0)] == [ADA, None]
+        assert (await team.tokens("ada"), await team.tokens("ben")) == ([laptop], [])
+
+        assert not await team.end_token("ben", "tok_1")
+        assert await team.end_token("ada", "tok_1")
+        assert await team.person_with(b"own", 200.0) is None
+
+        await team.add_token(laptop, b"own")
+        await team.change_person(replace(ADA, revoked=200.0))
+        assert await team.person_with(b"own", 201.0) is None
+        await team.change_person(replace(ADA, rotated=250.0), b"second")
+        assert await team.person_with(b"own", 251.0) is None
+
+
+async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Opening, tmp_path: Path):
+    of_ada = replace(a_metric(), person="ada", team="platform", scope="person/ada")
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        await team.add_person(ADA, b"first")
+        await team.add_token(TokenRecord("tok_1", "ada", "", 100.0, 300.0), b"own")
+        await team.keep_login(LoginRecord(b"made", 150.0, 250.0, "ada"))
+        await team.add_objects("openai", ["file_1"], "person/ada", 100.0)
+        await store.sessions.write([], [of_ada, replace(of_ada, id="req_2", person="")])
+        before = {one: await team.usage(DAY) for one in ("all",)}["all"]
+
+        await team.erase_scope("person/ada")
+        assert (await team.remove_person("ada"), await team.remove_person("ada")) == (True, False)
+        assert (await team.people(), await team.tokens("ada"), await team.person_logged_in(b"made", 200.0)) == (
+            [],
+            [],
+            None,
+        )
+        assert await team.own_objects("openai", ["file_1"], ["person/ada"]) == frozenset()
+        after = await team.usage(DAY)
+        assert [key.person for key, _ in after] == [""]
+        assert after[0][1].requests == sum(one.requests for _, one in before) == 2
+        assert await team.add_person(ADA, b"again")
 
 
 async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revoked(opened: Opening, tmp_path: Path):
@@ -181,7 +232,8 @@ async def test_an_object_of_a_provider_is_whose_it_was_first_until_it_expires(op
 def test_every_method_for_a_team_says_whose_rows_it_reads():
     """Those about people are behind routes for admins, or get the person from the guard; the others name scopes."""
     about_people = {
-        *("people", "person_with", "add_person", "change_person", "change_by_login"),
+        *("people", "person_with", "add_person", "change_person", "change_by_login", "remove_person"),
+        *("add_token", "tokens", "end_token"),
         *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
         *("add_audit", "audit", "expire_audit", "expire_objects"),
         *("hold_open", "settle", "close_requests", "close_expired"),
@@ -190,4 +242,4 @@ def test_every_method_for_a_team_says_whose_rows_it_reads():
     scoped = {name for name, method in methods.items() if {"scope", "scopes"} & set(signature(method).parameters)}
 
     assert set(methods) - scoped == about_people
-    assert scoped == {"add_objects", "own_objects"}
+    assert scoped == {"add_objects", "own_objects", "erase_scope"}

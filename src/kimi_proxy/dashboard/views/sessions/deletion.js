@@ -10,10 +10,14 @@ import words from "../../words/sessions.js";
 
 const t = phrases(words);
 const NAMED = 5;
+const RUNNING_MS = 15 * 60_000; // a conversation that was used within this time probably goes on
+
+const isRunning = ({ last_used_at: at }) => Date.now() - Date.parse(at) < RUNNING_MS;
 
 export function Deletion({ sessions, onClose, onDone }) {
   const [error, setError] = useState(null);
   const ids = sessions.map(({ id }) => id);
+  const running = sessions.filter(isRunning);
   const confirm = () =>
     remove("/api/sessions", { ids }).then(() => {
       ids.forEach(forget);
@@ -30,6 +34,10 @@ export function Deletion({ sessions, onClose, onDone }) {
       ${sessions.length > NAMED && html`<li class="soft">${t("and_more", { n: sessions.length - NAMED })}</li>`}
     </ul>
     <p class="soft">${t("delete_text")}</p>
+    ${running.length > 0 &&
+    html`<p class="warning" role="note">
+      ${t("delete_running", { n: running.length, titles: running.slice(0, NAMED).map(titleOf).join(", ") })}
+    </p>`}
     ${error && html`<${Failure} error=${error} />`}
   <//>`;
 }

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from random import randrange
 
 from psycopg import errors
@@ -10,6 +11,7 @@ from psycopg import errors
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     Cursor,
@@ -20,7 +22,17 @@ from kimi_proxy.services.store.postgres.database import (
     read_int,
 )
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
-from kimi_proxy.services.store.sql import LEAP_S, CompressedText, Moment, Row, compress, decompress, readable
+from kimi_proxy.services.store.sql import (
+    LEAP_S,
+    CompressedText,
+    Moment,
+    Row,
+    audit_block,
+    compress,
+    decompress,
+    note_deleted,
+    readable,
+)
 from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
@@ -89,8 +101,6 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def get(self, who: Caller, id: str) -> Original:
-        self._database.note(who, "recover", id)
-
         async def work(connection: Connection, moment: Moment) -> Original:
             handle = ([*map(encode_text, who.scopes)], encode_text(id))
             values = (moment.latest, *handle, moment.earliest - self._ttl_s)
@@ -105,7 +115,8 @@ class PostgresOriginals:
             )
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
-        return await self._database.read(work)
+        with audit_block(self._database.note, who, "recover", id):
+            return await self._database.read(work)
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
@@ -124,9 +135,6 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
-        if before == NEWEST:
-            self._database.note(who, "search", "")
-
         async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
             rows = await connection.execute(
                 """SELECT record.seq, record.id, text.hash, text.frame
@@ -139,7 +147,38 @@ class PostgresOriginals:
                 for seq, id, hashed, frame in await rows.fetchall()
             ]
 
+        with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
+            return await self._database.read(work)
+
+    async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
+        needles = [SESSION_FIELD] if sessions is None else [encode_text(session) for session in sessions]
+
+        async def work(connection: Connection, moment: Moment) -> frozenset[str]:
+            rows = await connection.execute(
+                """SELECT DISTINCT id, about FROM record JOIN unnest(%s::bytea[]) AS wanted (needle)
+                     ON position(needle IN about) > 0 WHERE scope = ANY(%s)""",
+                (needles, [*map(encode_text, who.scopes)]),
+            )
+            return of_sessions(await rows.fetchall(), sessions)
+
         return await self._database.read(work)
+
+    async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        wanted, gone = sorted(ids), set[str]()
+        for start in range(0, len(wanted), DELETE_AT_ONCE):
+            some = [encode_text(id) for id in wanted[start : start + DELETE_AT_ONCE]]
+
+            async def work(connection: Connection, moment: Moment, some: list[bytes] = some) -> list[Row]:
+                return await _bury(
+                    connection,
+                    moment.latest,
+                    "SELECT seq FROM record WHERE scope = ANY(%s) AND id = ANY(%s) FOR UPDATE",
+                    ([*map(encode_text, who.scopes)], some),
+                )
+
+            gone.update(decode_text(read_bytes(id)) for id, *_ in await self._database.run(work))
+        note_deleted(self._database.note, who, "delete_original", wanted, gone)
+        return frozenset(gone)
 
     async def newest_use(self) -> float | None:
         async def work(connection: Connection, moment: Moment) -> float | None:
@@ -255,27 +294,30 @@ async def _count(connection: Connection, originals: int, size: int) -> None:
 
 async def _delete_idle(connection: Connection, now: float, limit: int, before: float) -> int:
     """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
+    chosen = "SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED"
+    return len(await _bury(connection, now, chosen, (before, limit)))
+
+
+async def _bury(connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
+    """Turn `chosen` originals into tombstones, and drop texts that nothing refers to; return id, text and size."""
     rows = await connection.execute(
-        """WITH idle AS (
-             SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED
-           ), gone AS (
-             DELETE FROM record USING idle WHERE record.seq = idle.seq
+        f"""WITH chosen AS ({chosen}), gone AS (
+             DELETE FROM record USING chosen WHERE record.seq = chosen.seq
              RETURNING record.scope, record.id, record.text, record.size
            ), buried AS (
              INSERT INTO tombstone (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
            )
-           SELECT text, size FROM gone""",
-        (before, limit, now),
+           SELECT id, text, size FROM gone""".encode(),  # noqa: S608 - two fixed texts
+        (*values, now),
     )
     gone = await rows.fetchall()
-    texts = [read_int(text) for text, _ in gone]
     if gone:
-        await _count(connection, -len(gone), -sum(read_int(size) for _, size in gone))
+        await _count(connection, -len(gone), -sum(read_int(size) for *_, size in gone))
     await connection.execute(
         "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
-        (texts,),
+        ([read_int(text) for _, text, _ in gone],),
     )
-    return len(texts)
+    return gone
 
 
 def _read_listed(row: Row) -> ListedOriginal:

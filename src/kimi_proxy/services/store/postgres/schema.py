@@ -369,6 +369,19 @@ END $$;
 CREATE TRIGGER change_pin INSTEAD OF INSERT OR UPDATE OR DELETE ON pin FOR EACH ROW EXECUTE FUNCTION change_pin();
 """
 
+_16_PEOPLE = """
+ALTER TABLE audit_log ADD COLUMN outcome TEXT NOT NULL DEFAULT 'ok';
+CREATE TABLE token (
+    token_hash BYTEA PRIMARY KEY,  -- SHA-256; the token itself is kept nowhere
+    id TEXT NOT NULL UNIQUE,       -- by which its person ends it
+    person TEXT NOT NULL,
+    label TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    expires DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX token_by_person ON token (person);
+"""
+
 MIGRATIONS = (
     _1_TABLES,
     _2_REPLICAS,
@@ -385,6 +398,7 @@ MIGRATIONS = (
     _13_MONEY,
     _14_OPEN_REQUESTS,
     _15_FACTS,
+    _16_PEOPLE,
 )
 
 

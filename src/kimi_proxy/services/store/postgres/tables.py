@@ -21,7 +21,7 @@ from kimi_proxy.services.store.postgres.database import (
     to_psycopg,
 )
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, Row
+from kimi_proxy.services.store.sql import Moment, Row, audit_block, note_deleted
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -141,8 +141,6 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
         return await self.database.run(work)
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
-        self.database.note(who, "compress", made.session)
-
         async def work(connection: Connection, moment: Moment) -> bool:
             # Held until the commit: of two servers, the second one sees what the first one added.
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
@@ -152,7 +150,8 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                 await execute(connection, *new_compression(who, made))
             return active in (after, made.id)
 
-        return await self.database.run(work)
+        with audit_block(self.database.note, who, "compress", made.session):
+            return await self.database.run(work)
 
 
 async def _fetch(connection: Connection, scope: str, keys: Sequence[bytes]) -> dict[bytes, DecisionRecord]:
@@ -272,13 +271,13 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return await self._sessions(who, where, (*own, containing(words), limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
-        for id in ids:
-            self.database.note(who, "delete_session", id)
-        return await self._delete(who, " AND id = ANY(?)", (list(ids),))
+        deleted = await self._delete(who, " AND id = ANY(?)", (list(ids),))
+        note_deleted(self.database.note, who, "delete_session", ids, deleted)
+        return deleted
 
     async def delete_all(self, who: Caller) -> Sequence[str]:
-        self.database.note(who, "delete_session", "all")
-        return await self._delete(who)
+        with audit_block(self.database.note, who, "delete_session", "all"):
+            return await self._delete(who)
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
         theirs, own = where_chosen(who.scopes)

@@ -6,13 +6,13 @@ Each driver adds what only its own database understands. Values stand in a state
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.protocols import AuditNote
 
 if sys.version_info >= (3, 14):
@@ -30,8 +30,28 @@ class SqlStatement(NamedTuple):
     values: Row
 
 
-def note_nothing(who: Caller, action: str, subject: str) -> None:
+def note_nothing(who: Caller, action: str, subject: str, *, outcome: str = "ok") -> None:
     """Keep no audit log."""
+
+
+@contextmanager
+def audit_block(note: AuditNote, who: Caller, action: str, subject: str = "") -> Iterator[None]:
+    """Note what is done in the block when it ends, as done or by the reason for which it was not."""
+    try:
+        yield
+    except PruneIdNotFound as e:
+        note(who, action, subject, outcome=e.reason)
+        raise
+    except StoreUnavailable:
+        note(who, action, subject, outcome="store_unavailable")
+        raise
+    note(who, action, subject)
+
+
+def note_deleted(note: AuditNote, who: Caller, action: str, wanted: Iterable[str], deleted: Collection[str]) -> None:
+    """Note what was to be deleted, and of what there was nothing."""
+    for subject in wanted:
+        note(who, action, subject, outcome="ok" if subject in deleted else "unknown")
 
 
 class SqlDatabase(Protocol):

@@ -1,6 +1,6 @@
 """Decisions in a database: how parts of conversations and histories of sessions left when they were first sent."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
@@ -18,6 +18,7 @@ from kimi_proxy.services.store.sql import (
     Row,
     SqlStatement,
     SqlTables,
+    audit_block,
     compress,
     decompress,
     marks,
@@ -30,6 +31,7 @@ from kimi_proxy.services.store.sql import (
 DAY_S = 86_400.0
 DECISIONS_AT_ONCE = 200  # so that no transaction is long
 NEWEST_COMPRESSIONS = 20  # of a session: enough to know which one is active and when it was made
+SESSIONS_AT_ONCE = 500  # in one statement
 
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
 _COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
@@ -54,6 +56,40 @@ class SqlDecisions(SqlTables[D]):
         rows = await self.database.rows(*decision_of(who, id))
         return decision(rows[0]) if rows else None
 
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
+        rows = await self.database.rows(
+            f"""SELECT seq, {DECISION} FROM decision WHERE {one_of("scope", who.scopes)} AND seq > ?
+               ORDER BY seq LIMIT ?""",
+            (*map(encode_text, who.scopes), after, limit),
+        )
+        return [(int(str(seq)), decision(tuple(row))) for seq, *row in rows]
+
+    async def sole_originals(
+        self, who: Caller, sessions: Collection[str] | None, also: Collection[str] = ()
+    ) -> frozenset[str]:
+        scopes = tuple(map(encode_text, who.scopes))
+        statement = f"SELECT session, ids FROM decision WHERE {one_of('scope', who.scopes)} AND ids <> ?"
+        decided = await self.database.rows(statement, (*scopes, b""))
+        statement = f"SELECT session_id, original FROM compression_log WHERE {one_of(_OWNER, who.scopes)}"
+        compressed = await self.database.rows(statement, who.scopes)
+        theirs, others = set(also), set[str]()
+        for session, id in _uses(decided, compressed):
+            (theirs if sessions is None or session in sessions else others).add(id)
+        return frozenset(theirs - others)
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
+        scopes, names = tuple(map(encode_text, who.scopes)), None if sessions is None else sorted(sessions)
+        parts = [None] if names is None else list(_in_parts(names))
+        total = 0
+        for part in parts:
+            where = f"{one_of('scope', who.scopes)} AND {one_of('session', part)}"
+            chosen = f"SELECT seq FROM decision WHERE {where} ORDER BY seq LIMIT ?"
+            statement = f"DELETE FROM decision WHERE seq IN ({chosen}) RETURNING 1"
+            values = (*scopes, *map(encode_text, part or ()), DECISIONS_AT_ONCE)
+            while gone := await self.database.change(statement, values):
+                total += len(gone)
+        return total
+
     async def totals(self, who: Caller) -> DecisionTotals:
         scope = (encode_text(who.scope),)
         outputs = await self.database.rows("SELECT why, count(*) FROM decision WHERE scope = ? GROUP BY why", scope)
@@ -62,11 +98,13 @@ class SqlDecisions(SqlTables[D]):
         )
         return DecisionTotals(dict(outputs), before, after)  # type: ignore[arg-type]
 
-    async def compressions(self, who: Caller, session: str) -> Sequence[CompressionRecord]:
+    async def compressions(
+        self, who: Caller, session: str, limit: int = NEWEST_COMPRESSIONS
+    ) -> Sequence[CompressionRecord]:
         rows = await self.database.rows(
             f"""SELECT {_COMPRESSION} FROM compression_log WHERE session_id = ? AND {one_of(_OWNER, who.scopes)}
                ORDER BY id DESC LIMIT ?""",
-            (session, *who.scopes, NEWEST_COMPRESSIONS),
+            (session, *who.scopes, limit),
         )
         return [_compression(row) for row in rows]
 
@@ -77,11 +115,11 @@ class SqlDecisions(SqlTables[D]):
         return frozenset(str(session) for (session,) in rows)
 
     async def undo_compression(self, who: Caller, id: str, at: float) -> None:
-        self.database.note(who, "undo_compression", id)
-        await self.database.change(
-            f"UPDATE compression_log SET undone = ? WHERE handle = ? AND {one_of(_OWNER, who.scopes)} RETURNING 1",
-            (at, id, *who.scopes),
-        )
+        with audit_block(self.database.note, who, "undo_compression", id):
+            await self.database.change(
+                f"UPDATE compression_log SET undone = ? WHERE handle = ? AND {one_of(_OWNER, who.scopes)} RETURNING 1",
+                (at, id, *who.scopes),
+            )
 
     async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals:
         one, scopes = None if session is None else (session,), who.counts
@@ -91,6 +129,22 @@ class SqlDecisions(SqlTables[D]):
             (*(one or ()), *(scopes or ())),
         )
         return CompressionTotals(*row)  # type: ignore[arg-type]
+
+
+def _uses(decided: Sequence[Row], compressed: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yield each session with each original that its decisions and compressions refer to."""
+    for session, ids in decided:
+        if isinstance(session, bytes) and isinstance(ids, bytes):
+            for id in decode_text(ids).split():
+                yield decode_text(session), id
+    for session, original in compressed:
+        if original:
+            yield str(session), str(original)
+
+
+def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), SESSIONS_AT_ONCE):
+        yield names[start : start + SESSIONS_AT_ONCE]
 
 
 def decision_of(who: Caller, id: str, columns: str = DECISION) -> SqlStatement:

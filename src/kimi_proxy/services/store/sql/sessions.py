@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import astuple, fields, replace
 
 from kimi_proxy.core import json
@@ -21,7 +22,7 @@ from kimi_proxy.services.store.protocols import (
     SessionRecord,
     SessionTotals,
 )
-from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of, sums
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, audit_block, marks, one_of, sums
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file or is a field of a record
 
@@ -74,6 +75,10 @@ class SqlSessions(SqlTables[D]):
     async def newest_ids(self, limit: int) -> Sequence[tuple[str, str]]:
         statement = "SELECT scope, id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?"
         return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (limit,))]
+
+    async def ids_of_person(self, person: str) -> Sequence[tuple[str, str]]:
+        statement = "SELECT scope, id FROM sessions WHERE person = ? ORDER BY last_used, id"
+        return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (person,))]
 
     async def count(self, who: Caller) -> int:
         theirs, own = where_chosen(who.counts)
@@ -146,10 +151,9 @@ class SqlSessions(SqlTables[D]):
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
-        if not after:
-            self.database.note(who, "export", session or "all")
         theirs, own = where_chosen(who.counts, session)
-        return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
+        with audit_block(self.database.note, who, "export", session or "all") if not after else nullcontext():
+            return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
     async def accounts(
         self, who: Caller, since: float, session: str | None = None, until: float = math.inf

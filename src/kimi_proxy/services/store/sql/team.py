@@ -12,6 +12,7 @@ from kimi_proxy.services.store.team import (
     LoginRecord,
     OpenRequest,
     PersonRecord,
+    TokenRecord,
     UsageKey,
     UsageRange,
     UsageSum,
@@ -21,12 +22,14 @@ EXPIRE_AT_ONCE = 5000
 OBJECTS_AT_ONCE = 500  # ids in one statement
 
 _PERSON = "name, role, team, created, rotated, revoked, subject"
+_TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
 _LOGIN = "id_hash, began, expires, person, detail"
+_AUDIT = "at, person, action, subject, detail, outcome"
 _USE = "day, person, team, model"
 CLOSE_EXPIRED = f"DELETE FROM open_request WHERE expires < ? RETURNING {_USE}, usd, input_tokens"  # noqa: S608
 
 
-ADD_AUDIT = "INSERT INTO audit_log (at, person, action, subject, detail) VALUES (?, ?, ?, ?, ?)"
+ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(6)})"  # noqa: S608
 ADD_LOGIN = f"INSERT INTO login ({_LOGIN}) VALUES ({marks(5)})"  # noqa: S608
 ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({marks(4 + len(SUMS))})
   ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
@@ -45,10 +48,52 @@ class SqlTeam(SqlTables[D]):
     async def people(self) -> Sequence[PersonRecord]:
         return [_person(row) for row in await self.database.rows(f"SELECT {_PERSON} FROM person ORDER BY name")]  # noqa: S608
 
-    async def person_with(self, token_hash: bytes) -> PersonRecord | None:
-        statement = f"SELECT {_PERSON} FROM person WHERE token_hash = ? AND revoked IS NULL"  # noqa: S608
-        rows = await self.database.rows(statement, (token_hash,))
+    async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
+        # A token of their own ends with the one that an admin gave them: who revokes or rotates it ends them all.
+        rows = await self.database.rows(
+            f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR name =
+                 (SELECT token.person FROM token WHERE token.token_hash = ? AND token.expires > ?
+                    AND token.created >= person.rotated))""",  # noqa: S608
+            (token_hash, token_hash, now),
+        )
         return _person(rows[0]) if rows else None
+
+    async def remove_person(self, name: str) -> bool:
+        for table in ("token", "login"):
+            await self.database.change(f"DELETE FROM {table} WHERE person = ? RETURNING 1", (name,))  # noqa: S608
+        await self.database.change("UPDATE open_request SET person = '' WHERE person = ? RETURNING 1", (name,))
+        sums = ", ".join(f"{one} = usage_day.{one} + excluded.{one}" for one in ("admitted", *SUMS))
+        await self.database.change(
+            f"""INSERT INTO usage_day (day, person, team, model, admitted, {", ".join(SUMS)})
+               SELECT day, '', team, model, admitted, {", ".join(SUMS)} FROM usage_day WHERE person = ?
+               ON CONFLICT ({_USE}) DO UPDATE SET {sums} RETURNING 1""",  # noqa: S608
+            (name,),
+        )
+        await self.database.change("DELETE FROM usage_day WHERE person = ? RETURNING 1", (name,))
+        return bool(await self.database.change("DELETE FROM person WHERE name = ? RETURNING 1", (name,)))
+
+    async def add_token(self, token: TokenRecord, token_hash: bytes) -> None:
+        await self.database.change(
+            """DELETE FROM token WHERE token_hash IN (SELECT token_hash FROM token WHERE expires <= ? LIMIT ?)
+               RETURNING 1""",
+            (token.created, EXPIRE_AT_ONCE),
+        )
+        statement = f"INSERT INTO token ({_TOKEN}, token_hash) VALUES ({marks(6)}) RETURNING 1"  # noqa: S608
+        await self.database.change(statement, (*astuple(token), token_hash))
+
+    async def tokens(self, person: str) -> Sequence[TokenRecord]:
+        statement = f"SELECT {_TOKEN} FROM token WHERE person = ? ORDER BY created DESC, id"  # noqa: S608
+        return [TokenRecord(*row) for row in await self.database.rows(statement, (person,))]  # type: ignore[arg-type]
+
+    async def end_token(self, person: str, id: str) -> bool:
+        return bool(
+            await self.database.change("DELETE FROM token WHERE person = ? AND id = ? RETURNING 1", (person, id))
+        )
+
+    async def erase_scope(self, scope: str) -> None:
+        await self.database.change("DELETE FROM provider_object WHERE scope = ? RETURNING 1", (scope,))
+        for table in ("tombstone", "fact"):
+            await self.database.change(f"DELETE FROM {table} WHERE scope = ? RETURNING 1", (encode_text(scope),))  # noqa: S608
 
     async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
         statement = f"INSERT INTO person ({_PERSON}, token_hash) VALUES ({marks(8)}) ON CONFLICT DO NOTHING RETURNING 1"  # noqa: S608
@@ -93,8 +138,7 @@ class SqlTeam(SqlTables[D]):
 
     async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
         rows = await self.database.rows(
-            """SELECT seq, at, person, action, subject, detail FROM audit_log
-               WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?""",
+            f"SELECT seq, {_AUDIT} FROM audit_log WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
             (before, since, limit),
         )
         return [(seq, AuditEntry(*row)) for seq, *row in rows]  # type: ignore[arg-type, misc]

@@ -2,20 +2,25 @@
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from sqlite3 import Connection
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
     CompressedText,
     Moment,
+    Row,
     SqlTables,
+    audit_block,
     compress,
     decompress,
+    note_deleted,
     one_of,
     readable,
 )
@@ -30,6 +35,7 @@ DELETE_AT_ONCE = 100  # so that no transaction is long
 PAGE = 4096
 
 Handle = tuple[str, str]  # scope and id
+Rows = Sequence[tuple[int, bytes, bytes, int]]
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +74,11 @@ class LastUses:
     def unwritten(self) -> dict[Handle, float]:
         with self._lock:
             return dict(self._last)
+
+    def drop(self, handle: Handle) -> None:
+        """Forget the uses of an original that is deleted."""
+        with self._lock:
+            self._last.pop(handle, None)
 
     def written(self, uses: Mapping[Handle, float]) -> None:
         """Drop those of `uses` that were not renewed since."""
@@ -109,8 +120,8 @@ class SqliteOriginals(SqlTables[Database]):
         return next((id for id, last_used in found if self._use((who.scope, id), last_used, moment)), None)
 
     async def get(self, who: Caller, id: str) -> Original:
-        self.database.note(who, "recover", id)
-        return await self._get(who, id)
+        with audit_block(self.database.note, who, "recover", id):
+            return await self._get(who, id)
 
     @reads
     def _get(self, connection: Connection, who: Caller, id: str) -> Original:
@@ -152,9 +163,8 @@ class SqliteOriginals(SqlTables[Database]):
         ]
 
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
-        if before == NEWEST:
-            self.database.note(who, "search", "")
-        return await self._texts(who, before, limit)
+        with audit_block(self.database.note, who, "search") if before == NEWEST else nullcontext():
+            return await self._texts(who, before, limit)
 
     @reads
     def _texts(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
@@ -165,6 +175,34 @@ class SqliteOriginals(SqlTables[Database]):
             (*map(encode_text, who.scopes), before, limit),
         )
         return [StoredText(seq, decode_text(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
+
+    @reads
+    def of_sessions(self, connection: Connection, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
+        statement = f"SELECT id, about FROM record WHERE {one_of('scope', who.scopes)} AND instr(about, ?) > 0"  # noqa: S608
+        wanted = [SESSION_FIELD] if sessions is None else [encode_text(session) for session in sessions]
+        scopes = tuple(map(encode_text, who.scopes))
+        rows = [row for needle in wanted for row in connection.execute(statement, (*scopes, needle)).fetchall()]
+        return of_sessions(rows, sessions)
+
+    async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        scopes, wanted, gone = tuple(map(encode_text, who.scopes)), sorted(ids), set[str]()
+        for start in range(0, len(wanted), DELETE_AT_ONCE):
+            some = wanted[start : start + DELETE_AT_ONCE]
+            statement = f"""SELECT seq, scope, id, text FROM record
+              WHERE {one_of("scope", who.scopes)} AND {one_of("id", some)}"""  # noqa: S608
+            values = (*scopes, *map(encode_text, some))
+
+            def work(connection: Connection, moment: Moment, statement: str = statement, values: Row = values) -> Rows:
+                found = connection.execute(statement, values).fetchall()
+                _bury(connection, found, moment.latest)
+                return found
+
+            for _, scope, id, _ in await self.database.write(work):
+                handle = decode_text(scope), decode_text(id)
+                self._uses.drop(handle)
+                gone.add(handle[1])
+        note_deleted(self.database.note, who, "delete_original", wanted, gone)
+        return frozenset(gone)
 
     @reads
     def newest_use(self, connection: Connection) -> float | None:
@@ -268,16 +306,21 @@ def _delete_idle(connection: Connection, limit: int, now: float, before: float =
         "SELECT seq, scope, id, text FROM record WHERE last_used < ? ORDER BY last_used, seq LIMIT ?",
         (before, limit),
     ).fetchall()
+    _bury(connection, idle, now)
+    return len(idle)
+
+
+def _bury(connection: Connection, rows: Rows, now: float) -> None:
+    """Turn originals (seq, scope, id, text) into tombstones, and drop texts that nothing refers to any more."""
     connection.executemany(
         "INSERT INTO tombstone (scope, id, expired) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        [(scope, id, now) for _, scope, id, _ in idle],
+        [(scope, id, now) for _, scope, id, _ in rows],
     )
-    connection.executemany("DELETE FROM record WHERE seq = ?", [(seq,) for seq, *_ in idle])
+    connection.executemany("DELETE FROM record WHERE seq = ?", [(seq,) for seq, *_ in rows])
     connection.executemany(
         "DELETE FROM text WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE text = ?1)",
-        [(text,) for *_, text in idle],
+        [(text,) for *_, text in rows],
     )
-    return len(idle)
 
 
 def _bytes_used(connection: Connection) -> int:

@@ -390,6 +390,21 @@ def _18_facts(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 18")
 
 
+def _19_people(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE audit_log ADD COLUMN outcome TEXT NOT NULL DEFAULT 'ok'")
+    connection.execute(
+        """CREATE TABLE token (
+            token_hash BLOB PRIMARY KEY,  -- SHA-256; the token itself is kept nowhere
+            id TEXT NOT NULL,             -- by which its person ends it
+            person TEXT NOT NULL,
+            label TEXT NOT NULL,
+            created REAL NOT NULL,
+            expires REAL NOT NULL
+        ) WITHOUT ROWID"""
+    )
+    connection.execute("PRAGMA user_version = 19")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -409,6 +424,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _16_money,
     _17_open_requests,
     _18_facts,
+    _19_people,
 )
 VERSION = len(MIGRATIONS)
 

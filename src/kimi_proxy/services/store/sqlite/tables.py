@@ -10,7 +10,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment
+from kimi_proxy.services.store.sql import Moment, audit_block, note_deleted
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -120,15 +120,14 @@ class SqliteDecisions(SqlDecisions[Database]):
         return await self.database.write(work)
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
-        self.database.note(who, "compress", made.session)
-
         def work(connection: Connection, moment: Moment) -> bool:
             active = (connection.execute(*active_compression(who, made.session)).fetchone() or (None,))[0]
             if active == after:
                 connection.execute(*new_compression(who, made))
             return active in (after, made.id)
 
-        return await self.database.write(work)
+        with audit_block(self.database.note, who, "compress", made.session):
+            return await self.database.write(work)
 
 
 def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
@@ -225,13 +224,13 @@ class SqliteSessions(SqlSessions[Database]):
         return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
-        for id in ids:
-            self.database.note(who, "delete_session", id)
-        return await self._delete(who, [(" AND id = ?", id) for id in ids])
+        deleted = await self._delete(who, [(" AND id = ?", id) for id in ids])
+        note_deleted(self.database.note, who, "delete_session", ids, deleted)
+        return deleted
 
     async def delete_all(self, who: Caller) -> Sequence[str]:
-        self.database.note(who, "delete_session", "all")
-        return await self._delete(who, [("",)])
+        with audit_block(self.database.note, who, "delete_session", "all"):
+            return await self._delete(who, [("",)])
 
     @writes
     def _delete(self, connection: Connection, who: Caller, which: Sequence[tuple[str, ...]]) -> Sequence[str]:

@@ -1,0 +1,28 @@
+"""The note beside an original: a small JSON object that may name the session for which the text was kept."""
+
+from collections.abc import Collection, Sequence
+
+from kimi_proxy.core import json
+from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.lines import decode_text
+
+SESSION_FIELD = b'"session"'  # in every note that names a session
+
+
+def session_of(note: bytes) -> str:
+    """Return the chat session that an original belongs to; empty if it belongs to none."""
+    try:
+        found = json.decode(note)
+    except ParseError:
+        return ""
+    return str(found.get("session", "")) if isinstance(found, dict) else ""
+
+
+def of_sessions(rows: Sequence[tuple[object, ...]], sessions: Collection[str] | None) -> frozenset[str]:
+    """Return the ids of those originals (id and note) that were kept for one of these sessions, or for any (None)."""
+    found = set[str]()
+    for id, note in rows:
+        session = session_of(note) if isinstance(note, bytes) else ""
+        if isinstance(id, bytes) and session and (sessions is None or session in sessions):
+            found.add(decode_text(id))
+    return frozenset(found)

@@ -1,0 +1,198 @@
+"""Everything that is kept for one person: handed out as JSON lines, and erased."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.recordings import Recordings
+from kimi_proxy.services.deletion import delete_texts
+from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.journal import DELETED
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
+from kimi_proxy.services.store.team import PersonRecord
+from kimi_proxy.services.team.audit import AuditLog
+from kimi_proxy.services.team.people import ADMIN, People
+from kimi_proxy.services.team.report import audit_line
+
+PAGE = 200
+TEXTS = 20  # originals at once: each may have megabytes
+ALL = 1_000_000
+ALL_DAYS = "0001-01-01"
+
+ExportLine = Mapping[str, object]  # of what JSON is made of, with its `kind`
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedData:
+    """What was erased of a person."""
+
+    sessions: int
+    originals: int
+    decisions: int
+    recordings: int
+
+
+class PersonData:
+    """What is kept for a person, in the store and in recordings on this machine."""
+
+    def __init__(self, store: Store, people: People, audit: AuditLog, recordings: Recordings) -> None:
+        self._store = store
+        self._people = people
+        self._audit = audit
+        self._recordings = recordings
+
+    async def export(self, actor: Caller, name: str) -> AsyncIterator[ExportLine]:
+        """Yield one object for each thing that is kept for a person. Raise InvalidParams if there is no such name."""
+        person = await self._person(name)
+        whos = await self._callers(actor, name)
+        self._audit.add(actor, "export_person", name)
+        yield {"kind": "person", **_person_to_json(person)}
+        for token in await self._store.team.tokens(name):
+            times: JsonObject = {"created_at": iso_time(token.created), "expires_at": iso_time(token.expires)}
+            yield {"kind": "token", "id": token.id, "label": token.label, **times}
+        for who, sessions in whos:
+            for id in sessions:
+                async for line in self._session(who, id):
+                    yield line
+        own = _acting_for(actor, _scope_of(name))
+        async for line in self._decisions(own):
+            yield line
+        for kind in get_args(FactKind):
+            for value in (
+                await self._store.facts.get(own, kind, await self._store.facts.keys(own, kind, ALL))
+            ).values():
+                yield {"kind": "fact", "of": kind, **_text_to_json(value)}
+        async for line in self._originals(own):
+            yield line
+        for path in self._recordings.of_person(name):
+            text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
+            yield {"kind": "recording", "file": path.name, "text": text}
+        for key, used in await self._store.team.usage(ALL_DAYS, [name]):
+            yield {"kind": "usage", **asdict(key), **asdict(used)}
+        async for entry in self._audit.entries(0.0, PAGE):
+            if entry.person == name:
+                yield {"kind": "audit", **audit_line(entry)}
+
+    async def erase(self, actor: Caller, name: str) -> ErasedData:
+        """Delete all that is kept for a revoked person, and then the name itself.
+
+        Figures by day stay, without the name; so do entries of the audit log, until their time is over. Raise
+        InvalidParams if there is no such name, or if its token still works: requests would keep texts meanwhile.
+        """
+        person = await self._person(name)
+        if person.revoked is None:
+            raise InvalidParams("name", f"{name!r} has a token that works: revoke it first")
+        own, store = _acting_for(actor, _scope_of(name)), self._store
+        sessions, originals, recordings = 0, 0, len(self._recordings.of_person(name))
+        for who, ids in await self._callers(actor, name):
+            originals += await delete_texts(store, who, ids)
+            sessions += len(await store.sessions.delete(who, ids))
+            for id in ids:
+                self._recordings.forget(who, id)
+                self._tell(who, id)
+        while some := await store.originals.page(own, NEWEST, PAGE):
+            originals += len(await store.originals.delete(own, [one.id for one in some]))
+        decisions = await store.decisions.forget_sessions(own, None)
+        await store.sessions.delete_all(own)
+        self._recordings.forget(own, None)
+        self._tell(own, None)
+        await store.team.erase_scope(own.scope)
+        await store.team.remove_person(name)
+        self._audit.add(actor, "erase_person", name)
+        return ErasedData(sessions, originals, decisions, recordings)
+
+    async def _person(self, name: str) -> PersonRecord:
+        if name == ADMIN:
+            raise InvalidParams("name", "the server's own token has no name of its own")
+        return await self._people.one(name)
+
+    async def _callers(self, actor: Caller, name: str) -> Sequence[tuple[Caller, Sequence[str]]]:
+        """Return each scope that holds sessions of the person, with their ids."""
+        found: dict[str, list[str]] = {}
+        for scope, id in await self._store.sessions.ids_of_person(name):
+            found.setdefault(scope, []).append(id)
+        return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
+
+    def _tell(self, who: Caller, session: str | None) -> None:
+        """Let servers that run forget what they remember of it."""
+        if self._store.replicas is not None:
+            self._store.replicas.publish(StoredEvent(DELETED, 0.0, {"session_id": session}, who.scope))
+
+    async def _session(self, who: Caller, id: str) -> AsyncIterator[ExportLine]:
+        session = await self._store.sessions.get(who, id)
+        if session is None:
+            return
+        memory, layout = await self._store.sessions.newest_context(who, id)
+        yield {"kind": "session", **serialize.session(session), "memory_context": memory, "layout": layout}
+        after = 0
+        while page := await self._store.sessions.metrics(who, id, after, PAGE):
+            after = page[-1][0]
+            for _, metric in page:
+                yield {"kind": "request", **serialize.metric(metric)}
+        for made in await self._store.decisions.compressions(who, id, ALL):
+            figures = {name: value for name, value in asdict(made).items() if name != "fingerprint"}
+            yield {"kind": "compression", **figures, "kept": list(made.kept)}
+
+    async def _decisions(self, who: Caller) -> AsyncIterator[ExportLine]:
+        after = 0
+        while page := await self._store.decisions.page(who, after, PAGE):
+            after = page[-1][0]
+            for _, one in page:
+                yield {"kind": "decision", **_decision_to_json(one)}
+
+    async def _originals(self, who: Caller) -> AsyncIterator[ExportLine]:
+        before = NEWEST
+        while page := await self._store.originals.texts(who, before, TEXTS):
+            before = page[-1].seq
+            for one in page:
+                yield {"kind": "original", "id": one.id, **_text_to_json(one.text)}
+
+
+def _scope_of(name: str) -> str:
+    return f"person/{name}"
+
+
+def _acting_for(actor: Caller, scope: str) -> Caller:
+    """Return who reads or deletes what is in a scope; the audit log names the one who does it."""
+    return Caller(scope, actor.person, is_admin=False)
+
+
+def _person_to_json(person: PersonRecord) -> JsonObject:
+    return {
+        "name": person.name,
+        "role": person.role,
+        "team": person.team,
+        "subject": person.subject,
+        "created_at": iso_time(person.created),
+        "rotated_at": iso_time(person.rotated),
+        "revoked_at": None if person.revoked is None else iso_time(person.revoked),
+    }
+
+
+def _decision_to_json(one: DecisionRecord) -> JsonObject:
+    return {
+        "why": one.why,
+        "session_id": one.session,
+        "original_ids": list(one.original_ids),
+        "preview": one.preview,
+        "tokens_before": one.tokens_before,
+        "tokens_after": one.tokens_after,
+        "created_at": iso_time(one.created),
+        **_text_to_json(one.shown),
+    }
+
+
+def _text_to_json(text: bytes | None) -> dict[str, JsonValue]:
+    """Return a text as it is, or in base 64 if it is not UTF-8; null if there is none, or the disk has damaged it."""
+    if text is None:
+        return {"text": None}
+    try:
+        return {"text": text.decode()}
+    except UnicodeDecodeError:
+        return {"text_base64": base64.b64encode(text).decode()}
