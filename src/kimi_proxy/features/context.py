@@ -333,13 +333,25 @@ def is_reminded(request: Request) -> bool:
     return any(HEADING in part.text for message in request.messages[-1:] for part in message.parts)
 
 
+class ReinjectedFields(TypedDict):
+    """The fields of an `instructions_reinjected`."""
+
+    tokens: int
+    buried_tokens: int
+    distance: int | None
+
+
 def with_repeated_instructions(draft: Draft, reminder: Reminder) -> Draft:
     """Add the reminder at the end: the next request comes without it, and the prompt cache knows all that is before."""
     request = with_reminder(draft.request, reminder.text)
     if request is None:
         return replace(draft, reasons=(*draft.reasons, NO_PLACE))
     sink = reminder.sink
-    fields = {"tokens": reminder.tokens, "buried_tokens": sink.buried_tokens, "distance": sink.distance}
+    fields: ReinjectedFields = {
+        "tokens": reminder.tokens,
+        "buried_tokens": sink.buried_tokens,
+        "distance": sink.distance,
+    }
     return replace(draft, request=request, notes=(*draft.notes, Note(EVENT, fields)))
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request
@@ -160,10 +161,14 @@ def is_new_conversation(request: Request) -> bool:
     return bool(roles) and roles <= {"system", "user"} and not request.is_continued
 
 
+class MemoryInjectedFields(TypedDict):
+    tokens: int
+
+
 def with_memory(draft: Draft, block: str, tokens: int | None = None) -> Draft:
     """Return `draft` with `block` behind the system prompt; `tokens` are given for the first request that has it."""
     request = with_system(draft.request, block) if block else draft.request
     if request is draft.request:
         return draft
-    notes = () if tokens is None else (Note("memory_injected", {"tokens": tokens}),)
+    notes = () if tokens is None else (Note("memory_injected", MemoryInjectedFields(tokens=tokens)),)
     return replace(draft, request=request, notes=(*draft.notes, *notes))

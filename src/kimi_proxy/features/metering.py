@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE
@@ -259,6 +259,17 @@ class LogCount:
     tokens: int
     max_context: int | None = None
     conversation: str = ""  # what the agent calls it, if its log names it
+
+
+class LogCountFields(TypedDict):
+    """The fields of a `log_count`."""
+
+    source: str
+    session_id: str | None
+    tokens: int
+    max_context: int | None
+    percent: float | None
+    counted_by: Literal["log"]
 
 
 def is_count(number: object) -> bool:

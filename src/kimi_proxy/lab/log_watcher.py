@@ -19,7 +19,7 @@ from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
-from kimi_proxy.features.metering import LogCount, Metric, is_count, is_fresh
+from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -420,18 +420,15 @@ class LogWatcher(ChatObserver):
 
     def _report(self, count: LogCount) -> None:
         session = self._matcher.take(count, self._now())
-        self._publish(
-            LOCAL,
-            EVENT,
-            {
-                "source": count.source,
-                "session_id": session,
-                "tokens": count.tokens,
-                "max_context": count.max_context,
-                "percent": metering.window_percent(count.tokens, count.max_context),
-                "counted_by": "log",
-            },
-        )
+        fields: LogCountFields = {
+            "source": count.source,
+            "session_id": session,
+            "tokens": count.tokens,
+            "max_context": count.max_context,
+            "percent": metering.window_percent(count.tokens, count.max_context),
+            "counted_by": "log",
+        }
+        self._publish(LOCAL, EVENT, fields)
 
 
 def _newest(folder: Path, pattern: str) -> list[Path]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
 from kimi_proxy.core.caller import Caller
@@ -66,6 +66,20 @@ AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | Server
 OwnPruner: TypeAlias = Callable[[Caller, JsonObject], Awaitable[JsonObject | None]]
 
 log = logging.getLogger(__name__)
+
+
+EVENT = "gateway_event"
+
+
+class GatewayFields(TypedDict):
+    """The fields of a `gateway_event`."""
+
+    server: str
+    outcome: str
+    ms: NotRequired[int]
+    ids: NotRequired[list[str]]
+    texts: NotRequired[int]
+    chars: NotRequired[int]
 
 
 class Gateway:
@@ -217,8 +231,8 @@ class Gateway:
         stats.took(self._now() - began)
         self._circuits[name] = CLOSED
         self._metrics.gateway_calls.labels(name, "ok").inc()
-        about: JsonObject = {"server": name, "outcome": "ok", "ms": round((self._now() - began) * 1000)}
-        self._publish(who, "gateway_event", about)
+        took_ms = round((self._now() - began) * 1000)
+        self._publish(who, EVENT, GatewayFields(server=name, outcome="ok", ms=took_ms))
         if answer is not None and message.get("method") == "tools/list":
             self._compare_tools(name, answer)
         return answer
@@ -239,7 +253,7 @@ class Gateway:
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
         self._circuits[name] = self._circuits[name].on_failure(self._now()) if is_down else CLOSED
         self._metrics.gateway_calls.labels(name, error.code).inc()
-        self._publish(who, "gateway_event", {"server": name, "outcome": error.code})
+        self._publish(who, EVENT, GatewayFields(server=name, outcome=error.code))
         self.call_stats[name].failures += 1
         self.call_stats[name].on_failure(error.code, str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
@@ -367,8 +381,14 @@ class Gateway:
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
         if kept:
-            counts: JsonObject = {"outcome": "masked", "texts": len(kept), "chars": sum(map(len, kept))}
-            self._publish(who, "gateway_event", {"server": server_name, "ids": list(kept.values()), **counts})
+            fields: GatewayFields = {
+                "server": server_name,
+                "ids": list(kept.values()),
+                "outcome": "masked",
+                "texts": len(kept),
+                "chars": sum(map(len, kept)),
+            }
+            self._publish(who, EVENT, fields)
         self.call_stats[ALIASES.get(server_name, server_name)].count_masked(kept)
         return kept
 

@@ -29,6 +29,8 @@ from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.pruner import EVENT as PRUNE_EVENT
+from kimi_proxy.services.pruner import PruneFields
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
@@ -189,15 +191,17 @@ class ToolHooks:
         for cut in cuts:
             hidden = cut.form.hidden[0]
             count = hidden.text.count("\n") + 1
-            lines: JsonObject = {
+            fields: PruneFields = {
+                # Of an observed one nothing is kept, so it has no id.
+                "prune_id": None if is_observed else hidden.id,
+                "outcome": "observed" if is_observed else "pruned",
+                "door": "hooks",
                 "original_lines": count,
                 "pruned_lines": max(0, count - cut.form.shown.count("\n") - 1),
+                "tokens_est_before": cut.form.tokens_before,
+                "tokens_est_after": cut.form.tokens_after,
             }
-            sizes: JsonObject = {"tokens_est_before": cut.form.tokens_before, "tokens_est_after": cut.form.tokens_after}
-            # Of an observed one nothing is kept, so it has no id.
-            id, outcome = (None, "observed") if is_observed else (hidden.id, "pruned")
-            about: JsonObject = {"prune_id": id, "outcome": outcome, "door": "hooks"}
-            self._publish(who, "prune_event", {**about, **lines, **sizes})
+            self._publish(who, PRUNE_EVENT, fields)
 
     def _whole(self, why: str, what: str) -> None:
         self._metrics.hook_outputs.labels(why).inc()

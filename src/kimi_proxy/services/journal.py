@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import TypedDict
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire
@@ -272,6 +273,24 @@ class WriteQueue:
             self._metrics.popleft()
 
 
+class SessionFields(TypedDict):
+    """The fields of a `session_created` and a `session_renamed`."""
+
+    session: serialize.SessionBody
+
+
+class DeletedFields(TypedDict):
+    """The fields of a `session_deleted`; without an id it was all of a person's."""
+
+    session_id: str | None
+
+
+class MetricFields(TypedDict):
+    """The fields of a `metric` and a `metric_updated`."""
+
+    metric: serialize.MetricBody
+
+
 @dataclass(slots=True)
 class JournalEntry:
     """A request that is being noted."""
@@ -385,15 +404,15 @@ class Journal(ChatObserver):
         session = replace(session, scope=who.scope, person=who.person, team=who.team)
         self._windows.meet([(who.scope, session.id)])
         self._unwritten.open_session(session)
-        self._publish(who, CREATED, {"session": serialize.session(session)})
+        self._publish(who, CREATED, SessionFields(session=serialize.session(session)))
 
     def on_rename(self, who: Caller, session: SessionRecord) -> None:
-        self._publish(who, "session_renamed", {"session": serialize.session(session)})
+        self._publish(who, "session_renamed", SessionFields(session=serialize.session(session)))
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget a session that was deleted, or all of a person's: if it comes back, it is new."""
         self._windows.forget(who.scope, session)
-        self._publish(who, DELETED, {"session_id": session})
+        self._publish(who, DELETED, DeletedFields(session_id=session))
 
     def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
         """Do what another server has done to its sessions, without publishing it again."""
@@ -496,7 +515,7 @@ class Journal(ChatObserver):
         )
         await self._meet(metric, entry)
         publish = partial(self._publish, entry.caller)
-        publish("metric", LazyFields(lambda: {"metric": serialize.metric(metric)}))
+        publish("metric", LazyFields(lambda: MetricFields(metric=serialize.metric(metric))))
         for note in entry.notes:
             publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None and context.layout is not None:
@@ -517,7 +536,8 @@ class Journal(ChatObserver):
         metric = self._accounts.observe(metric, entry.start, entry.would_sent, ending)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
-        self._publish(entry.caller, "metric_updated", LazyFields(lambda: {"metric": serialize.metric(metric)}))
+        fields = LazyFields(lambda: MetricFields(metric=serialize.metric(metric)))
+        self._publish(entry.caller, "metric_updated", fields)
         if level := self._windows.rise(metric):
             self._publish(entry.caller, "context_alert", serialize.alert(metric, level))
 

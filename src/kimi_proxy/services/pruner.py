@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
@@ -80,6 +80,10 @@ class Reranking:
         return "deepinfra_error" in self.warnings
 
 
+EVENT = "prune_event"
+PruneOutcome: TypeAlias = Literal["pruned", "untouched", "fallback", "observed"]
+
+
 class DeepInfraFields(TypedDict, total=False):
     """What is known of a call to DeepInfra's scorer."""
 
@@ -89,6 +93,24 @@ class DeepInfraFields(TypedDict, total=False):
     deepinfra_http_status: int
     deepinfra_cached: bool
     cost_estimated_usd: float
+
+
+class PruneFields(DeepInfraFields):
+    """The fields of a `prune_event`; those of hooks are fewer."""
+
+    prune_id: str | None
+    outcome: PruneOutcome
+    original_lines: int
+    pruned_lines: int
+    tokens_est_before: int
+    tokens_est_after: int
+    door: NotRequired[Literal["hooks"]]
+    kept_lines: NotRequired[int]
+    pruned_ratio: NotRequired[float]
+    elapsed_ms: NotRequired[int]
+    used_fallback: NotRequired[bool]
+    backend: NotRequired[str]
+    tokens_saved_est: NotRequired[int]
 
 
 class PruneStatsBody(DeepInfraFields):
@@ -139,7 +161,7 @@ class PruneAnswer:
         return self.pruned.tokens_before - self.pruned.tokens_after
 
     @property
-    def outcome(self) -> Literal["pruned", "untouched", "fallback"]:
+    def outcome(self) -> PruneOutcome:
         if self.pruned.used_fallback:
             return "fallback"
         return "pruned" if self.pruned.annotations else "untouched"
@@ -296,8 +318,8 @@ class Pruner:
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
-        about = {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()}
-        self._publish(who, "prune_event", about)
+        fields: PruneFields = {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()}
+        self._publish(who, EVENT, fields)
         return answer
 
     async def _answer_once(self, who: Caller, question: Question, deadline: float) -> PruneAnswer:

@@ -35,6 +35,12 @@ class ChangedSettingsBody(SettingsBody):
     problem_code: ProblemCode | None
 
 
+class SwitchedFields(TypedDict):
+    """The fields of a `settings_event`."""
+
+    switches: dict[str, bool]
+
+
 class Switchable(Protocol):
     """Something that can be switched while it works."""
 
@@ -81,7 +87,7 @@ class LiveSettings:
         """Switch until the next start, on every server that shares the store."""
         for name, is_on in wanted.items():
             self._switches[name].is_on = is_on
-        self._publish(who, EVENT, {"switches": self._values()})
+        self._publish(who, EVENT, SwitchedFields(switches=self._values()))
 
     def follow(self, event: str, fields: Mapping[str, object]) -> None:
         """Switch what another server has switched; a restart reads the file again."""

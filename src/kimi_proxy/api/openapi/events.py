@@ -1,190 +1,120 @@
-"""The events of `/ws`, as types."""
+"""The frames of `/ws`: the fields that each event is published with, and its name, number and time."""
 
 from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.services.pruner import DeepInfraFields
-from kimi_proxy.services.serialize import MemoryMetricBody, MetricBody, SessionBody, SinkAlertBody, WindowAlertBody
+from kimi_proxy.features.context import ReinjectedFields
+from kimi_proxy.features.memory import MemoryInjectedFields
+from kimi_proxy.features.metering import LogCountFields
+from kimi_proxy.features.models.routing import ModelRoutedFields, RoutingUnavailableFields
+from kimi_proxy.features.sanitizer.stage import SanitizerFields
+from kimi_proxy.services.chat.compression import CompressionEventFields, UndoneFields
+from kimi_proxy.services.chat.models import UnknownModelBody
+from kimi_proxy.services.chat.summaries import SummaryCost
+from kimi_proxy.services.gateway import GatewayFields
+from kimi_proxy.services.journal import DeletedFields, MetricFields, SessionFields
+from kimi_proxy.services.pruner import PruneFields
+from kimi_proxy.services.serialize import MemoryMetricBody, SinkAlertBody, WindowAlertBody
 from kimi_proxy.services.sessions import Snapshot
+from kimi_proxy.services.settings import SwitchedFields
+from kimi_proxy.services.team.budgets import BudgetAlert
 
 
-class EventFields(TypedDict):
+class Frame(TypedDict):
     seq: int
     at: str
     owner: NotRequired[str]  # whose it is, where an admin of a team sees that of another: person/ada
 
 
-class InitEvent(EventFields, Snapshot):
-    type: Literal["init"]
-
-
-class SessionEvent(EventFields):
-    type: Literal["session_created", "session_renamed"]
-    session: SessionBody
-
-
-class SessionDeletedEvent(EventFields):
-    type: Literal["session_deleted"]
-    session_id: str | None
-
-
-class MetricEvent(EventFields):
-    type: Literal["metric", "metric_updated"]
-    metric: MetricBody
-
-
-class ContextAlertEvent(EventFields, WindowAlertBody):
-    type: Literal["context_alert"]
-
-
-class BudgetAlertEvent(EventFields):
-    type: Literal["budget_alert"]
-    budget: str
-    level: Literal["near", "used"]
-    percent: int
-    per: Literal["day", "month"]
-    hard: bool
-    requests: int
-    usd: float
-
-
-class MemoryEvent(EventFields, MemoryMetricBody):
-    type: Literal["memory_metrics_update"]
-
-
-class RequestEventFields(EventFields):
+class StageFrame(Frame):
     """Of events that a stage reports: whose request it was."""
 
     session_id: str
     request_id: str
 
 
-class AttentionSinkEvent(EventFields, SinkAlertBody):
+class InitEvent(Frame, Snapshot):
+    type: Literal["init"]
+
+
+class SessionEvent(Frame, SessionFields):
+    type: Literal["session_created", "session_renamed"]
+
+
+class SessionDeletedEvent(Frame, DeletedFields):
+    type: Literal["session_deleted"]
+
+
+class MetricEvent(Frame, MetricFields):
+    type: Literal["metric", "metric_updated"]
+
+
+class ContextAlertEvent(Frame, WindowAlertBody):
+    type: Literal["context_alert"]
+
+
+class BudgetAlertEvent(Frame, BudgetAlert):
+    type: Literal["budget_alert"]
+
+
+class MemoryEvent(Frame, MemoryMetricBody):
+    type: Literal["memory_metrics_update"]
+
+
+class AttentionSinkEvent(Frame, SinkAlertBody):
     type: Literal["attention_sink_alert"]
 
 
-class ReinjectedEvent(RequestEventFields):
+class ReinjectedEvent(StageFrame, ReinjectedFields):
     type: Literal["instructions_reinjected"]
-    tokens: int
-    buried_tokens: int
-    distance: int | None
 
 
-_Route = TypedDict("_Route", {"from": str, "to": str})
-
-
-class RoutedFields(RequestEventFields, _Route):
-    tokens: int
-    asked_max_context: int
-    asked_percent: float | None
-    max_context: int
-    percent: float | None
-
-
-class ModelRoutedEvent(RoutedFields):
+class ModelRoutedEvent(StageFrame, ModelRoutedFields):
     type: Literal["model_routed"]
-    new: bool
 
 
-class RoutingUnavailableEvent(RoutedFields):
+class RoutingUnavailableEvent(StageFrame, RoutingUnavailableFields):
     type: Literal["routing_unavailable"]
-    reason: str
 
 
-class MemoryInjectedEvent(RequestEventFields):
+class MemoryInjectedEvent(StageFrame, MemoryInjectedFields):
     type: Literal["memory_injected"]
-    tokens: int
 
 
-class CompressionPaidEvent(RequestEventFields):
+class CompressionPaidEvent(StageFrame, SummaryCost):
     type: Literal["compression_paid"]
-    summary_input_tokens: int
-    summary_output_tokens: int
 
 
-class SanitizerEvent(RequestEventFields):
+class SanitizerEvent(StageFrame, SanitizerFields):
     type: Literal["sanitizer_event"]
-    outputs: int
-    cut: int
-    cut_now: int
-    tokens_before: int
-    tokens_after: int
-    tokens_saved: int
-    why: dict[str, int]
-    tool_tokens: int
-    prefix_tokens_resent: int
 
 
-class CompressionEvent(EventFields):
-    """A history was compressed, with its figures, or with "event": "undone" brought back."""
-
+class CompressionEvent(Frame, CompressionEventFields):
     type: Literal["compression_event"]
-    session_id: str
-    undone: bool | str
-    request_id: NotRequired[str]
-    event: NotRequired[Literal["undone"]]
-    active: NotRequired[str | None]
-    compression_id: NotRequired[str]
-    kind: NotRequired[str]
-    automatic: NotRequired[bool]
-    original_tokens: NotRequired[int]
-    compressed_tokens: NotRequired[int]
-    tokens_saved: NotRequired[int]
-    compression_ratio: NotRequired[float]
-    summary_by: NotRequired[str]
-    original_id: NotRequired[str]
-    messages_removed: NotRequired[int]
-    messages_kept: NotRequired[int]
-    summary_input_tokens: NotRequired[int]
-    summary_output_tokens: NotRequired[int]
+    request_id: NotRequired[str]  # of one that was made by itself
 
 
-class ModelUnknownEvent(EventFields):
+class UndoneEvent(Frame, UndoneFields):
+    type: Literal["compression_event"]
+
+
+class ModelUnknownEvent(Frame, UnknownModelBody):
     type: Literal["model_unknown"]
-    provider: str
-    model: str
-    lines: str
 
 
-class LogCountEvent(EventFields):
+class LogCountEvent(Frame, LogCountFields):
     type: Literal["log_count"]
-    source: str
-    session_id: str | None
-    tokens: int
-    max_context: int | None
-    percent: float | None
-    counted_by: Literal["log"]
 
 
-class PruneEvent(EventFields, DeepInfraFields):
+class PruneEvent(Frame, PruneFields):
     type: Literal["prune_event"]
-    prune_id: str | None
-    outcome: Literal["pruned", "untouched", "fallback", "observed"]
-    original_lines: int
-    pruned_lines: int
-    tokens_est_before: int
-    tokens_est_after: int
-    door: NotRequired[Literal["hooks"]]
-    kept_lines: NotRequired[int]
-    pruned_ratio: NotRequired[float]
-    elapsed_ms: NotRequired[int]
-    used_fallback: NotRequired[bool]
-    backend: NotRequired[str]
-    tokens_saved_est: NotRequired[int]
 
 
-class SettingsEvent(EventFields):
+class SettingsEvent(Frame, SwitchedFields):
     type: Literal["settings_event"]
-    switches: dict[str, bool]
 
 
-class GatewayEvent(EventFields):
+class GatewayEvent(Frame, GatewayFields):
     type: Literal["gateway_event"]
-    server: str
-    outcome: str
-    ms: NotRequired[int]
-    ids: NotRequired[list[str]]
-    texts: NotRequired[int]
-    chars: NotRequired[int]
 
 
 class GapEvent(TypedDict):
@@ -209,6 +139,7 @@ EVENTS: tuple[object, ...] = (
     CompressionPaidEvent,
     SanitizerEvent,
     CompressionEvent,
+    UndoneEvent,
     ModelUnknownEvent,
     LogCountEvent,
     PruneEvent,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import metering
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, Note
@@ -25,6 +25,25 @@ class ModelWindow:
     size: int
 
 
+_Names = TypedDict("_Names", {"from": str, "to": str})
+
+
+class RoutedFields(_Names):
+    tokens: int
+    asked_max_context: int
+    asked_percent: float | None
+    max_context: int
+    percent: float | None
+
+
+class ModelRoutedFields(RoutedFields):
+    new: bool
+
+
+class RoutingUnavailableFields(RoutedFields):
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where a request of so many tokens goes."""
@@ -36,7 +55,7 @@ class Route:
     is_tight: bool = False  # it has no room to spare there, and there is no larger model
     is_newly_tight: bool = False  # that was not so before
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> RoutedFields:
         return {
             "from": _name(self.wanted.target),
             "to": _name(self.to.target),
@@ -61,14 +80,15 @@ def choose_model(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], t
 def apply_route(draft: Draft, route: Route) -> Draft:
     """Return the same draft if it stays where it is, with room to spare."""
     if route.is_tight:
-        note = Note("routing_unavailable", route.to_json() | {"reason": NO_LARGER_MODEL})
-        notes = (*draft.notes, note) if route.is_newly_tight else draft.notes
+        unavailable: RoutingUnavailableFields = {**route.to_json(), "reason": NO_LARGER_MODEL}
+        notes = (*draft.notes, Note("routing_unavailable", unavailable)) if route.is_newly_tight else draft.notes
         draft = replace(draft, reasons=(*draft.reasons, NO_LARGER_MODEL), notes=notes)
     if route.to == route.wanted:
         return draft
     headers = (*draft.answer_headers, (HEADER, _in_a_header(_name(route.to.target))))
-    note = Note("model_routed", route.to_json() | {"new": route.is_new})
-    return replace(draft, target=route.to.target, answer_headers=headers, notes=(*draft.notes, note))
+    routed: ModelRoutedFields = {**route.to_json(), "new": route.is_new}
+    notes = (*draft.notes, Note("model_routed", routed))
+    return replace(draft, target=route.to.target, answer_headers=headers, notes=notes)
 
 
 def _name(target: Target) -> str:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TypedDict
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Request, edit, read
@@ -55,11 +56,10 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
     request = draft.request
     if shown:
         request = _with_shown(request, decided.outputs, shown, decided.pending_results)
-        price = {"tool_tokens": tool_tokens() * decided.offers_tool, "prefix_tokens_resent": decided.rewritten_tokens}
         # What the provider has compacted away is sent as it was, and saves nothing any more.
         read_from = request.read_from
         counted = [decided.decisions[output.key] for output in decided.outputs if output.spot[0] >= read_from]
-        draft = replace(draft, notes=(*draft.notes, Note(EVENT, {**_counts(counted), **price})))
+        draft = replace(draft, notes=(*draft.notes, Note(EVENT, _counts(counted, decided))))
     if decided.offers_tool:
         draft = replace(draft, own_tool=own_tool_name(request))
         request = with_recall_tool(request)
@@ -122,7 +122,21 @@ def _unique(call_id: str, before: int) -> str:
     return f"{call_id}\0{before}" if before > 0 else call_id
 
 
-def _counts(made: Sequence[Decision]) -> JsonObject:
+class SanitizerFields(TypedDict):
+    """The fields of a `sanitizer_event`."""
+
+    outputs: int
+    cut: int
+    cut_now: int
+    tokens_before: int
+    tokens_after: int
+    tokens_saved: int
+    why: dict[str, int]
+    tool_tokens: int
+    prefix_tokens_resent: int
+
+
+def _counts(made: Sequence[Decision], decided: RequestDecisions) -> SanitizerFields:
     cut = [decision for decision in made if decision.shown is not None]
     before, after = sum(d.tokens_before for d in cut), sum(d.tokens_after for d in cut)
     return {
@@ -133,6 +147,8 @@ def _counts(made: Sequence[Decision]) -> JsonObject:
         "tokens_after": after,
         "tokens_saved": before - after,
         "why": dict(Counter(decision.why for decision in made)),
+        "tool_tokens": tool_tokens() * decided.offers_tool,
+        "prefix_tokens_resent": decided.rewritten_tokens,
     }
 
 

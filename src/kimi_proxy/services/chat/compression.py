@@ -9,6 +9,8 @@ from hashlib import sha256
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
@@ -119,6 +121,28 @@ class UndoneBody(TypedDict):
     session_id: str
     undone: str
     active: str | None
+
+
+class UndoneFields(UndoneBody):
+    """The fields of a `compression_event` by which a history came back."""
+
+    event: Literal["undone"]
+
+
+class CompressionEventFields(SavingBody):
+    """The fields of a `compression_event`: figures, and nothing that anyone wrote. Events have a time of their own."""
+
+    compression_id: str
+    session_id: str
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str
+    undone: bool
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: int
+    summary_output_tokens: int
 
 
 class CompressionTotalsBody(SavingBody):
@@ -281,7 +305,8 @@ class Compressor:
                 self._states.forget((who.scope, session))
         active = live[1].id if len(live) > 1 else None
         done: UndoneBody = {"session_id": session, "undone": live[0].id, "active": active}
-        self._publish(who, EVENT, {**done, "event": "undone"})
+        event: UndoneFields = {**done, "event": "undone"}
+        self._publish(who, EVENT, event)
         return done
 
     async def stats(self, who: Caller, session: str | None = None) -> CompressionTotalsBody:
@@ -542,9 +567,8 @@ class SessionCompressions:
         return (await self._sessions.own_session(who, id_or_name)).id
 
 
-def event_of(done: CompressedBody) -> Mapping[str, object]:
-    """Return what is published: that it happened, not what people wrote. Events have a time of their own."""
-    return {name: value for name, value in done.items() if name not in ("summary", "at")}
+def event_of(done: CompressedBody) -> CompressionEventFields:
+    return msgspec.convert(done, CompressionEventFields)
 
 
 def _made_to_json(made: CompressionRecord, proposal: Proposal) -> CompressedBody:

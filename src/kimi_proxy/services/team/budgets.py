@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
@@ -34,6 +35,21 @@ OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 USUAL_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS = 4096, 8192  # reserved for an answer: few are longer, whatever the limit
 
 log = logging.getLogger(__name__)
+
+
+BudgetLevel = Literal["near", "used"]
+
+
+class BudgetAlert(TypedDict):
+    """The fields of a `budget_alert`."""
+
+    budget: str
+    level: BudgetLevel
+    percent: int
+    per: Literal["day", "month"]
+    hard: bool
+    requests: int
+    usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,23 +219,24 @@ class Budgets:
 
     def _alert(self, who: Caller, budget: Budget, spent: Spent) -> None:
         """Publish once in a period, by each server, that a budget is nearly used, and once that it is."""
-        for is_reached, name in ((budget.share(spent) >= 1, "used"), (_is_near(budget, spent), "near")):
+        levels: tuple[tuple[bool, BudgetLevel], ...] = (
+            (budget.share(spent) >= 1, "used"),
+            (_is_near(budget, spent), "near"),
+        )
+        for is_reached, name in levels:
             place = f"{budget.name} {name}", budget.counts
             if is_reached and place not in self._alerted:
                 self._alerted.put(place, True)
-                self._publish(
-                    who,
-                    EVENT,
-                    {
-                        "budget": budget.name,
-                        "level": name,
-                        "percent": _percent(budget, spent),
-                        "per": budget.settings.per,
-                        "hard": budget.settings.hard,
-                        "requests": spent.requests,
-                        "usd": round(spent.usd, 4),
-                    },
-                )
+                fields: BudgetAlert = {
+                    "budget": budget.name,
+                    "level": name,
+                    "percent": _percent(budget, spent),
+                    "per": budget.settings.per,
+                    "hard": budget.settings.hard,
+                    "requests": spent.requests,
+                    "usd": round(spent.usd, 4),
+                }
+                self._publish(who, EVENT, fields)
                 return
 
 
