@@ -47,7 +47,7 @@ class AttentionSinkBody(TypedDict):
     reinjected: bool
 
 
-class LayoutBody(TypedDict):
+class NotedLayout(TypedDict):
     distribution: Sequence[CompositionBody]
     attention_sink: AttentionSinkBody
 
@@ -269,7 +269,7 @@ class Layout:
     def is_sunk(self) -> bool:
         return self.sink.is_sunk and not self.is_reminded
 
-    def to_json(self) -> LayoutBody:
+    def to_json(self) -> NotedLayout:
         return {
             "distribution": self.slices,
             "attention_sink": {

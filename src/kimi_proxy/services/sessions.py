@@ -13,7 +13,7 @@ from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import accounting, metering, status_line
-from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, LayoutBody, MemoryContextBody
+from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
@@ -368,9 +368,9 @@ class Sessions:
             after = page[-1][0]
             yield [metric for _, metric in page]
 
-    async def _layout(self, who: Caller, session: str) -> LayoutBody | None:
+    async def _layout(self, who: Caller, session: str) -> NotedLayout | None:
         _, layout = await self._session_store.newest_context(who, session)
-        return json.as_type(layout, LayoutBody)
+        return json.as_type(layout, NotedLayout)
 
     async def _sink_alert(self, who: Caller, session: str) -> HeldAlert | None:
         """Return the alert of a session whose instructions are buried, as it was published once."""

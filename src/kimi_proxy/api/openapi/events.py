@@ -19,101 +19,101 @@ from kimi_proxy.services.settings import SwitchedFields
 from kimi_proxy.services.team.budgets import BudgetAlert
 
 
-class Frame(TypedDict):
+class EventFrame(TypedDict):
     seq: int
     at: str
     owner: NotRequired[str]  # whose it is, where an admin of a team sees that of another: person/ada
 
 
-class StageFrame(Frame):
+class StageEventFrame(EventFrame):
     """Of events that a stage reports: whose request it was."""
 
     session_id: str
     request_id: str
 
 
-class InitEvent(Frame, Snapshot):
+class InitEvent(EventFrame, Snapshot):
     type: Literal["init"]
 
 
-class SessionEvent(Frame, SessionFields):
+class SessionEvent(EventFrame, SessionFields):
     type: Literal["session_created", "session_renamed"]
 
 
-class SessionDeletedEvent(Frame, DeletedFields):
+class SessionDeletedEvent(EventFrame, DeletedFields):
     type: Literal["session_deleted"]
 
 
-class MetricEvent(Frame, MetricFields):
+class MetricEvent(EventFrame, MetricFields):
     type: Literal["metric", "metric_updated"]
 
 
-class ContextAlertEvent(Frame, WindowAlertBody):
+class ContextAlertEvent(EventFrame, WindowAlertBody):
     type: Literal["context_alert"]
 
 
-class BudgetAlertEvent(Frame, BudgetAlert):
+class BudgetAlertEvent(EventFrame, BudgetAlert):
     type: Literal["budget_alert"]
 
 
-class MemoryEvent(Frame, MemoryMetricBody):
+class MemoryEvent(EventFrame, MemoryMetricBody):
     type: Literal["memory_metrics_update"]
 
 
-class AttentionSinkEvent(Frame, SinkAlertBody):
+class AttentionSinkEvent(EventFrame, SinkAlertBody):
     type: Literal["attention_sink_alert"]
 
 
-class ReinjectedEvent(StageFrame, ReinjectedFields):
+class ReinjectedEvent(StageEventFrame, ReinjectedFields):
     type: Literal["instructions_reinjected"]
 
 
-class ModelRoutedEvent(StageFrame, ModelRoutedFields):
+class ModelRoutedEvent(StageEventFrame, ModelRoutedFields):
     type: Literal["model_routed"]
 
 
-class RoutingUnavailableEvent(StageFrame, RoutingUnavailableFields):
+class RoutingUnavailableEvent(StageEventFrame, RoutingUnavailableFields):
     type: Literal["routing_unavailable"]
 
 
-class MemoryInjectedEvent(StageFrame, MemoryInjectedFields):
+class MemoryInjectedEvent(StageEventFrame, MemoryInjectedFields):
     type: Literal["memory_injected"]
 
 
-class CompressionPaidEvent(StageFrame, SummaryCost):
+class CompressionPaidEvent(StageEventFrame, SummaryCost):
     type: Literal["compression_paid"]
 
 
-class SanitizerEvent(StageFrame, SanitizerFields):
+class SanitizerEvent(StageEventFrame, SanitizerFields):
     type: Literal["sanitizer_event"]
 
 
-class CompressionEvent(Frame, CompressionEventFields):
+class CompressionEvent(EventFrame, CompressionEventFields):
     type: Literal["compression_event"]
     request_id: NotRequired[str]  # of one that was made by itself
 
 
-class UndoneEvent(Frame, UndoneFields):
+class UndoneEvent(EventFrame, UndoneFields):
     type: Literal["compression_event"]
 
 
-class ModelUnknownEvent(Frame, UnknownModelBody):
+class ModelUnknownEvent(EventFrame, UnknownModelBody):
     type: Literal["model_unknown"]
 
 
-class LogCountEvent(Frame, LogCountFields):
+class LogCountEvent(EventFrame, LogCountFields):
     type: Literal["log_count"]
 
 
-class PruneEvent(Frame, PruneFields):
+class PruneEvent(EventFrame, PruneFields):
     type: Literal["prune_event"]
 
 
-class SettingsEvent(Frame, SwitchedFields):
+class SettingsEvent(EventFrame, SwitchedFields):
     type: Literal["settings_event"]
 
 
-class GatewayEvent(Frame, GatewayFields):
+class GatewayEvent(EventFrame, GatewayFields):
     type: Literal["gateway_event"]
 
 
