@@ -63,7 +63,8 @@ def of_product(name: PolicyName, compression: Preset | None = None) -> Simulated
     real = sanitizer.POLICIES[name]
     quoted = f" ({HUGE_TOKENS:,} if likely to be quoted)" if real.spares_quoted else ""
     title = f"drops repeats, shortens new results over {real.entry_tokens:,} tokens{quoted}, "
-    title += f"and all but the newest {real.keep_newest} when the cache is cold"
+    files = f", and files of the last {real.file_requests} requests," if real.file_requests else ""
+    title += f"and all but the newest {real.keep_newest}{files} when the cache is cold"
     if real.pays_within:
         kept = f"files and the newest {real.keep_cached}" if real.spares_quoted else f"the newest {real.keep_cached}"
         title += f", or all but {kept} at a new turn if that pays within {real.pays_within} requests"
@@ -335,6 +336,8 @@ class _Simulation:
                 shows_file=sanitizer.shows_file(_origin(held.output)),
                 place=int(held.output.place - saved_before[held.output.index] - self._summarized + self._added),
                 is_cached=not request.is_cold and held.output.place < request.read,
+                age=request.index - held.output.request,
+                likely=held.output.likely if self._session.quotes_to_edit else None,
             )
             for held in listed
         ]

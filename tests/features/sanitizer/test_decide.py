@@ -70,7 +70,7 @@ def test_old_results_are_decided_anew_only_where_nothing_is_cached():
     cold = decide(asked, DEFAULT, Facts(COLD, seed))
 
     assert (warm.new, warm.old) == ((), ())
-    assert [one.output.call_id for one in cold.old] == ["call_0", "call_1", "call_2"]
+    assert [one.output.call_id for one in cold.old] == ["call_0", "call_1", "call_2", "call_3"]
     assert all(one.replaces for one in cold.old)
 
 

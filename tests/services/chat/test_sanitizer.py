@@ -167,12 +167,12 @@ BY_POLICY = Settings(budget_ms=60_000)
 CACHED: dict[str, JsonValue] = {"cache_control": {"type": "ephemeral"}}  # without it Anthropic caches nothing
 
 
-def reads(count: int, first: int = 0) -> list[Item]:
-    """Files that were read one after the other; none of them is long enough to be cut when it enters."""
+def outlines(count: int, first: int = 0, tool: str = "list_symbols") -> list[Item]:
+    """Results that came one after the other; none of them is long enough to be cut when it enters."""
     items: list[Item] = []
     for n in range(first, first + count):
         text = "\n".join(f"value_{n}_{row} = settings.lookup({row * n}, default={row})" for row in range(40))
-        items += asked(f"r{n}", text, "read_file", path=f"src/module_{n}.py")
+        items += asked(f"r{n}", text, tool, path=f"src/module_{n}.py")
     return items
 
 
@@ -182,7 +182,7 @@ def shown_whole(draft: Draft) -> list[str]:
 
 @WIRES
 async def test_what_was_cut_at_a_cold_moment_stays_cut_in_the_warm_requests_after_it(tmp_path: Path, wire: Wire):
-    clock, items = Clock(), [User("Tidy up."), *reads(6)]
+    clock, items = Clock(), [User("Tidy up."), *outlines(6)]
     after: list[Item] = [*items, Assistant("Done."), User("And now the tests.")]
     async with world(tmp_path, BY_POLICY, clock=clock) as here:
         for end in range(1, len(items) + 1, 2):  # each result is new in one of them
@@ -192,13 +192,13 @@ async def test_what_was_cut_at_a_cold_moment_stays_cut_in_the_warm_requests_afte
         clock.now += 10
         warm = await here.send(request(wire, [*after, *asked("more", "ok")], **CACHED))
 
-    assert shown_whole(cold) == ["r3", "r4", "r5"]
+    assert shown_whole(cold) == ["r4", "r5"]
     assert _bytes(warm)[: len(_bytes(cold))] == _bytes(cold)
 
 
 @WIRES
 async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path: Path, wire: Wire):
-    clock, items = Clock(), [User("Tidy up."), *reads(8)]
+    clock, items = Clock(), [User("Tidy up."), *outlines(8)]
     async with world(tmp_path, BY_POLICY, clock=clock) as here:
         await here.send(request(wire, items[:1], **CACHED))
         warm = await here.send(request(wire, items, **CACHED))
@@ -208,32 +208,42 @@ async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path
         kept = decode_text((await here.store.originals.get(LOCAL, found)).text)
 
     assert len(shown_whole(warm)) == 8
-    assert shown_whole(cold) == ["r5", "r6", "r7"]
+    assert shown_whole(cold) == ["r6", "r7"]
     assert kept == results(warm.request)["r0"]
-    assert "résultat ancien : read_file src/module_0.py" in results(cold.request)["r0"]
+    assert "résultat ancien : list_symbols src/module_0.py" in results(cold.request)["r0"]
     assert len(results(cold.request)["r0"]) < 400
 
 
 @WIRES
+async def test_a_file_that_was_read_within_the_last_25_requests_stays_when_old_results_go(tmp_path: Path, wire: Wire):
+    long_ago = [*outlines(2, tool="read_file"), *outlines(22, first=100)]
+    items = [User("Tidy up."), *long_ago, *outlines(2, first=2, tool="read_file"), *outlines(4, first=200)]
+    async with world(tmp_path, BY_POLICY) as here:
+        cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")]))
+
+    assert shown_whole(cold) == ["r2", "r3", "r202", "r203"]
+
+
+@WIRES
 async def test_while_the_prompt_cache_is_warm_nothing_that_was_sent_changes(tmp_path: Path, wire: Wire):
-    clock, items = Clock(), [User("Tidy up."), *reads(8)]
+    clock, items = Clock(), [User("Tidy up."), *outlines(8)]
     async with world(tmp_path, BY_POLICY, clock=clock) as here:
         await here.send(request(wire, items[:1], **CACHED))
         first = await here.send(request(wire, items, **CACHED))
         clock.now += 325  # the cache of 5 minutes is cold half a minute after that
-        later = await here.send(request(wire, [*items, Assistant("ok"), *reads(2, first=8)], **CACHED))
+        later = await here.send(request(wire, [*items, Assistant("ok"), *outlines(2, first=8)], **CACHED))
 
     assert _bytes(later)[: len(_bytes(first))] == _bytes(first)
 
 
 async def test_what_a_cold_cut_left_is_sent_in_the_same_bytes_from_then_on(tmp_path: Path):
-    clock, items = Clock(), [User("Tidy up."), *reads(8), Assistant("Done."), User("And now the tests.")]
+    clock, items = Clock(), [User("Tidy up."), *outlines(8), Assistant("Done."), User("And now the tests.")]
     async with world(tmp_path, BY_POLICY, clock=clock) as here:
         cold = await here.send(request(Wire.CHAT, items))
         clock.now += 10
-        later = await here.send(request(Wire.CHAT, [*items, *reads(3, first=20)]))
+        later = await here.send(request(Wire.CHAT, [*items, *outlines(3, first=20)]))
 
-    assert len(shown_whole(cold)) == 3
+    assert len(shown_whole(cold)) == 2
     assert _bytes(later)[: len(_bytes(cold))] == _bytes(cold)
 
 
@@ -254,15 +264,15 @@ async def test_records_that_stay_are_written_as_a_table_when_the_prompt_cache_is
 
 
 async def test_an_old_result_that_is_named_or_failed_last_stays(tmp_path: Path):
-    items = [User("Tidy up."), *reads(8), Assistant("Done."), User("Now mend module_1.py, please.")]
+    items = [User("Tidy up."), *outlines(8), Assistant("Done."), User("Now mend module_1.py, please.")]
     async with world(tmp_path, BY_POLICY) as here:
         cold = await here.send(request(Wire.CHAT, items))
 
-    assert shown_whole(cold) == ["r1", "r5", "r6", "r7"]
+    assert shown_whole(cold) == ["r1", "r6", "r7"]
 
 
 async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_path: Path):
-    clock, later = Clock(), [*reads(5), Assistant("Done."), User("And now the docs.")]
+    clock, later = Clock(), [*outlines(5), Assistant("Done."), User("And now the docs.")]
     async with world(tmp_path, clock=clock) as here:
         entered = await here.send(request(Wire.CHAT, BEGUN))
         clock.now += 7200
@@ -277,7 +287,7 @@ async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_pa
 
 async def test_an_old_result_that_is_json_stays_json(tmp_path: Path):
     rows = json.dumps([{"id": n, "name": f"row {n}", "size": n * n} for n in range(60)])
-    items = [User("go"), *asked("call_j", rows, "query"), *reads(5), Assistant("Done."), User("And now the docs.")]
+    items = [User("go"), *asked("call_j", rows, "query"), *outlines(5), Assistant("Done."), User("And now the docs.")]
     async with world(tmp_path, BY_POLICY) as here:
         shown = results((await here.send(request(Wire.CHAT, items))).request)["call_j"]
 
@@ -286,14 +296,14 @@ async def test_an_old_result_that_is_json_stays_json(tmp_path: Path):
 
 
 async def test_another_model_makes_the_prompt_cache_cold(tmp_path: Path):
-    items = [User("Tidy up."), *reads(8)]
+    items = [User("Tidy up."), *outlines(8)]
     later = [*items, Assistant("Done."), User("next")]
     async with world(tmp_path, BY_POLICY) as here:
         await here.send(request(Wire.CHAT, items[:1]))
         await here.send(request(Wire.CHAT, items))
         cold = await here.send(request(Wire.CHAT, later, model="kimi-k2-turbo"))
 
-    assert len(shown_whole(cold)) == 3
+    assert len(shown_whole(cold)) == 2
 
 
 EDITOR = ("bash", "read_file", "edit")

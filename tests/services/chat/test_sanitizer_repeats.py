@@ -66,7 +66,7 @@ async def test_without_our_tool_an_old_result_ends_with_how_to_read_it(tmp_path:
     items: list[Item] = [User("go")]
     for n in range(6):
         items += read("\n".join(FILE[90 * n : 90 * n + 90]), first=n, path=f"{n}.py")
-    async with world(tmp_path, BY_POLICY) as here:
+    async with world(tmp_path, Settings(budget_ms=60_000, policy="deep")) as here:
         draft = await here.send(request(Wire.CHAT, [*items, Assistant("ok"), User("next")], tools=()))
         first = results(draft.request)["c0"]
 

@@ -6,11 +6,12 @@ audit's simulation decide by the same functions. When is in `moment`, how in `sh
 
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.prompt_cache import CacheMoment
@@ -22,7 +23,7 @@ from kimi_proxy.features.sanitizer.lossless import (
     rows_of,
     table_form,
 )
-from kimi_proxy.features.sanitizer.moment import CutMoment, aged_results, choose_old
+from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, aged_results, choose_old, may_be_young_file
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.policy import EntryCut, Policy, edits_by_quoting, is_quoted, likely_used
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
@@ -51,6 +52,7 @@ class Facts:
     draw: Draw
     known: Mapping[bytes, Decision] = field(default_factory=dict)  # how results left in earlier requests
     scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # what the engine left of new ones
+    contexts: Mapping[Place, CallContext] = field(default_factory=dict)  # what the agent was doing at each result
     rows: RowsOf = rows_of
     may_cut_old: bool = True
 
@@ -217,7 +219,7 @@ def _cut_old(
 ) -> tuple[tuple[ShortenedOutput, ...], int]:
     """Return the old results that leave otherwise now, and the cached tokens that have to be sent anew for it."""
     request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
-    aged = aged_results(request, outputs, decisions, cold_from)
+    aged = _with_likelihood(aged_results(request, outputs, decisions, cold_from), conversation, policy, facts)
     cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache))
     old = [outputs[at] for at in cuts.positions]
     forms = [(output, aged_form(output, facts.draw(output), conversation.hint)) for output in old]
@@ -232,6 +234,23 @@ def _cut_old(
         if form
     ]
     return tuple(made), cuts.rewritten_tokens
+
+
+def _with_likelihood(
+    aged: Sequence[Aged], conversation: RequestResults, policy: Policy, facts: Facts
+) -> Sequence[Aged]:
+    """Return the results, the files among them that may stay with how likely they are to be used.
+
+    As for new results, that is asked of long ones only, and only of agents that edit by quoting.
+    """
+    if facts.cache.cold_from is None or not edits_by_quoting(conversation.request.tool_names):
+        return aged
+    found: list[Aged] = []
+    for one, output in zip(aged, conversation.outputs, strict=True):
+        is_asked = one.tokens > policy.entry_tokens and not one.is_cached and may_be_young_file(one, policy)
+        likely = likely_used(output.text, facts.contexts.get(output.spot)) if is_asked else None
+        found.append(replace(one, likely=likely))
+    return found
 
 
 def _tables(

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.policy import Policy, WarmCut, shows_file
+from kimi_proxy.features.sanitizer.policy import SPARED_FROM, Policy, WarmCut, shows_file
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 MARKER_TOKENS = 60  # of what is left of an old result: its ends and the marker
+# A file is edited soon after it was read: of those that a free cut took, nine in ten that were missed had been read
+# within the last 25 requests. Longer ones cost more than that.
+FILE_TOKENS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Aged:
     shows_file: bool = False
     place: int = 0  # tokens that stand before it
     is_cached: bool = True  # the provider still has it, as it was sent
+    age: int = 0  # answers of the model since
+    likely: float | None = None  # how likely it still is to be quoted; None where nothing was learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
         return OldCuts()
     if moment.is_free:
         found = old_results(results, policy.keep_newest, policy.old_tokens)
-        return OldCuts([at for at in found if not results[at].is_cached])
+        return OldCuts([at for at in found if not (results[at].is_cached or _is_young_file(results[at], policy))])
     warm = policy.warm_cut(moment.has_tools)
     found = old_results(results, warm.keep_newest, policy.old_tokens, spares_files=warm.spares_files)
     cuts = [CachedCut(results[at].place, max(0, results[at].tokens - MARKER_TOKENS)) for at in found]
@@ -80,6 +85,16 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
         return OldCuts()
     rewritten = moment.prompt_tokens - chosen[0].place - sum(cut.saved for cut in chosen)
     return OldCuts(found[len(found) - len(chosen) :], max(0, rewritten))
+
+
+def _is_young_file(result: Aged, policy: Policy) -> bool:
+    """Return whether a result shows a file that an edit may still quote."""
+    return may_be_young_file(result, policy) and (result.likely is None or result.likely >= SPARED_FROM)
+
+
+def may_be_young_file(result: Aged, policy: Policy) -> bool:
+    """Return whether that depends on how likely it is to be used."""
+    return result.shows_file and result.age < policy.file_requests and result.tokens <= FILE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +149,7 @@ def aged_results(
     request: Request, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], cold_from: int | None
 ) -> list[Aged]:
     """Return the results in their order, with what speaks for and against cutting each now."""
-    newest = _newest_words(request)
+    newest, ages = _newest_words(request), _ages(request)
     last_try = {_about(output): at for at, output in enumerate(outputs) if _about(output)}
     aged: list[Aged] = []
     for at, output in enumerate(outputs):
@@ -150,9 +165,21 @@ def aged_results(
                 shows_file=shows_file(output.origin),
                 place=request.messages[output.spot[0]].start // BYTES_PER_TOKEN,
                 is_cached=cold_from is None or output.spot[0] < cold_from,
+                age=ages[output.spot[0]],
             )
         )
     return aged
+
+
+def _ages(request: Request) -> list[int]:
+    """Return for each message how often the model has answered since. An answer may be several messages."""
+    ages: list[int] = []
+    answers, is_answer = 0, False
+    for message in reversed(request.messages):
+        answers += message.role == "assistant" and not is_answer
+        is_answer = message.role == "assistant"
+        ages.append(answers)
+    return ages[::-1]
 
 
 def _about(output: LongOutput) -> str:

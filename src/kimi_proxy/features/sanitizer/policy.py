@@ -60,6 +60,7 @@ class Policy:
     entry_tokens: int  # a new result with more tokens is cut when it enters
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
     keep_newest: int = 0  # results that a free cut of old ones leaves alone
+    file_requests: int = 0  # for how many requests such a cut leaves a file alone that was read, unless it is large
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
     keep_cached: int = 0  # results that such a cut leaves alone
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
@@ -89,7 +90,9 @@ class Policy:
 
 POLICIES: Mapping[PolicyName, Policy] = {
     "careful": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=24),
-    "default": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=3, pays_within=10, keep_cached=5),
+    "default": Policy(
+        entry_tokens=1_000, spares_quoted=True, keep_newest=2, file_requests=25, pays_within=20, keep_cached=5
+    ),
     "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
 }
 

@@ -225,11 +225,13 @@ class Sanitizer:
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
         if refusal is not None:
             return known | self._decisions.went_whole(who, new, refusal), 0
-        if not new and not CutMoment.of(draft.request, cache).allows_cuts(self._policy):
+        moment = CutMoment.of(draft.request, cache)
+        if not new and not moment.allows_cuts(self._policy):
             return known, 0
         conversation = await self._conversation(draft, outputs, new)
-        scored = await self._score(draft, conversation, new, known, deadline) if new else {}
-        facts = Facts(cache, self._seed, known, scored, partial(self._rows_of, who))
+        contexts = await asyncio.to_thread(self._contexts, conversation, known) if new or moment.is_free else {}
+        scored = await self._score(conversation, new, contexts, deadline)
+        facts = Facts(cache, self._seed, known, scored, contexts, partial(self._rows_of, who))
         decided = await self._ask(conversation, facts)
         short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
         self._decisions.note_short(who, short, since)
@@ -256,7 +258,8 @@ class Sanitizer:
     async def _ask(self, conversation: RequestResults, facts: Facts) -> Decided:
         # Earlier results are looked at too, for what a new one repeats of them.
         is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > IN_LOOP_MAX_CHARS
-        if is_long or len(conversation.request.body) > IN_LOOP_MAX_BYTES:
+        judges_files = facts.contexts and facts.cache.cold_from is not None
+        if is_long or judges_files or len(conversation.request.body) > IN_LOOP_MAX_BYTES:
             return await asyncio.to_thread(decide, conversation, self._policy, facts)
         return decide(conversation, self._policy, facts)
 
@@ -277,26 +280,24 @@ class Sanitizer:
 
     async def _score(
         self,
-        draft: Draft,
         conversation: RequestResults,
         new: Sequence[LongOutput],
-        known: Mapping[bytes, Decision],
+        contexts: Mapping[Place, CallContext],
         deadline: WaitLimit,
     ) -> dict[bytes, ShortenedText]:
         """Return what the engine leaves of the new results; those that cannot be scored in time stay whole."""
-        context_of = await asyncio.to_thread(self._contexts, conversation, known)
         by_key = {output.key: output for output in conversation.outputs}
         scored: dict[bytes, ShortenedText] = {}
         for some in in_batches([by_key[output.key] for output in new], AT_ONCE):
             if deadline.is_past_hurry:
                 scored |= {output.key: whole(output, output.whole_because or "out_of_time") for output in some}
                 continue
-            tasks = (self._one(conversation, output, context_of.get(output.spot), deadline) for output in some)
+            tasks = (self._one(conversation, output, contexts.get(output.spot), deadline) for output in some)
             forms = await asyncio.gather(*tasks)
             scored |= {output.key: form for output, form in zip(some, forms, strict=True)}
         return scored
 
-    def _contexts(self, conversation: RequestResults, known: Mapping[bytes, Decision]) -> Mapping[Place, CallContext]:
+    def _contexts(self, conversation: RequestResults, known: Mapping[bytes, Decision]) -> dict[Place, CallContext]:
         """Return what the agent was doing when each result came."""
         decided = ((output, known.get(output.key)) for output in conversation.outputs)
         shown = {output.spot: one.shown for output, one in decided if one is not None and one.shown is not None}
