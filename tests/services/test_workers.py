@@ -94,6 +94,15 @@ async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_c
         assert my_children() == [starting]
 
 
+@pytest.mark.parametrize("thread_max_chars", [0, 10**9])
+async def test_a_prune_may_be_limited_by_its_cpu_time_and_not_by_the_clock(thread_max_chars: int) -> None:
+    async with open_workers(limit=1, thread_max_chars=thread_max_chars) as workers:
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(LONG), ID, None, 60, cpu_s=0.0)
+        # The child that gave up goes on with the next one.
+        assert (await workers.prune(a_question(LONG), ID, None, 60, cpu_s=60.0)).pruned_lines > 0
+
+
 async def test_a_child_that_dies_is_replaced(my_children: Children) -> None:
     async with open_workers(limit=1, command=QUICK_OR_STUCK) as workers:
         await workers.prune(a_question(LONG, "quick"), ID, None, 60)

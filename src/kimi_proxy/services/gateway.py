@@ -55,9 +55,8 @@ TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
-BUSY_FACTOR = (
-    3  # how much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared
-)
+# How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
+BUSY_FACTOR = 10
 AT_ONCE = 256
 KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
 
@@ -358,7 +357,8 @@ class Gateway:
             ratio, keep = 1 - aim / len(text), 1
         for _ in range(PRUNES_TO_FIT):
             options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
-            answer = await self._pruner.prune(who, Question(text, goal.text, kind, options))
+            question = Question(text, goal.text, kind, options)
+            answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000)
             if not answer.pruned.annotations:
                 return shorter
             shorter = answer.pruned.text

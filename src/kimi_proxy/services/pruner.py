@@ -239,6 +239,7 @@ class PruneRequest:
     text: bytes
     key: bytes
     deadline: float
+    cpu_s: float | None = None  # of the engine
 
     @property
     def left_s(self) -> float:
@@ -306,15 +307,18 @@ class Pruner:
         """Load what the first question to a server would otherwise wait for."""
         await self._workers.warm()
 
-    async def prune(self, who: Caller, question: Question) -> PruneAnswer:
-        """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller."""
+    async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
+        """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller.
+
+        With `cpu_s` the engine has so much CPU time, and the question's timeout is a ceiling for a busy machine.
+        """
         began = time.monotonic()
 
         def unrecoverable(code: WarningCode) -> PruneAnswer:
             return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
-        work = _within(timeout_s + LATE_S, self._answer_once(who, question, deadline=began + timeout_s))
+        work = _within(timeout_s + LATE_S, self._answer_once(who, question, began + timeout_s, cpu_s))
         answer = await self._fail_open("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
@@ -322,12 +326,12 @@ class Pruner:
         self._publish(who, EVENT, fields)
         return answer
 
-    async def _answer_once(self, who: Caller, question: Question, deadline: float) -> PruneAnswer:
+    async def _answer_once(self, who: Caller, question: Question, deadline: float, cpu_s: float | None) -> PruneAnswer:
         """Answer equal questions that arrive at the same time once."""
 
         def identify() -> PruneRequest:
             text = encode_text(question.text)
-            return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline)
+            return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline, cpu_s)
 
         request = await _aside(len(question.text), identify)
         key = (who.scope, request.key, question.options.timeout_ms)
@@ -360,7 +364,7 @@ class Pruner:
 
         async def select_lines() -> PendingAnswer:
             reranking, scores = await self._rerank(request)
-            pruned = await self._workers.prune(request.question, prune_id, scores, request.left_s)
+            pruned = await self._workers.prune(request.question, prune_id, scores, request.left_s, request.cpu_s)
             failed = reranking is not None and reranking.has_failed
             warnings = reranking.warnings if reranking else ()
             answer = PruneAnswer(prune_id, pruned.with_warnings(*warnings, fallback=failed), reranking)

@@ -139,12 +139,27 @@ class Workers:
         self._tasks: set[asyncio.Task[object]] = set()
         self._closed = False
 
-    async def prune(self, question: Question, prune_id: str, scores: Sequence[float] | None, within_s: float) -> Pruned:
+    async def prune(
+        self,
+        question: Question,
+        prune_id: str,
+        scores: Sequence[float] | None,
+        within_s: float,
+        cpu_s: float | None = None,
+    ) -> Pruned:
+        """Prune a text. Raise TimeoutError if that takes more time, or more CPU time if `cpu_s` limits it."""
+
+        def work(check: worker.Check) -> Pruned:
+            return engine.prune(question, prune_id, scores, worker.cpu_check(cpu_s, time.thread_time, check))
+
         if self._is_in_thread(question.text):
-            return await self._in_thread(lambda check: engine.prune(question, prune_id, scores, check), within_s)
+            return await self._in_thread(work, within_s)
         as_list = None if scores is None else list(scores)
-        job = worker.PruneJob(worker.pack_texts(question), prune_id, as_list, within_s)
-        return worker.decode_pruned(await self._in_child(job, len(question.text)))
+        job = worker.PruneJob(worker.pack_texts(question), prune_id, as_list, within_s, cpu_s)
+        answer = await self._in_child(job, len(question.text))
+        if answer == worker.OUT_OF_TIME:
+            raise TimeoutError
+        return worker.decode_pruned(answer)
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_in_thread(question.text):

@@ -1,6 +1,7 @@
 """A worker process: reads jobs on its standard input, answers on its standard output, dies with its parent."""
 
 import gc
+import math
 import os
 import signal
 import struct
@@ -26,6 +27,7 @@ from kimi_proxy.proxy.fork import StandingFork
 
 HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
+OUT_OF_TIME = b""  # an answer
 OWN_SHARE = 0.7  # of a tool result's time by the clock: the rest suffices to cut it without scores
 PARSE_SHARE = 0.4  # of a job's time: what is left suffices to go on without a parse
 
@@ -44,6 +46,7 @@ class PruneJob(msgspec.Struct, frozen=True, tag="prune"):
     prune_id: str
     scores: list[float] | None
     within_s: float
+    cpu_s: float | None = None  # it may take this much CPU time; None: the clock alone counts
 
 
 class ScoreJob(msgspec.Struct, frozen=True, tag="score"):
@@ -96,7 +99,11 @@ def perform(job: Job) -> bytes:
     answer: Pruned | ShortenedText | list[float] | list[LineWhy]
     match job:
         case PruneJob():
-            pruned = engine.prune(_unpack_texts(job.question), job.prune_id, job.scores)
+            check = cpu_check(job.cpu_s, time.process_time)
+            try:
+                pruned = engine.prune(_unpack_texts(job.question), job.prune_id, job.scores, check)
+            except _OutOfTime:
+                return OUT_OF_TIME
             answer = replace(pruned, text=_pack(pruned.text))
         case ScoreJob():
             answer = engine.local_scores(_unpack_texts(job.question))
@@ -111,9 +118,9 @@ def perform(job: Job) -> bytes:
     return msgspec.msgpack.encode(answer)
 
 
-def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also: Check | None = None) -> ShortenedText:
-    """Shorten a text; if that takes more CPU time, by what needs no scores. `also` may raise to abort."""
-    end = cpu_time() + cpu_s
+def cpu_check(cpu_s: float | None, cpu_time: Callable[[], float], also: Check | None = None) -> Check:
+    """Return a check that raises once so much CPU time has passed from now on, or if `also` does."""
+    end = math.inf if cpu_s is None else cpu_time() + cpu_s
 
     def check() -> None:
         if also:
@@ -121,8 +128,13 @@ def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also
         if cpu_time() >= end:
             raise _OutOfTime
 
+    return check
+
+
+def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also: Check | None = None) -> ShortenedText:
+    """Shorten a text; if that takes more CPU time, by what needs no scores. `also` may raise to abort."""
     try:
-        return shorten(task, check)
+        return shorten(task, cpu_check(cpu_s, cpu_time, also))
     except _OutOfTime:
         return shorten(task, is_hurried=True)
 
@@ -138,7 +150,7 @@ def _hurried_after(seconds: float) -> Check:
     return check
 
 
-class _OutOfTime(Exception):
+class _OutOfTime(TimeoutError):
     pass
 
 
@@ -194,7 +206,8 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
     try:
         job = _jobs.decode(message)
         _dies_after(job.within_s + 1.0)
-        limit_s = PARSE_SHARE * (min(job.within_s, job.cpu_s) if isinstance(job, ShortenJob) else job.within_s)
+        cpu_s = job.cpu_s if isinstance(job, PruneJob | ShortenJob) else None
+        limit_s = PARSE_SHARE * min(job.within_s, math.inf if cpu_s is None else cpu_s)
         with parsing_by(lambda text, cpu_s: _parser.doing(text, min(cpu_s, limit_s))):
             answer = perform(job)
     except Exception as fault:  # noqa: BLE001 - reported to the parent
