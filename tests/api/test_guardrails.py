@@ -58,6 +58,17 @@ async def test_tool_results_are_cut_counted_and_read_back(tmp_path: Path):
     assert read.json() == {"hash": hashed, "original_content": LOG}
 
 
+@pytest.mark.parametrize("place", ["session_id", "model", "content", "tool_call_id"])
+async def test_half_a_surrogate_pair_anywhere_is_no_error_of_ours(tmp_path: Path, place: str):
+    message = {"role": "tool", "tool_call_id": "call_1", "content": "x"}
+    body: JsonObject = {"model": "m", "session_id": "s", "messages": [{**message, place: "\ud800"}], place: "\ud800"}
+    async with proxy(tmp_path, PATIENT) as p:
+        headers = {"content-type": "application/json"}
+        answer = await p.http.post("/v1/compress", content=json.dumps(body).encode(), headers=headers)
+
+    assert answer.status_code == 200
+
+
 async def test_messages_without_long_results_come_back_as_they_were(tmp_path: Path):
     async with proxy(tmp_path, PATIENT) as p:
         answer = (await p.http.post("/v1/compress", json={"messages": MESSAGES[:2]})).json()

@@ -157,6 +157,20 @@ async def test_what_a_viewer_says_is_passed_over_unless_it_is_too_much(tmp_path:
         assert watcher.socket.close_code == 1009
 
 
+async def test_viewers_that_close_while_events_are_sent_leave_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with world(tmp_path) as w:
+        for _ in range(20):
+            async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None) as socket:
+                await socket.recv()
+                for number in range(50):
+                    w.proxy.runtime.hub.publish(LOCAL, "metric", {"n": number, "text": "x" * 5000})
+                await asyncio.sleep(0)
+        await until(lambda: not w.proxy.runtime.hub.viewers)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
 async def test_a_crowd_is_turned_away(tmp_path: Path):
     async with world(tmp_path) as w, AsyncExitStack() as crowd:
         for _ in range(MAX_VIEWERS):

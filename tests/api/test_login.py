@@ -31,6 +31,7 @@ from kimi_proxy.core.errors import ConfigError, LoginFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.runtime import running
 from kimi_proxy.services.team import oidc
+from kimi_proxy.services.team.logins import MAX_BEGUN_EACH
 
 TOKEN = "the-server's-own-token"
 PUBLIC = "https://kimi.example.org"
@@ -287,12 +288,12 @@ team_values = ["platform", "Web"]
 async def test_a_person_keeps_their_name_and_no_one_else_takes_it(tmp_path: Path):
     async with world(tmp_path, "") as w:
         assert await w.browser.log_in() == "/?login=unknown"  # new people are refused by default
-        await w.add("ada", "admin")
+        await w.add("ada")
         assert await w.browser.log_in() == "/#/"
-        assert await w.browser.person() == "ada admin"
+        assert await w.browser.person() == "ada member"
         w.issuer.person = {"sub": "1", "preferred_username": "ada l"}  # renamed at the issuer
         assert await w.browser.log_in() == "/#/"
-        assert await w.browser.person() == "ada admin"
+        assert await w.browser.person() == "ada member"
         async with w.another() as other:
             for person, reason in (
                 ({"sub": "2", "preferred_username": "ada"}, "taken"),
@@ -303,6 +304,18 @@ async def test_a_person_keeps_their_name_and_no_one_else_takes_it(tmp_path: Path
                 w.issuer.person = person
                 assert await other.log_in() == f"/?login={reason}", person
                 assert await other.person() == ""
+
+
+async def test_no_one_becomes_an_admin_by_a_name_that_they_can_choose(tmp_path: Path):
+    async with world(tmp_path / "a", "") as w:
+        await w.add("ada", "admin")
+        assert await w.browser.log_in() == "/?login=unknown"
+        assert await w.browser.person() == ""
+    async with world(tmp_path / "b", 'name_claim = "email"') as w:
+        await w.add("ada@example.org", "admin")
+        w.issuer.person = {"sub": "2", "email": "ada@example.org", "email_verified": True}
+        assert await w.browser.log_in() == "/#/"
+        assert await w.browser.person() == "ada@example.org admin"
 
 
 async def test_no_one_becomes_the_servers_own_admin_or_comes_by_an_unverified_address(tmp_path: Path):
@@ -439,9 +452,20 @@ async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
 
 async def test_too_many_logins_that_begin_at_once_are_refused(tmp_path: Path):
     async with world(tmp_path) as w:
-        ends = [await w.browser.start() for _ in range(51)]
+        ends = [await w.browser.start() for _ in range(MAX_BEGUN_EACH + 1)]
         assert ends[-1] == "/?login=busy"
         assert ends[-2].startswith(w.issuer.address)
+
+
+async def test_many_logins_from_one_address_keep_no_one_from_another_address_out(tmp_path: Path):
+    async with world(tmp_path) as w:
+        logins = w.proxy.runtime.team.logins if w.proxy.runtime.team else None
+        assert logins
+        for _ in range(MAX_BEGUN_EACH):
+            await logins.begin("", "203.0.113.9")
+        with pytest.raises(LoginFailed):
+            await logins.begin("", "203.0.113.9")
+        assert (await logins.begin("", "198.51.100.7")).url.startswith(w.issuer.address)
 
 
 async def test_every_step_may_reach_another_server(tmp_path: Path):

@@ -13,12 +13,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket
+from tests.support.processes import until
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
-from kimi_proxy.api.server import serve
+from kimi_proxy.api.server import OwnerProtocol, serve
 from kimi_proxy.proxy import peer
 
 OTHER = 65534
@@ -94,6 +95,36 @@ async def test_another_user_reaches_nothing_but_health() -> None:
             assert (await ask(port, head, OTHER)).startswith("HTTP/1.1 403 ")
         assert await ask(port, "GET /health HTTP/1.1", OTHER) == "HTTP/1.1 200 OK"
     assert reached == ["/health"]
+
+
+# Holds connections on which no head is ever ended, until its input ends; prints how many were not refused.
+HOLD = """
+import socket, sys
+held = []
+for _ in range(int(sys.argv[2])):
+    one = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60)
+    one.sendall(b"GET /mcp HTTP/1.1\\r\\n")
+    held.append(one)
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+@as_another
+async def test_the_slow_heads_of_another_user_leave_the_owner_connections() -> None:
+    count = OwnerProtocol.max_strangers + 30
+    async with a_server() as (port, _):
+        holder = await asyncio.create_subprocess_exec(
+            *("/usr/bin/python3", "-I", "-c", HOLD, str(port), str(count)), stdin=PIPE, stdout=PIPE, user=OTHER, cwd="/"
+        )
+        assert holder.stdout and holder.stdin
+        assert int(await holder.stdout.readline()) == count
+        await until(
+            lambda: 0 < sum(not one.is_closing() for one in OwnerProtocol.strangers) <= OwnerProtocol.max_strangers
+        )
+        assert await ask(port, "GET /mcp HTTP/1.1") == "HTTP/1.1 200 OK"
+        holder.stdin.close()
+        await holder.wait()
 
 
 @as_another

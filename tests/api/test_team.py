@@ -11,13 +11,16 @@ import pytest
 from tests.support.api.team import LONG, OPTIONS, SECRET, TEAM, Team, ask, conversation, team, teams
 from tests.support.api.watching import MODEL, listed
 from tests.support.deep import IS_DEEP
+from tests.support.fakes import Clock
 from tests.support.services.store import postgres_server
+from tests.support.services.store.making import opened
 
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id, quoted_ids
 from kimi_proxy.services.store.protocols import NEWEST
+from kimi_proxy.services.team.audit import AuditLog
 
 RECORD = "[record]\nenabled = true\n"
 GUESSES = 1_000_000 if IS_DEEP else 10_000
@@ -253,6 +256,22 @@ async def test_the_audit_log_says_who_recovered_exported_and_changed_what(tmp_pa
         ("dee", "change_settings", ""),
     ]
     assert SECRET not in answer.text
+
+
+async def test_a_guesser_of_ids_leaves_a_few_entries_and_their_number(tmp_path: Path):
+    clock, ada = Clock(), Caller("person/ada", "ada")
+    async with opened(tmp_path) as store:
+        audit = AuditLog(store.team, 1, clock)
+        for number in range(1000):
+            audit.add(ada, "recover", f"prn_{number}", outcome="unknown")
+        audit.add(ada, "recover", "prn_own")
+        clock.at += 61
+        audit.add(ada, "recover", "prn_x", outcome="unknown")
+        entries = [entry async for entry in audit.entries(0.0, 100)][::-1]
+        await audit.close()
+
+    assert [entry.subject for entry in entries] == [*(f"prn_{n}" for n in range(10)), "prn_own", "prn_x"]
+    assert entries[-1].detail == "990 more before"
 
 
 async def test_an_admin_neither_reads_nor_compresses_the_conversation_of_another(tmp_path: Path):

@@ -83,3 +83,16 @@ async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
             assert not keeping.done()
         await keeping
         assert await store.originals.get(LOCAL, original.id) == original
+
+
+async def test_a_lock_that_stays_costs_its_patience_only_once(tmp_path: Path) -> None:
+    """Every request waited 4 to 7 s."""
+    async with opened(tmp_path, timeout_s=8) as store:
+        await store.originals.keep(an_original())
+        with locked_by_another_process(store_path(tmp_path)):
+            assert "locked" in await refusal(store)
+            began = time.monotonic()
+            for _ in range(4):
+                assert "locked" in await refusal(store)
+            assert time.monotonic() - began < 6  # half of what one of them took before
+        await keeps_again(store)

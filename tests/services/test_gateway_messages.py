@@ -230,6 +230,17 @@ class TestRecovery:
         assert text_of(await gateway.handle_rpc(LOCAL, "files", call("recover_text", {"id": ID}))) == "the server's"
         assert text_of(await gateway.handle_rpc(LOCAL, "files", call("kimi_proxy_recover_text", {"id": ID}))) == "ours"
 
+    async def test_a_server_with_both_names_keeps_both_and_gets_no_third(self):
+        tools: list[JsonValue] = [{"name": "recover_text"}, {"name": "kimi_proxy_recover_text"}]
+        world = World(lambda m: {"result": {"tools": tools} if m["method"] == "tools/list" else text("the server's")})
+        gateway = world.gateway()
+        listed = await gateway.handle_rpc(LOCAL, "files", ask("tools/list"))
+        await world.keep(ID, "ours")
+
+        assert listed["result"] == {"tools": tools}  # type: ignore[index,call-overload]
+        for name in ("recover_text", "kimi_proxy_recover_text"):
+            assert text_of(await gateway.handle_rpc(LOCAL, "files", call(name, {"id": ID}))) == "the server's"
+
     async def test_a_list_that_changes_is_shown_as_it_is_now(self):
         tools: list[JsonValue] = [{"name": "recover_text"}]
         gateway = World(lambda m: {"result": {"tools": list(tools)}}).gateway()

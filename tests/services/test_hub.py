@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from contextlib import ExitStack
 
-from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, QUEUE, Hub, Viewer
+from kimi_proxy.services.events import HISTORY, MAX_VIEWERS, MAX_VIEWERS_EACH, QUEUE, Hub, Viewer
 
 
 def tell(hub: Hub, *numbers: int) -> None:
@@ -117,9 +118,18 @@ async def test_a_crowd_is_noticed():
     hub = a_hub()
     watching = [hub.join(LOCAL) for _ in range(MAX_VIEWERS)]
     for viewer in watching:
-        assert not hub.is_crowded
+        assert not hub.is_crowded(LOCAL)
         viewer.__enter__()
 
-    assert hub.is_crowded
+    assert hub.is_crowded(LOCAL)
     watching[0].__exit__(None, None, None)
-    assert not hub.is_crowded
+    assert not hub.is_crowded(LOCAL)
+
+
+def test_one_member_of_a_team_leaves_room_for_the_others():
+    hub, ada, ben = a_hub(), Caller("person/ada", "ada"), Caller("person/ben", "ben")
+    with ExitStack() as watching:
+        for _ in range(MAX_VIEWERS_EACH):
+            assert not hub.is_crowded(ada)
+            watching.enter_context(hub.join(ada))
+        assert (hub.is_crowded(ada), hub.is_crowded(ben)) == (True, False)

@@ -19,7 +19,7 @@ from kimi_proxy.services.sessions import Sessions
 
 SEND_S = 5.0  # a viewer that takes longer to read an event is disconnected
 CHECK_S = 2.0  # how often it is asked whether a viewer may still look
-POLICY_VIOLATION = 1008  # as RFC 6455 numbers it
+POLICY_VIOLATION, ABNORMAL_CLOSURE = 1008, 1006  # as RFC 6455 numbers them
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Live:
         return SocketRoute("/ws", self._serve, Access.PEOPLE)
 
     async def _serve(self, socket: WebSocket) -> None:
-        if self._hub.is_crowded:
+        if self._hub.is_crowded(caller_of(socket)):
             await socket.send_denial_response(refusal(503, "crowded", "too many viewers: close one of them"))
             return
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
@@ -76,8 +76,12 @@ class Live:
 
 
 async def _send(socket: WebSocket, text: str) -> None:
-    async with asyncio.timeout(SEND_S):
-        await socket.send_text(text)
+    """Send an event; raise WebSocketDisconnect if either side has closed meanwhile, TimeoutError if it takes long."""
+    try:
+        async with asyncio.timeout(SEND_S):
+            await socket.send_text(text)
+    except RuntimeError as e:  # how the server reports a socket that is being closed
+        raise WebSocketDisconnect(ABNORMAL_CLOSURE) from e
 
 
 async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
@@ -86,7 +90,7 @@ async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
     with suppress(StoreUnavailable):
         while await identify(socket.scope["headers"]) == came_as:  # noqa: ASYNC110 - it may end on another server
             await asyncio.sleep(CHECK_S)
-    with suppress(TimeoutError, WebSocketDisconnect):
+    with suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
         async with asyncio.timeout(SEND_S):
             await socket.close(POLICY_VIOLATION, "log in again")
 

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -111,6 +111,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
+class OwnerProtocol(BoundedProtocol):
+    """Leaves other accounts of this machine a few connections, for `/health`: the rest is the owner's."""
+
+    max_strangers = 20
+    strangers: ClassVar[set[asyncio.Transport]] = set()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if _is_owner({"client": self.client, "server": self.server, "state": self.app_state}):
+            return
+        # One that became a WebSocket is lost without a word to this protocol.
+        self.strangers.difference_update([each for each in self.strangers if each.is_closing()])
+        self.strangers.add(transport)
+        if len(self.strangers) > self.max_strangers:
+            transport.write(CROWDED)
+            transport.close()
+
+
 def _head_size(data: bytes) -> int:
     """Return how much of `data` belongs to a head that begins with it, or goes on in it."""
     end = data.find(b"\r\n\r\n")
@@ -173,8 +191,9 @@ async def serve(
         listener = bind(host, port)
     except (OSError, UnicodeError) as e:
         raise ConfigError(await _bind_problem(host, port, e, occupant, port_setting)) from e
-    checked = app if token or is_public else _for_owner(app)
-    settings = _settings(_with_probes(_stoppable(checked, stop), stop), shutdown.drain_s)
+    is_owned = not token and not is_public and _can_know_owner()
+    checked = _for_owner(app) if is_owned else app
+    settings = _settings(_with_probes(_stoppable(checked, stop), stop), shutdown.drain_s, is_owned)
     server = _Server(settings, lambda: on_ready(host, listener.getsockname()[1]))
     watch = asyncio.create_task(_stop(server, stop, shutdown.notice_s))
     try:
@@ -298,10 +317,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _settings(app: ASGIApp, drain_s: float) -> uvicorn.Config:
+def _settings(app: ASGIApp, drain_s: float, is_owned: bool) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=OwnerProtocol if is_owned else BoundedProtocol,
         ws=BoundedSocket,
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=PING_S,
@@ -319,11 +338,15 @@ def _settings(app: ASGIApp, drain_s: float) -> uvicorn.Config:
     )
 
 
-def _for_owner(app: ASGIApp) -> ASGIApp:
-    """Refuse other accounts of this machine, which reach loopback as well as its owner does: `/health` is for all."""
+def _can_know_owner() -> bool:
     if not peer.can_ask():
         log.warning("other accounts of this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
-        return app
+        return False
+    return True
+
+
+def _for_owner(app: ASGIApp) -> ASGIApp:
+    """Refuse other accounts of this machine, which reach loopback as well as its owner does: `/health` is for all."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/health" or _is_owner(scope):

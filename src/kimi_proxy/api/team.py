@@ -364,7 +364,7 @@ def login_routes(logins: Logins | None) -> list[Route]:
         if logins is None:
             return _login_failure("off")
         try:
-            begun = await logins.begin(asked.place)
+            begun = await logins.begin(asked.place, request.client.host if request.client else "")
         except LoginFailed as e:
             return _login_failure(e.reason, e)
         except StoreUnavailable as e:

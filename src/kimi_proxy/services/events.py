@@ -16,6 +16,7 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 QUEUE = 256  # events that wait for one viewer
 HISTORY = 1024  # events that a viewer who comes back can still have
 MAX_VIEWERS = 100
+MAX_VIEWERS_EACH = 20  # of one person of a team: the others must find room
 SERVERS = 512  # whose numbers differ
 
 # Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
@@ -78,7 +79,7 @@ class Viewer:
 
     def __init__(self, who: Caller, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
         self._step = step  # between the numbers of two events
-        self._who = who
+        self.who = who
         self.joined_at = joined_at  # the number of the newest event when it came
         self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
         self._waiting: deque[HubEvent] = deque(filter(self._sees, missed or ()))
@@ -88,7 +89,7 @@ class Viewer:
             self._news.set()
 
     def _sees(self, event: HubEvent) -> bool:
-        return event.shown_to(self._who) is not None
+        return event.shown_to(self.who) is not None
 
     def push(self, event: HubEvent) -> None:
         if not self._sees(event):
@@ -107,7 +108,7 @@ class Viewer:
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
-        return event.shown_to(self._who) or ""
+        return event.shown_to(self.who) or ""
 
 
 class Hub:
@@ -147,9 +148,10 @@ class Hub:
     def viewers(self) -> int:
         return len(self._viewers)
 
-    @property
-    def is_crowded(self) -> bool:
-        return self.viewers >= MAX_VIEWERS
+    def is_crowded(self, who: Caller) -> bool:
+        """Return whether there is no room for another viewer, of all or of this member of a team."""
+        own = sum(viewer.who.person == who.person for viewer in self._viewers) if who.person else 0
+        return self.viewers >= MAX_VIEWERS or own >= MAX_VIEWERS_EACH
 
     @contextmanager
     def join(self, who: Caller, since: int | None = None) -> Iterator[Viewer]:

@@ -176,14 +176,12 @@ class Gateway:
     # Our recovery tool, offered beside the server's own tools.
 
     def _is_recovery(self, server_name: str, server: McpServer, call: RpcCall) -> bool:
-        return server.masking.enabled and gateway.tool_name(call) in (
-            recovery.SPARE_NAME,
-            self._recovery_name(server_name),
-        )
+        return server.masking.enabled and gateway.tool_name(call) in self._free_recovery_names(server_name)
 
-    def _recovery_name(self, server_name: str) -> str:
-        is_taken = recovery.NAME in self._listed_tools.get(server_name, ())
-        return recovery.SPARE_NAME if is_taken else recovery.NAME
+    def _free_recovery_names(self, server_name: str) -> list[str]:
+        """Return the names that our recovery tool may have, the best one first; none if the server has them all."""
+        taken = self._listed_tools.get(server_name, ())
+        return [name for name in (recovery.NAME, recovery.SPARE_NAME) if name not in taken]
 
     async def _recover(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
         arguments = call.params.get("arguments")
@@ -209,7 +207,7 @@ class Gateway:
             before = self._listed_tools.get(name, frozenset()) if call.params.get("cursor") else frozenset()
             self._listed_tools[name] = before | {str(tool.get("name")) for tool in tools if isinstance(tool, dict)}
             if not result.get("nextCursor"):
-                tools.append(recovery.describe_tool(self._recovery_name(name)))
+                tools += [recovery.describe_tool(free) for free in self._free_recovery_names(name)[:1]]
         return result if tools == result["tools"] else {**result, "tools": tools}
 
     # Forward.

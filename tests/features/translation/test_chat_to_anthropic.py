@@ -1,6 +1,7 @@
 """Chat completions in front of a provider that speaks Anthropic's messages: requests, answers and streams."""
 
 import json
+import re
 
 import pytest
 from tests.support.model import Call, Says, body, events
@@ -19,6 +20,18 @@ SAYS = Says("Now.", (Call("c1", "bash", {"command": "ls"}), Call("c2", "read", {
 
 def translated(*messages: JsonObject, **more: JsonValue) -> ChatTranslation:
     return ChatTranslation({"model": "claude-x", "messages": [*messages], **more}, ChatDialect())
+
+
+def test_ids_of_calls_that_anthropic_would_refuse_get_the_same_valid_id_in_call_and_result():
+    odd = "functions.bash:0 \ud800"
+    call: JsonObject = {"id": odd, "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    result: JsonObject = {"role": "tool", "tool_call_id": odd, "content": "one"}
+    turns = [translated(USER, {"role": "assistant", "tool_calls": [call]}, result).request["messages"] for _ in "ab"]
+    used, answered = turns[0][1]["content"][0]["id"], turns[0][2]["content"][0]["tool_use_id"]  # type: ignore[index,call-overload]
+
+    assert turns[0] == turns[1]
+    assert used == answered
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", str(used))
 
 
 def test_a_conversation_with_calls_is_carried_in_turns():

@@ -24,7 +24,7 @@ from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import UpstreamBusy, UpstreamError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.chat.recall import with_pings
+from kimi_proxy.services.chat.recall import MAX_READ_CHARS, with_pings
 from kimi_proxy.services.runtime import Runtime, running
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -164,6 +164,21 @@ async def test_an_id_that_belongs_to_no_conversation_can_be_read_back_in_one_tha
         await ask(runtime, Wire.CHAT, [*ITEMS[:-1], Result("call_a1", f"{named}\n{LOG.text}")], stream=False)
 
     assert parse(model.requests[1], Wire.CHAT).messages[-1].parts[-1].text == lines(1, 1)
+
+
+async def test_no_more_is_read_back_in_one_answer_than_a_context_window_holds(tmp_path: Path):
+    """A model that asked for a long text again and again had 549 MB sent in 50 s."""
+    model, long = Model(Wire.CHAT, []), "a line of an enormous log\n" * (MAX_READ_CHARS * 2 // 3 // 26)
+    async with world(tmp_path, model) as (runtime, _):
+        named = (await runtime.pruner.prune(LOCAL, a_question(long[: 10**6]))).prune_id
+        assert named is not None
+        calls = tuple(Call(f"own_{n}", "recover_text", {"id": named}) for n in range(6))
+        model.says = [Says("", calls), Says("ok")]
+        await ask(runtime, Wire.CHAT, [*ITEMS[:-1], Result("call_a1", f"{named}\n{LOG.text}")], stream=False)
+    results = [part.text for message in parse(model.requests[1], Wire.CHAT).messages[-6:] for part in message.parts]
+
+    assert sum(map(len, results)) < MAX_READ_CHARS + 2000
+    assert [text.startswith("too_long: ") for text in results][-1:] == [True]
 
 
 async def test_a_conversation_that_goes_on_from_nothing_cannot_either(tmp_path: Path):

@@ -1,13 +1,16 @@
 """Chat completions in front of a provider that speaks Anthropic's messages only."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.wires.protocol import DONE, Usage
 from kimi_proxy.core.errors import InvalidParams, ParseError, UpstreamDisconnected, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.sse import SseParser
 from kimi_proxy.features.translation import chat
 from kimi_proxy.features.translation.chat import MAX_EVENT_BYTES, ChatDialect, Dropped, Translation
@@ -153,18 +156,27 @@ def _blocks(message: JsonObject, role: str, where: str, dropped: Dropped) -> Ite
     said = [block for part in parts if (block := _block(part, where))]
     match role:
         case "tool":
-            yield {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": said}
+            yield {"type": "tool_result", "tool_use_id": _tool_id(message.get("tool_call_id")), "content": said}
         case "assistant":
             dropped.all_but(message, ("role", "content", "tool_calls", "name", "refusal"), "messages.")
             yield from said
             for call in read.as_objects(message.get("tool_calls")):
                 function = read.as_object(call.get("function"))
                 given = _arguments(read.as_text(function.get("arguments")))
-                yield {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": given}
+                yield {"type": "tool_use", "id": _tool_id(call.get("id")), "name": function.get("name"), "input": given}
         case "user" | "system" | "developer":
             yield from said
         case _:
             raise _refuse(f"{where}.role", f"the role {role[:40]!r}")
+
+
+_TOOL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
+
+
+def _tool_id(given: JsonValue) -> str:
+    """Return the id of a tool call as Anthropic takes it; another spelling gets the same one in every request."""
+    text = given if isinstance(given, str) else json.encode(given).decode()
+    return text if _TOOL_ID.fullmatch(text) else f"toolu_{sha256(encode_text(text)).hexdigest()[:24]}"
 
 
 def _block(part: JsonObject, where: str) -> JsonObject | None:

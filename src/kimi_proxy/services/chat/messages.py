@@ -69,7 +69,7 @@ class Messages:
             raise InvalidParams("messages", "give a list of messages, each an object with role and content")
         body = json.encode({"model": model or UNNAMED, "messages": messages})
         request = chat.parse(body, Wire.CHAT)
-        headers = {b"x-session-id": session.encode()} if session else {}
+        headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}
         found_session = await self._session_of(who, request, headers, "")
         came = Draft(request, Target("", model), found_session, who, request, is_observed=self._mode.is_on)
         leaves = await run_stages(came, (self._shorten,), self._on_fault)

@@ -42,6 +42,7 @@ from kimi_proxy.services.store.protocols import Originals
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # a result of this length is hardly why a provider refuses a request as too long
 REFUSED_ROUNDS = 2  # after the last in which it may read: its calls get NO_MORE, and it may go on without them
+MAX_READ_CHARS = 4_000_000  # in one answer: more than the largest context window has room for
 PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
 
 # A client that is left without a byte gives up after 90 s (Claude Code) to 300 s (Codex, undici): pings keep it. Of all
@@ -88,6 +89,7 @@ class _Progress:
         self._recalled = Recalled()
         self._read_back = 0  # calls that were answered with what they asked for
         self._waited_s = 0.0
+        self.read_chars = 0
         # The model's own calls are no part of it, nor is what we say of ids that it should not know.
         self._texts = [draft.request.body]
 
@@ -123,6 +125,7 @@ class _Progress:
 
     def add_text(self, text: str) -> None:
         self._read_back += 1
+        self.read_chars += len(text)
         self._texts.append(text.encode("utf-8", "surrogatepass"))
 
     def count(self, rounds: RecallRounds, turns: int = 0) -> None:
@@ -245,6 +248,9 @@ class Recall:
         except KimiProxyError as e:
             self._metrics.recoveries.labels(e.code).inc()
             return f"{e.code}: {e}"
+        if progress.read_chars + len(part) > MAX_READ_CHARS:
+            self._metrics.recoveries.labels("too_long").inc()
+            return _fitting(part, 0)
         self._metrics.recoveries.labels("ok").inc()
         progress.add_text(part)
         return part

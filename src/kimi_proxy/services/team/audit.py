@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Publish
@@ -19,6 +20,9 @@ EXPIRE_S = 3600.0
 DAY_S = 86_400.0
 MAX_WAITING = 10_000
 MAX_CHARS = 200
+# Ids that a person names and that are not theirs: so many are written in a minute, the others as a number.
+UNKNOWN, MAX_UNKNOWN, UNKNOWN_S = "unknown", 10, 60.0
+MAX_PEOPLE = 10_000
 
 # Events that are in the log too: who switched a setting.
 AUDITED = {"settings_event": "change_settings"}
@@ -41,16 +45,32 @@ class AuditLog:
         self._keep_s = days * DAY_S
         self._now = now
         self._waiting: deque[AuditEntry] = deque()
+        self._unknown: LruCache[tuple[str, str], tuple[float, int]] = LruCache(MAX_PEOPLE)
         self._turn = asyncio.Lock()
         self._writing = asyncio.create_task(self._keep_writing())
 
     def add(self, who: Caller, action: str, subject: str = "", detail: str = "", *, outcome: str = "ok") -> None:
         """Note what a person does, and how it ended. Never blocks or raises; no argument holds anyone's words."""
+        if outcome == UNKNOWN:
+            more = self._count_unknown(who.person, action)
+            if more is None:
+                return
+            detail = f"{detail} {more}".strip()
         if len(self._waiting) >= MAX_WAITING:
             log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
             self._waiting.popleft()
         named, more = (text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail))
         self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome))
+
+    def _count_unknown(self, person: str, action: str) -> str | None:
+        """Return what to add to an entry about an unknown id; None if there are enough of them for now."""
+        now = self._now()
+        began, count = self._unknown.get((person, action)) or (now, 0)
+        is_over = not 0 <= now - began < UNKNOWN_S
+        left_out = max(0, count - MAX_UNKNOWN) if is_over else 0
+        began, count = (now, 1) if is_over else (began, count + 1)
+        self._unknown.put((person, action), (began, count))
+        return None if count > MAX_UNKNOWN else f"{left_out} more before" if left_out else ""
 
     def publishing(self, publish: Publish) -> Publish:
         """Return `publish`, with those events noted that are in the log."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from kimi_proxy.core import json
+from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, InvalidParams, LoginFailed
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 
 BEGUN_S = 600  # that a person has at the issuer
 ID_BYTES = 32
-# So many logins may begin within ten seconds on a server: no one needs a token to begin one.
-MAX_BEGUN, MAX_BEGUN_S = 50, 10.0
+# So many logins may begin within ten seconds, from one address and in all: no one needs a token to begin one.
+MAX_BEGUN_EACH, MAX_BEGUN, MAX_BEGUN_S = 30, 600, 10.0
+MAX_ADDRESSES = 10_000
+# Claims that people cannot change by themselves at the common issuers; `email` counts only if it was verified.
+FIXED_CLAIMS = ("sub", "oid", "email")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Logins:
         self._audit = audit
         self._now = now
         self._begun: deque[float] = deque(maxlen=MAX_BEGUN)
+        self._begun_from: LruCache[str, deque[float]] = LruCache(MAX_ADDRESSES)
         self._opened: Issuer | None = None
         self._turn = asyncio.Lock()
 
@@ -90,12 +95,16 @@ class Logins:
     def lasts_s(self) -> int:
         return self.settings.session_hours * 3600
 
-    async def begin(self, place: str) -> BegunLogin:
+    async def begin(self, place: str, address: str = "") -> BegunLogin:
         """Return where a login is made; `place` comes back with it. Raise LoginFailed if the issuer is away."""
         now = self._now()
-        if len(self._begun) == MAX_BEGUN and now - self._begun[0] < MAX_BEGUN_S:
-            raise LoginFailed("busy", "too many logins begin at once")
+        of_address = self._begun_from.get(address) or deque(maxlen=MAX_BEGUN_EACH)
+        for begun in (of_address, self._begun):
+            if len(begun) == begun.maxlen and now - begun[0] < MAX_BEGUN_S:
+                raise LoginFailed("busy", "too many logins begin at once")
+        of_address.append(now)
         self._begun.append(now)
+        self._begun_from.put(address, of_address)
         state, nonce, verifier, id = (secrets.token_urlsafe(ID_BYTES) for _ in range(4))
         url = await (await self._issuer()).login_url(self.settings.redirect_uri, state, nonce, verifier)
         detail = json.encode({"state": state, "nonce": nonce, "verifier": verifier, "place": place}).decode()
@@ -152,6 +161,7 @@ class Logins:
         if found is None:
             name = _name(claims, self.settings.name_claim)
             found = next((one for one in everyone if one.name == name), None) or await self._add_person(name)
+            self._check_first_login(found)
         if found.revoked is not None:
             raise LoginFailed("revoked", "the person was revoked")
         if found.subject not in ("", subject):
@@ -160,6 +170,16 @@ class Logins:
         if person != found and not await self._tables.change_by_login(person):
             raise LoginFailed("revoked", "the person was revoked, or came as another, in this moment")
         return person
+
+    def _check_first_login(self, found: PersonRecord) -> None:
+        """Raise LoginFailed where the claim could be chosen by the person, and would make them an admin."""
+        settings = self.settings
+        if found.role == "admin" and not settings.admin_claim and settings.name_claim not in FIXED_CLAIMS:
+            raise LoginFailed(
+                "unknown",
+                f"{found.name!r} is an admin, whose first login goes by no claim that people may change: set "
+                'admin_claim, or name_claim = "email"',
+            )
 
     async def _add_person(self, name: str) -> PersonRecord:
         if self.settings.new_people == "refuse":

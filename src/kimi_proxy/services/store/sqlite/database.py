@@ -31,6 +31,7 @@ if sys.platform != "win32":
 
 READERS = 4
 MAX_BATCH = 256
+BRIEF_S = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,6 +81,11 @@ def store_errors(path: Path) -> Iterator[None]:
 
 def is_damage(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_lock(error: StoreUnavailable) -> bool:
+    """Return whether another process held the file locked."""
+    return isinstance(error.__cause__, sqlite3.Error) and _code(error.__cause__) == sqlite3.SQLITE_BUSY
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -227,6 +233,7 @@ class Database:
         self.turn = asyncio.Lock()  # of the writer thread
         self._timeout_s = timeout_s
         self._lock_timeout_s = timeout_s * 0.75  # a little less, so that SQLite says who holds a lock before we give up
+        self._reads_locked = self._writes_locked = False  # by another process, for all the time that we waited
         self._connect = connect
         self._committing = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
@@ -238,18 +245,28 @@ class Database:
 
         def work() -> T:
             left_s = self._after_commit()
-            with store_errors(self.path), reading(self.path, left_s, self._connect) as connection:
-                return query(connection)
+            try:
+                with store_errors(self.path), reading(self.path, left_s, self._connect) as connection:
+                    found = query(connection)
+            except StoreUnavailable as e:
+                self._reads_locked = is_lock(e)
+                raise
+            self._reads_locked = False
+            return found
 
         async with self.timeout():
             return await self.in_reader(work)
 
     def _after_commit(self) -> float:
         """Wait for a commit of ours, whose end wakes us: SQLite would sleep ever longer. Return the seconds left."""
-        began = time.monotonic()
-        if self._committing.acquire(timeout=self._lock_timeout_s):
+        began, lock_s = time.monotonic(), self._lock_s(self._reads_locked)
+        if self._committing.acquire(timeout=lock_s):
             self._committing.release()
-        return max(0.0, self._lock_timeout_s - (time.monotonic() - began))
+        return max(0.0, lock_s - (time.monotonic() - began))
+
+    def _lock_s(self, was_locked: bool) -> float:
+        """Return how long to wait for a lock: shortly, if it was held for all of our patience before."""
+        return min(BRIEF_S, self._lock_timeout_s) if was_locked else self._lock_timeout_s
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         return await self.read(lambda connection: connection.execute(statement, values).fetchall())
@@ -287,14 +304,16 @@ class Database:
                         raise
                     done = self._transact(work)  # the damaged file was set aside: this begins a fresh one
         except StoreUnavailable as e:
+            self._writes_locked = is_lock(e)
             self._report(str(e))
             raise
+        self._writes_locked = False
         self._report(None)
         return done
 
     def _transact(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         moment = self.clock.look()
-        with writing(self.path, self._lock_timeout_s, self._connect, self._committing) as connection:
+        with writing(self.path, self._lock_s(self._writes_locked), self._connect, self._committing) as connection:
             if self.trouble:
                 schema.write_a_page(connection)
             return work(connection, moment)
