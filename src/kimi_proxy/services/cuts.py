@@ -2,17 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 
-from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.errors import InvalidParams, ParseError, PruneIdNotFound
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Cut
@@ -20,6 +18,15 @@ from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.records.read import parts
 from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.originals import (
+    HookOutput,
+    MaskedText,
+    PrintedText,
+    PrunedLines,
+    Source,
+    SummarizedHistory,
+    read_source,
+)
 from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
@@ -112,7 +119,7 @@ class HitsBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class CutNote:
-    """What the note beside an original says of its cuts."""
+    """What is listed of an original and its cuts."""
 
     door: Door
     kind: CutKind
@@ -120,7 +127,7 @@ class CutNote:
     source_type: str = ""
     server: str = ""
     session: str = ""
-    cuts: tuple[tuple[int, int, str], ...] = ()
+    cuts: tuple[Cut, ...] = ()
     lines: int | None = None
     chars: int | None = None
     tokens: tuple[int, int] | None = None
@@ -169,7 +176,7 @@ class Cuts:
             raise PruneIdNotFound(id, "unknown")
         original = await self._originals.get(who, id)
         decision = await self._decisions.of_original(who, id)
-        note, text = read_note(id, original.about, decision), decode_text(original.text)
+        note, text = describe(id, read_source(original.about), decision), decode_text(original.text)
         about = _to_json(note, decision)
         about["chars"] = len(text)
         if note.cuts:
@@ -222,7 +229,7 @@ class Cuts:
 
 def _row(original: ListedOriginal) -> ListedCutBody | None:
     """Return a cut as it is listed; None if nothing was cut."""
-    note = read_note(original.id, original.about, original.decision)
+    note = describe(original.id, read_source(original.about), original.decision)
     if note.kind == "prune" and not note.cuts:
         return None
     return {
@@ -244,10 +251,10 @@ def _to_json(note: CutNote, decision: DecisionRecord | None) -> CutFields:
         "server": note.server,
         "session_id": decision.session if decision else note.session,
         "preview": decision.preview if decision else "",
-        "reasons": list(dict.fromkeys(reason for _, _, reason in note.cuts))[:REASONS],
+        "reasons": list(dict.fromkeys(cut.reason for cut in note.cuts))[:REASONS],
         "blocks": len(note.cuts),
         "original_lines": note.lines,
-        "lines_cut": sum(end - start + 1 for start, end, _ in note.cuts) or None,
+        "lines_cut": sum(cut.count for cut in note.cuts) or None,
         "chars": note.chars,
         "tokens_before": before,
         "tokens_after": after,
@@ -283,67 +290,38 @@ def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[HitBody]:
                 yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
 
 
-def read_note(id: str, about: bytes, decision: DecisionRecord | None) -> CutNote:
-    """Return what the note of the original `id` says; it has a decision if it is an output in a conversation."""
-    try:
-        value = json.decode(about)
-    except ParseError:
-        value = None
-    if isinstance(value, Mapping) and value.get("door") == "hooks":
-        return _hook_note(value)
-    match value:
-        case {"what": "mask", "server": str(server), "limits": dict(limits), "chars": int(chars), **rest}:
-            masked, lines = MaskingSettings.model_validate(limits), rest.get("lines")
-            note = CutNote("gateway", "mask", str(rest.get("goal", "")), server=server, chars=chars, limits=masked)
-            return replace(note, tokens=_sizes(chars, masked), lines=lines if isinstance(lines, int) else None)
-        case {"what": "mask", "server": str(server)}:
-            return CutNote("gateway", "mask", server=server)
-        case {"what": "history", **rest}:
-            return CutNote("chat", "history", session=str(rest.get("session", "")))
-        case {"goal": str(goal), "source_type": str(kind), "cuts": list(cuts), "stats": dict(stats), **rest}:
-            count, sizes = _stats(stats)
-            found, session = tuple(_cuts(cuts)), str(rest.get("session", ""))
+def describe(id: str, source: Source | None, decision: DecisionRecord | None) -> CutNote:
+    """Return what is listed of the original `id`; it has a decision if it is an output in a conversation."""
+    match source:
+        case HookOutput(PrunedLines(question, cuts)):
+            return replace(
+                _hook_note(source), kind="prune", goal=question.goal, source_type=question.source_type, cuts=cuts
+            )
+        case HookOutput():
+            return _hook_note(source)
+        case MaskedText(server, chars, lines, limits, goal):
+            tokens = None if chars is None or limits is None else _sizes(chars, limits)
+            return CutNote(
+                "gateway", "mask", goal, server=server, chars=chars, lines=lines, tokens=tokens, limits=limits
+            )
+        case SummarizedHistory(session):
+            return CutNote("chat", "history", session=session)
+        case PrunedLines(question, cuts, lines, tokens, session=session):
             door: Door = "chat" if decision or session else "pruner"
-            return CutNote(door, "prune", goal, kind, session=session, cuts=found, lines=count, tokens=sizes)
-        case {"what": str(what), **rest}:
-            session = str(rest.get("session", ""))
+            found = CutNote(door, "prune", question.goal, question.source_type, session=session)
+            return replace(found, cuts=cuts, lines=lines, tokens=tokens)
+        case PrintedText(what, session):
             is_chat = what == "output" and bool(decision or session)
             return CutNote("chat" if is_chat else "tools", "output", session=session)
-        case _:
+        case None:
             return CutNote("chat" if decision else "pruner", "mask" if id.startswith("msk_") else "output")
 
 
-def _hook_note(about: Mapping[str, JsonValue]) -> CutNote:
-    cuts, lines, chars = about.get("cuts"), about.get("lines"), about.get("chars")
-    before, after = about.get("tokens_before"), about.get("tokens_after")
-    return CutNote(
-        "hooks",
-        "prune" if isinstance(cuts, list) else "output",
-        goal=str(about.get("goal", "")),
-        source_type=str(about.get("source_type", "")),
-        server=str(about.get("tool", "")),
-        session=str(about.get("session", "")),
-        cuts=tuple(_cuts(cuts)) if isinstance(cuts, list) else (),
-        lines=lines if isinstance(lines, int) else None,
-        chars=chars if isinstance(chars, int) else None,
-        tokens=(before, after) if isinstance(before, int) and isinstance(after, int) else None,
-    )
+def _hook_note(source: HookOutput) -> CutNote:
+    sizes = CutNote("hooks", "output", lines=source.lines, chars=source.chars, tokens=source.tokens)
+    return replace(sizes, server=source.tool, session=source.session)
 
 
 def _sizes(chars: int, limits: MaskingSettings) -> tuple[int, int]:
     """Return the tokens of a masked text before and after, by its length: to count them would mean to read it."""
     return chars // CHARS_PER_TOKEN, min(chars, limits.head_chars + limits.tail_chars) // CHARS_PER_TOKEN
-
-
-def _cuts(found: Sequence[JsonValue]) -> Iterator[tuple[int, int, str]]:
-    for cut in found:
-        match cut:
-            case {"start": int(start), "end": int(end), "reason": str(reason)}:
-                yield start, end, reason
-
-
-def _stats(stats: Mapping[str, JsonValue]) -> tuple[int | None, tuple[int, int] | None]:
-    match stats:
-        case {"original_lines": int(count), "tokens_est_before": int(before), "tokens_est_after": int(after)}:
-            return count, (before, after) if before else None
-    return None, None

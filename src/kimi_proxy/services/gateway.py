@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
@@ -48,8 +49,9 @@ from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.originals import Keeper, MaskedText, key_of
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.store.protocols import Original, Originals
+from kimi_proxy.services.store.protocols import Originals
 
 TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
@@ -100,6 +102,7 @@ class Gateway:
         self.clients = McpClients(self.servers, os.environ if env is None else env)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
+        self._keeper = Keeper(originals)
         self._pruner = pruner
         self._metrics = metrics
         self._now = now
@@ -370,10 +373,8 @@ class Gateway:
         kept: dict[str, str] = {}
         try:
             async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
-                for at in range(0, len(cuts), AT_ONCE):  # together, so that they share the store's commits
-                    await asyncio.gather(
-                        *(self._keep_one(who, server_name, cut, kept) for cut in cuts[at : at + AT_ONCE])
-                    )
+                for some in in_batches(cuts, AT_ONCE):  # together, so that they share the store's commits
+                    await asyncio.gather(*(self._keep_one(who, server_name, cut, kept) for cut in some))
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
@@ -403,11 +404,9 @@ class Gateway:
             return found
         # By the note a person can be shown later what was left of the text.
         server = self._switched_on.get(server_name)
-        limits = (cut.limits or (server.masking if server else MaskingSettings())).model_dump(exclude={"enabled"})
-        size: JsonObject = {"chars": len(text), "lines": text.count("\n") + 1}
-        note = json.encode({"what": "mask", "server": server_name, **size, "limits": limits, "goal": cut.goal})
-        mask_id = new_id("msk")
-        await self._originals.keep(Original(mask_id, who.scope, key, raw, note))
+        limits = cut.limits or (server.masking if server else MaskingSettings())
+        mask_id, source = new_id("msk"), MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal)
+        await self._keeper.keep(who, mask_id, key, raw, source)
         return mask_id
 
 
@@ -464,7 +463,7 @@ class McpClients:
 def _key_of(text: str) -> tuple[bytes, bytes]:
     """Return a text as it is kept, and the key it is found by."""
     raw = encode_text(text)
-    return raw, sha256(b"mask\0" + raw).digest()
+    return raw, key_of("mask", raw)
 
 
 async def _plan(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
@@ -24,14 +23,14 @@ from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recove
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
 from kimi_proxy.services.chat.deadlines import WaitLimit
-from kimi_proxy.services.chat.decisions import cut_note
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.originals import HookOutput, Keeper, hidden_source, key_of
 from kimi_proxy.services.pruner import EVENT as PRUNE_EVENT
 from kimi_proxy.services.pruner import PruneFields
-from kimi_proxy.services.store.protocols import Original, Originals
+from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.workers.pool import Workers
 
 SECRET_BYTES = 32
@@ -73,6 +72,7 @@ class ToolHooks:
         self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
         self._limits = EntryLimits(sanitizer.threshold_tokens, sanitizer.preview_length)
         self._originals = originals
+        self._keeper = Keeper(originals)
         self._names = names
         self._workers = workers
         self._metrics = metrics
@@ -167,20 +167,16 @@ class ToolHooks:
     async def _keep_original(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
         """Return once the original is on disk. Raise StoreUnavailable if it is not."""
         raw, goal = encode_text(hidden.text), self._goals.get((who.scope, event.session)) or ""
-        note = json.decode(cut_note(hidden, goal))
-        about: JsonObject = {
-            "door": "hooks",
-            "tool": event.origin.tool[:100],
-            "session": await self._names.id_of(who, event.session),
-            "why": form.why,
-            "chars": len(hidden.text),
-            "lines": hidden.text.count("\n") + 1,
-            "tokens_before": form.tokens_before,
-            "tokens_after": form.tokens_after,
-        }
-        both = {**note, **about} if isinstance(note, dict) else about
-        key = sha256(b"hook\0" + encode_text(hidden.id) + raw).digest()
-        await self._originals.keep(Original(hidden.id, who.scope, key, raw, json.encode(both)))
+        source = HookOutput(
+            hidden_source(hidden, goal),
+            tool=event.origin.tool[:100],
+            session=await self._names.id_of(who, event.session),
+            why=form.why,
+            chars=len(hidden.text),
+            lines=hidden.text.count("\n") + 1,
+            tokens=(form.tokens_before, form.tokens_after),
+        )
+        await self._keeper.keep(who, hidden.id, key_of("hook", raw, encode_text(hidden.id)), raw, source)
 
     def _account(self, who: Caller, cuts: list[HookCut]) -> None:
         before = sum(cut.form.tokens_before for cut in cuts)

@@ -1,22 +1,31 @@
-"""How a text becomes an original: the fingerprint of its question, and the note from which a cut is explained.
+"""How a text becomes an original: the key that it is found by, where it came from, and who keeps it.
 
-The same question with the same outcome makes the same note: nothing in it depends on the time or the load.
+Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
+outcome makes the same note: nothing in it depends on the time or the load.
 """
 
 import asyncio
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
+from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
+from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.services.store.protocols import Original, Originals
+
+if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
+    from kimi_proxy.features.sanitizer.shorten import Hidden
 
 GOAL_MAX_CHARS = 10_000
 
@@ -51,8 +60,174 @@ def text_fingerprint(*parts: bytes) -> bytes:
     return digest.digest()
 
 
+def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place: bytes = b"") -> bytes:
+    """Return the key of a text that no question was asked about."""
+    return sha256(kind.encode() + b"\0" + place + raw).digest()
+
+
+# Where an original came from.
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedLines:
+    """A text whose lines were cut for a goal: by the pruner, or with a session in that conversation."""
+
+    question: Question  # its text is not in the note
+    cuts: tuple[Cut, ...]
+    lines: int | None
+    tokens: tuple[int, int] | None = None  # before and after
+    backend: str = "heuristic"
+    warnings: tuple[str, ...] = ()
+    session: str = ""
+
+    @classmethod
+    def of(cls, question: Question, pruned: Pruned, backend: str) -> "PrunedLines":
+        cuts, tokens = tuple(a.cut for a in pruned.annotations), (pruned.tokens_before, pruned.tokens_after)
+        return cls(question, cuts, pruned.original_lines, tokens, backend, pruned.warnings)
+
+    def to_note(self) -> Mapping[str, object]:
+        question, (before, after) = self.question, self.tokens or (0, 0)
+        return {
+            "goal": question.goal[:GOAL_MAX_CHARS],
+            "source_type": question.source_type,
+            "options": asdict(replace(question.options, timeout_ms=0)),
+            "cuts": [asdict(cut) for cut in self.cuts],
+            "stats": {
+                "backend": self.backend,
+                "original_lines": self.lines,
+                "pruned_lines": sum(cut.count for cut in self.cuts),
+                "tokens_est_before": before,
+                "tokens_est_after": after,
+            },
+            "warnings": list(self.warnings),
+            **({"context": asdict(question.context)} if question.context else {}),
+            **({"session": self.session} if self.session else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedText:
+    """What a tool printed, or a part of it; with a session it stands in that conversation."""
+
+    what: str = "output"
+    session: str = ""
+
+    def to_note(self) -> Mapping[str, object]:
+        return {"what": self.what} | ({"session": self.session} if self.session else {})
+
+
+@dataclass(frozen=True, slots=True)
+class HookOutput:
+    """What a tool printed that a hook saw."""
+
+    cut: PrunedLines | PrintedText
+    tool: str
+    session: str
+    why: str
+    chars: int | None
+    lines: int | None
+    tokens: tuple[int, int] | None
+
+    def to_note(self) -> Mapping[str, object]:
+        before, after = self.tokens or (0, 0)
+        return {
+            **self.cut.to_note(),
+            "door": "hooks",
+            "tool": self.tool,
+            "session": self.session,
+            "why": self.why,
+            "chars": self.chars,
+            "lines": self.lines,
+            "tokens_before": before,
+            "tokens_after": after,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedText:
+    """A long text in an answer of a server behind the gateway. By its limits it is masked again as it was."""
+
+    server: str
+    chars: int | None = None
+    lines: int | None = None
+    limits: MaskingSettings | None = None
+    goal: str = ""
+
+    def to_note(self) -> Mapping[str, object]:
+        limits = self.limits and self.limits.model_dump(exclude={"enabled"})
+        size = {"chars": self.chars, "lines": self.lines}
+        return {"what": "mask", "server": self.server, **size, "limits": limits, "goal": self.goal}
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizedHistory:
+    """Messages of a conversation that a summary replaced."""
+
+    session: str
+
+    def to_note(self) -> Mapping[str, object]:
+        return {"what": "history", "session": self.session}
+
+
+Source: TypeAlias = PrunedLines | PrintedText | HookOutput | MaskedText | SummarizedHistory
+
+
+def hidden_source(hidden: "Hidden", goal: str, session: str = "") -> PrunedLines | PrintedText:
+    """Return the source of a text that a conversation does not show, or not all of it."""
+    if hidden.source_type is None:
+        return PrintedText(session=session)
+    options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
+    question = Question("", goal, hidden.source_type, options, hidden.context)
+    return PrunedLines(question, hidden.cuts, hidden.text.count("\n") + 1, session=session)
+
+
+def read_source(note: bytes) -> Source | None:
+    """Return where an original came from; None if its note does not say so."""
+    try:
+        value = json.decode(note)
+        return _source(value) if isinstance(value, Mapping) else None
+    except (ParseError, ValidationError):
+        return None
+
+
+def _source(value: Mapping[str, JsonValue]) -> Source | None:
+    session = str(value.get("session", ""))
+    match value:
+        case {"door": "hooks", **rest}:
+            cut = _source(rest)
+            tokens = _pair(rest.get("tokens_before"), rest.get("tokens_after"))
+            sizes = _number(rest.get("chars")), _number(rest.get("lines")), tokens
+            inner = cut if isinstance(cut, PrunedLines | PrintedText) else PrintedText(session=session)
+            return HookOutput(inner, str(rest.get("tool", "")), session, str(rest.get("why", "")), *sizes)
+        case {"what": "mask", "server": str(server), "limits": dict(limits), **rest}:
+            masked = MaskingSettings.model_validate(limits)
+            size = _number(rest.get("chars")), _number(rest.get("lines"))
+            return MaskedText(server, *size, masked, str(rest.get("goal", "")))
+        case {"what": "mask", "server": str(server)}:
+            return MaskedText(server)
+        case {"what": "history"}:
+            return SummarizedHistory(session)
+        case {"what": str(what)}:
+            return PrintedText(what, session)
+        case {"stats": dict(stats)}:
+            note = PruneNote.model_validate(value)
+            tokens = _pair(stats.get("tokens_est_before") or None, stats.get("tokens_est_after"))
+            return PrunedLines(
+                note.question, tuple(note.cuts), _number(stats.get("original_lines")), tokens, session=session
+            )
+    return None
+
+
+def _number(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _pair(before: JsonValue, after: JsonValue) -> tuple[int, int] | None:
+    return (before, after) if isinstance(before, int) and isinstance(after, int) else None
+
+
 class PruneNote(BaseModel):
-    """What the note beside a pruned original holds that explains it; its figures are read by services/cuts."""
+    """What the note beside a pruned original holds that explains it."""
 
     goal: str
     source_type: SourceType
@@ -66,26 +241,6 @@ class PruneNote(BaseModel):
         return Question("", self.goal, self.source_type, self.options, self.context)
 
 
-def encode_note(question: Question, pruned: Pruned, backend: str, session: str = "") -> bytes:
-    note: dict[str, object] = {
-        "goal": question.goal[:GOAL_MAX_CHARS],
-        "source_type": question.source_type,
-        "options": asdict(replace(question.options, timeout_ms=0)),
-        "cuts": [asdict(a.cut) for a in pruned.annotations],
-        "stats": {
-            "backend": backend,
-            "original_lines": pruned.original_lines,
-            "pruned_lines": pruned.pruned_lines,
-            "tokens_est_before": pruned.tokens_before,
-            "tokens_est_after": pruned.tokens_after,
-        },
-        "warnings": list(pruned.warnings),
-        **({"context": asdict(question.context)} if question.context else {}),
-        **({"session": session} if session else {}),
-    }
-    return json.encode(note)
-
-
 def decode_note(note: bytes, prune_id: str) -> PruneNote:
     """Return what explains the original `prune_id`; raise InvalidParams if it was not pruned for a goal."""
     try:
@@ -95,7 +250,7 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
 
 
 class Keeper:
-    """Keeps texts, each under the id that its key was given before, or a new one."""
+    """Keeps texts, each under the id that its key was given before, or a new one. No cut is made before it returns."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
@@ -108,13 +263,19 @@ class Keeper:
             found = None
         return found or new_id("prn")
 
-    async def keep(self, who: Caller, prune_id: str, key: bytes, text: bytes, note: bytes) -> None:
+    async def keep(self, who: Caller, id: str, key: bytes, text: bytes, source: Source) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(prune_id, who.scope, key, text, note))
+        await self._originals.keep(Original(id, who.scope, key, text, json.encode(source.to_note())))
+
+    async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
+        """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""
+        raw = encode_text(hidden.text)
+        key = await asyncio.to_thread(key_of, "output", raw, place)
+        await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
         """Keep `text` under an id of its own, and return the id."""
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
         prune_id = await self.id_for(who, key)
-        await self.keep(who, prune_id, key, text, json.encode({"what": what}))
+        await self.keep(who, prune_id, key, text, PrintedText(what))
         return prune_id

@@ -35,9 +35,8 @@ from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.rows import strip_row_numbers
-from kimi_proxy.services import originals
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.originals import fingerprint
+from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
@@ -291,6 +290,7 @@ class Pruner:
     ) -> None:
         self._config = config
         self._originals = originals
+        self._keeper = Keeper(originals)
         self._workers = workers
         self._ask_reranker = rerank
         self._metrics = metrics
@@ -409,11 +409,11 @@ class Pruner:
         answer = pending.answer
         if is_known and pending.is_whole_by_fault:
             return answer  # it is on disk with an earlier note, which still explains the markers given then
-        note = originals.encode_note(request.question, answer.pruned, answer.backend)
-        original = Original(pending.prune_id, request.who.scope, request.key, request.text, note)
 
         async def keep() -> PruneAnswer:
-            await _within(request.left_s + COMMIT_GRACE_S, self._originals.keep(original))
+            source = PrunedLines.of(request.question, answer.pruned, answer.backend)
+            kept = self._keeper.keep(request.who, pending.prune_id, request.key, request.text, source)
+            await _within(request.left_s + COMMIT_GRACE_S, kept)
             return answer
 
         return await self._fail_open("commit", keep(), lambda code: answer.without_id(request.question.text))
@@ -452,7 +452,7 @@ class Pruner:
     async def explain(self, who: Caller, prune_id: str) -> Explanation:
         """Return why each line stayed or went; raise PruneIdNotFound, or InvalidParams if it was not pruned."""
         original = await self._original(who, prune_id)
-        note = originals.decode_note(original.about, prune_id)
+        note = decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
         question = replace(note.question, text=decode_text(original.text))

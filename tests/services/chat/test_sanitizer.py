@@ -25,7 +25,8 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.sanitizer import Sanitizer
-from kimi_proxy.services.cuts import read_note
+from kimi_proxy.services.cuts import describe
+from kimi_proxy.services.originals import read_source
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, FactKind
 from kimi_proxy.services.workers.pool import Workers
 
@@ -280,7 +281,7 @@ async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_pa
         listed = {one.id: one for one in await here.store.originals.page(LOCAL, NEWEST, 50)}
 
     ids = [set(ID.findall(results(draft.request)["call_a1"])) for draft in (entered, aged)]
-    notes = [read_note(id, listed[id].about, listed[id].decision) for (id,) in ids]
+    notes = [describe(id, read_source(listed[id].about), listed[id].decision) for (id,) in ids]
     assert ids[0] != ids[1]
     assert [(note.door, note.session) for note in notes] == [("chat", "s-1"), ("chat", "s-1")]
 

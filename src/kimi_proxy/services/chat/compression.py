@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 from weakref import WeakValueDictionary
 
@@ -39,8 +38,9 @@ from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.originals import Keeper, SummarizedHistory, key_of
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Original, Originals, SessionStore
+from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Originals, SessionStore
 
 DAY_S = 86_400
 MAX_SESSIONS = 10_000
@@ -179,7 +179,7 @@ class Compressor:
         self._is_shared = is_shared
         self._models = models
         self._counter = counter
-        self._originals = originals
+        self._keeper = Keeper(originals)
         self._decisions = decisions
         self._summaries = summaries
         self._offers_tool = offers_tool
@@ -271,8 +271,9 @@ class Compressor:
             )
             summary = await summarize
             try:
-                original, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic)
-                await self._originals.keep(original)
+                raw, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic)
+                source = SummarizedHistory(session)
+                await self._keeper.keep(who, made.original, key_of("history", raw), raw, source)
                 (await self._compressed_sessions(who)).add(session)
                 if not await self._decisions.add_compression(who, made, active.id if active else None):
                     raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
@@ -393,8 +394,8 @@ class Compressor:
 
     async def _make_record(
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
-    ) -> tuple[Original, CompressionRecord]:
-        """Return the compression, with the original that it needs; raise CompressionRefused if it saves nothing."""
+    ) -> tuple[bytes, CompressionRecord]:
+        """Return the compression, with the text that it replaces; raise CompressionRefused if it saves nothing."""
         id, plan = new_id("msk"), proposal.plan
         message = await asyncio.to_thread(proposal.message, summary.text, id)
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
@@ -402,13 +403,22 @@ class Compressor:
         if tokens >= now_tokens:
             raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
         raw = encode_text(await asyncio.to_thread(lambda: proposal.original))
-        about = json.encode({"what": "history", "session": draft.session.id})
-        made = CompressionRecord(
-            *(new_id("cmp"), draft.session.id, round(self._now(), 3), now_tokens, tokens),
-            *(plan.cut, plan.kept, proposal.fingerprint, message, summary.text),
-            *(id, summary.by, preset.kind, is_automatic),
+        return raw, CompressionRecord(
+            id=new_id("cmp"),
+            session=draft.session.id,
+            at=round(self._now(), 3),
+            original_tokens=now_tokens,
+            compressed_tokens=tokens,
+            cut=plan.cut,
+            kept=plan.kept,
+            fingerprint=proposal.fingerprint,
+            message=message,
+            summary=summary.text,
+            original=id,
+            summary_by=summary.by,
+            kind=preset.kind,
+            is_automatic=is_automatic,
         )
-        return Original(id, draft.caller.scope, sha256(b"history\0" + raw).digest(), raw, about), made
 
 
 def _drop_parsed(draft: Draft) -> Draft:

@@ -5,22 +5,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 
-from kimi_proxy.core import json
 from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import quoted_ids
-from kimi_proxy.core.prune import Annotation, Options, Pruned, Question
 from kimi_proxy.features.sanitizer.decide import ShortenedOutput
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services import originals
+from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (
     NEWEST,
@@ -28,7 +25,6 @@ from kimi_proxy.services.store.protocols import (
     Decisions,
     DecisionTotals,
     ListedOriginal,
-    Original,
     Originals,
 )
 
@@ -62,6 +58,7 @@ class ChatDecisions:
     ) -> None:
         self.is_shared = is_shared
         self._originals = originals
+        self._keeper = Keeper(originals)
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
         # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
@@ -273,9 +270,8 @@ class ChatDecisions:
         if len(record.original_ids) > 1 or output.head or output.tail:
             return False
         try:
-            await self._originals.keep(
-                _original(who, Hidden(record.original_ids[0], output.text), output, "", record.session)
-            )
+            hidden = Hidden(record.original_ids[0], output.text)
+            await self._keeper.keep_hidden(who, hidden, output.key, "", record.session)
         except StoreUnavailable:
             return False
         return True
@@ -284,29 +280,11 @@ class ChatDecisions:
         """Keep all that would be hidden; return whether that is on disk."""
         try:
             for hidden in made.shortened.hidden:
-                original = await asyncio.to_thread(_original, who, hidden, made.output, made.goal, session)
-                await self._originals.keep(original)
+                await self._keeper.keep_hidden(who, hidden, made.output.key, made.goal, session)
         except StoreUnavailable as e:
             log.warning("cutting needs the store", extra={"what": str(e)[:300]})
             return False
         return True
-
-
-def _original(who: Caller, hidden: Hidden, output: LongOutput, goal: str, session: str) -> Original:
-    raw = encode_text(hidden.text)
-    key = sha256(b"output\0" + output.key + raw).digest()
-    return Original(hidden.id, who.scope, key, raw, cut_note(hidden, goal, session))
-
-
-def cut_note(hidden: Hidden, goal: str, session: str = "") -> bytes:
-    """Return a note by which a cut of lines can be explained, and by which it is found after another replaced it."""
-    if hidden.source_type is None:
-        return json.encode({"what": "output"} | ({"session": session} if session else {}))
-    options = Options(hidden.max_prune_ratio, 0, 0, annotate_lines=False, include_markers=True)
-    annotations = tuple(Annotation(cut, "") for cut in hidden.cuts)
-    pruned = Pruned("", annotations, hidden.text.count("\n") + 1, 0, 0)
-    question = Question("", goal, hidden.source_type, options, hidden.context)
-    return originals.encode_note(question, pruned, "heuristic", session)
 
 
 def _record(made: ShortenedOutput, is_kept: bool, session: str) -> DecisionRecord:

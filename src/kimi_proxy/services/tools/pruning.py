@@ -22,8 +22,7 @@ from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.features.records.read import parts
 from kimi_proxy.features.records.tree import is_one_line
-from kimi_proxy.services import originals
-from kimi_proxy.services.originals import Keeper, text_fingerprint
+from kimi_proxy.services.originals import Keeper, PrunedLines, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 
 # What swe-pruner's clients ask of `POST /prune`, answered by our own engine.
@@ -206,10 +205,10 @@ async def _shorten_there(
     if not found.is_applied:
         return found
     pruned = Pruned(found.text, found.annotations, found.lines, found.tokens_before, found.tokens_after)
-    note = originals.encode_note(_question(text, question, source_type, settings), pruned, "swe-pruner")
+    source = PrunedLines.of(_question(text, question, source_type, settings), pruned, "swe-pruner")
     try:
         # No text is replaced by a marker before its original is on disk.
-        await keeper.keep(who, prune_id, key, raw, note)
+        await keeper.keep(who, prune_id, key, raw, source)
     except StoreUnavailable as e:
         raise PruneFailed(e.code, str(e)) from e
     return found
