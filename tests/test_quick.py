@@ -174,6 +174,16 @@ main()
 """
 
 
+def test_what_starts_an_agent_with_tools_does_not_load_the_engine():
+    """The server of the tools loads it, in a process of its own, while the agent is about to start."""
+    program = (
+        "import sys, kimi_proxy.services.clients.runner; print(*{'numpy', 'sqlite3', 'tree_sitter'} & {*sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
+
+    assert (ran.returncode, ran.stdout.decode().split()) == (0, [])
+
+
 @pytest.mark.parametrize("command", ["pruner", "tools"])
 def test_an_agent_that_starts_us_has_its_first_answer_before_the_engine_is_loaded(cli: Cli, command: str):
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}

@@ -127,11 +127,11 @@ def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
 async def _listen(runtime: Runtime, port: int) -> None:
     from kimi_proxy.api.apps import TOOLS_HOST, tools_app
     from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.core.mcp import PRUNER_SERVER
     from kimi_proxy.proxy.local_server import local_url, port_owner
-    from kimi_proxy.services.tools.prune_text import SERVER
 
     def announce(host: str, taken: int) -> None:
-        write_json({"server": SERVER, "url": local_url(host, taken)})
+        write_json({"server": PRUNER_SERVER, "url": local_url(host, taken)})
 
     app = tools_app(runtime)
     with stop_on_signals() as stop:

@@ -26,6 +26,7 @@ CACHEABLE = frozenset(
 # What servers with a handshake have and stateless ones have not.
 REMOVED = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 
+PRUNER_SERVER = "mcp-pruner"  # as the pruner and the agent tools of a run call themselves
 OURSELVES: JsonObject = {"name": "kimi-proxy", "version": __version__}
 
 

@@ -24,11 +24,11 @@ from kimi_proxy.core.config.sections import RunnerSettings
 from kimi_proxy.core.errors import ConfigError, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.core.mcp import PRUNER_SERVER
 from kimi_proxy.features.clients.agents import Agent, ClaudeServer, ToolsEndpoint
 from kimi_proxy.proxy.local_server import LocalServer, local_url, port_owner
 from kimi_proxy.proxy.private_files import private_file
 from kimi_proxy.proxy.process import EXIT_SIGNAL, FORWARDED, Command, Foreground
-from kimi_proxy.services.tools.prune_text import SERVER
 
 
 class State(StrEnum):
@@ -305,7 +305,7 @@ async def _ready(server: LocalServer) -> tuple[str, int]:
 async def _is_ours(host: str, port: int) -> bool:
     """Return whether the pruner answers there: a port alone proves nothing."""
     found = await asyncio.to_thread(port_owner, host, port)
-    return found is not None and found.server == SERVER
+    return found is not None and found.server == PRUNER_SERVER
 
 
 Receive = Callable[[signal.Signals], None]

@@ -11,6 +11,7 @@ from kimi_proxy import __version__
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.mcp import PRUNER_SERVER
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
 from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
@@ -89,7 +90,6 @@ def tool(pruner: Pruner) -> Tool[PruneText]:
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")
 
 
-SERVER = "mcp-pruner"
 HEALTH_DESCRIPTION = "Say whether the pruner is up, its version and what it can do."
 HEALTH_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -118,7 +118,7 @@ async def check_health(
     fault = (await asyncio.to_thread(scorers)).fault
     body: PrunerHealthBody = {
         "status": "healthy",
-        "server": SERVER,
+        "server": PRUNER_SERVER,
         "version": __version__,
         "capabilities": ["prune_text", "recover_text", "annotations", "markers"],
         "timestamp": now().isoformat(timespec="seconds"),
