@@ -14,7 +14,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUN = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
 DEV = [*RUN, *PROJECT["dependency-groups"]["dev"]]
 TEAM = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["team"]]
-LOCKS = ("requirements.lock", "requirements-team.lock", "requirements-dev.lock", "requirements-uv.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-team.lock",
+    "requirements-dev.lock",
+    "requirements-uv.lock",
+    "requirements-release.lock",
+)
 
 _ENTRY = re.compile(
     r"^(?P<pin>[a-z0-9-]+==\S+)(?P<marker> ; [^\\\n]+)? \\\n(?P<hashes>(?:    --hash=sha256:.+\n)+)", re.M

@@ -5,12 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft7Validator
+from tests.support.checkout import copy_to
 from tests.support.clients.judges import actionlint
 
 from kimi_proxy.cli import app
@@ -41,8 +45,9 @@ def test_actionlint_finds_nothing_in_the_workflows():
     assert [found for found in json.loads(done.stdout) if found["kind"] != "runner-label"] == []
 
 
-def test_zizmor_finds_no_way_into_the_workflows():
-    command = [Path(sys.executable).with_name("zizmor"), "--offline", "--no-progress", ROOT / ".github" / "workflows"]
+def test_zizmor_finds_nothing_in_any_file_for_the_forge():
+    options = ("--offline", "--no-progress", "--persona=pedantic")
+    command = [Path(sys.executable).with_name("zizmor"), *options, ROOT / ".github"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,6 +73,63 @@ def test_every_script_that_a_workflow_runs_exists():
     for workflow in WORKFLOWS:
         scripts = re.findall(r"(?<![\w/])(?:\./)?(scripts/\w+|\w+\.sh)\b", workflow.read_text())
         assert [script for script in scripts if not (ROOT / script).exists()] == []
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_every_tool_that_a_workflow_installs_is_pinned_by_its_hash(workflow: Path):
+    text = workflow.read_text()
+
+    assert "pipx" not in text
+    installs = [line for line in re.findall(r"pip install .*", text) if "--no-deps" not in line]
+    assert [line for line in installs if "--require-hashes" not in line] == []
+
+
+def test_the_bill_of_materials_names_every_package_and_vendored_script_with_its_licence():
+    bom = json.loads(release("sbom").stdout)
+    by_name = {one["name"]: one for one in bom["components"]}
+    locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.M))
+    vendored = {
+        file.name for file in (ROOT / "src/kimi_proxy/dashboard/vendor").iterdir() if file.suffix in (".mjs", ".css")
+    }
+
+    assert locked | vendored == by_name.keys()
+    assert bom["metadata"]["component"]["version"] == release("version").stdout.strip()
+    installed = {name for name in locked if _is_installed(name)}
+    assert {name for name in installed | vendored if not by_name[name].get("licenses")} == set()
+    for name in vendored:
+        raw = (ROOT / "src/kimi_proxy/dashboard/vendor" / name).read_bytes()
+        assert by_name[name]["hashes"] == [{"alg": "SHA-256", "content": sha256(raw).hexdigest()}]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def test_the_formula_installs_the_release_by_hashes(tmp_path: Path):
+    sdist = tmp_path / "kimi_proxy-1.2.3.tar.gz"
+    sdist.write_bytes(b"a source distribution")
+    text = release("formula", "some-owner/kimi-proxy", str(sdist)).stdout
+
+    number = release("version").stdout.strip()
+    assert f'url "https://github.com/some-owner/kimi-proxy/releases/download/v{number}/{sdist.name}"' in text
+    assert f'sha256 "{sha256(sdist.read_bytes()).hexdigest()}"' in text
+    assert '"--require-hashes", "--requirement", "requirements.lock"' in text
+    assert text.count("\n  end\n") == 3
+    assert text.endswith("\nend\n")
+
+
+def test_the_source_distribution_holds_what_the_formula_installs(tmp_path: Path):
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path / "dist"]
+    subprocess.run(build, cwd=copy_to(tmp_path / "source"), check=True, capture_output=True, timeout=120)
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+
+    assert {"requirements.lock", "docs/kimi-proxy.1", "pyproject.toml", "LICENSE"} <= names
 
 
 def test_notes_of_a_release_come_from_the_changelog():

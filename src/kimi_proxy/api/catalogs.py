@@ -6,9 +6,7 @@ from typing import Protocol
 
 from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog, Observe, observe_nothing
-from kimi_proxy.core.caller import Caller
 from kimi_proxy.features.tool import AnyTool
-from kimi_proxy.services.tool_directory import ToolDirectory, every_tool, search_tools
 
 PRUNER_INSTRUCTIONS = (
     "prune_text keeps the lines of a long text that matter for your goal and puts a marker "
@@ -21,15 +19,9 @@ TOOLS_INSTRUCTIONS = (
     "and when a marker hides what you need, call recover_text with its prune_id and line numbers."
 )
 
-GATEWAY_INSTRUCTIONS = (
-    "The tools of several MCP servers. Find one with search_tools, then call it by its full name with call_read_tool "
-    "or call_write_tool. A marker in an answer hides text that recover_text returns, by its id."
-)
-
 # As they introduce themselves, before their tools are loaded.
 PRUNER = Catalog("mcp-pruner", __version__, PRUNER_INSTRUCTIONS, {})
 TOOLS = Catalog("kimi-proxy-tools", __version__, TOOLS_INSTRUCTIONS, {})
-GATEWAY = Catalog("kimi-proxy-gateway", __version__, GATEWAY_INSTRUCTIONS, {})
 
 
 class Offered(Protocol):
@@ -50,8 +42,3 @@ def tools_catalog(runtime: Offered) -> Catalog:
     """Return the agent tools, and recover_text for their markers."""
     tools = {**runtime.agent_tools, "recover_text": runtime.tools["recover_text"]}
     return replace(TOOLS, tools=tools)
-
-
-async def gateway_catalog(directory: ToolDirectory, who: Caller, lists_all: bool) -> Catalog:
-    """Return the tools of all MCP servers: behind a search, or all of them side by side."""
-    return replace(GATEWAY, tools=await every_tool(directory, who) if lists_all else search_tools(directory))

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, json_route, query
-from kimi_proxy.api.catalogs import gateway_catalog
+from kimi_proxy.api.gateway_catalog import gateway_catalog
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.http import EVENTS, endpoint, json_reply, names_version, rpc_spec, unless_gone, with_notices
 from kimi_proxy.api.routing import Access
