@@ -195,3 +195,16 @@ def test_where_descriptions_are_not_kept_the_audit_says_where_they_are_shown(tmp
     claude_session(tmp_path / "a", "s1")
 
     assert "the dashboard's context map shows them live" in audit_report.as_text(audited(tmp_path / "a"))
+
+
+def test_settings_that_are_off_are_shown_with_what_they_would_have_changed(tmp_path: Path):
+    """In the session a pause of 11 minutes is bridged by two requests, and two more come after its end."""
+    claude_session(tmp_path / "mine", "s1")
+    done = audited(tmp_path / "mine")
+
+    shown = " ".join(audit_report.as_text(done).split())
+    changed = done.options()["keep_warm"]
+    assert changed != 0
+    assert f"keep_warm = true would have {'saved' if changed > 0 else 'cost'} {abs(changed):,.2f} USD more" in shown
+    assert "clear_thinking" not in shown  # nothing of it is in this session
+    assert audit_report.as_json(done)["options_usd"] == {name: round(usd, 6) for name, usd in done.options().items()}

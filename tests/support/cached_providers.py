@@ -94,7 +94,7 @@ def rendered(asked: JsonObject) -> list[Block]:
 
 def _text_of(part: JsonObject) -> str:
     """Return what the model reads of a block."""
-    text = part.get("text", part.get("content", part.get("input")))
+    text = part.get("text", part.get("thinking", part.get("content", part.get("input"))))
     return text if isinstance(text, str) else json.dumps(text)
 
 

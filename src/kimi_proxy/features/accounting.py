@@ -79,6 +79,7 @@ class Sent:
     summary: Usage = field(default_factory=Usage)  # what summaries cost that this request is the first to carry
     is_continued: bool = False  # the provider keeps what came before, and counts it: only the end is here
     is_marked: bool = False  # without marks of ours nothing of it would be cached
+    clears_thinking: bool = False  # what the provider took out, it did because we asked for it
     is_kept_warm: bool = False  # without a request of ours its cache would have expired
     writes_long: bool = False  # what it writes to the prompt cache is for the longer life
 
@@ -211,10 +212,11 @@ class _Counted:
         scale = counted / sent.after if sent.after and not sent.is_continued else 1.0
         self._first = first
         self.after = first.input_tokens
-        self.before = max(0, self.after + round((sent.before - sent.after) * scale))
+        cleared = bill.cleared if sent.clears_thinking else 0
+        self.before = max(0, self.after + round((sent.before - sent.after) * scale)) + cleared
         # Texts that were read back would not be there had nothing been cut; what others cut is none of our savings.
         self.recovered = round(min(sent.recovered, max(0, sent.before - sent.after)) * scale)
-        self._old_before = max(0, round(sent.old_before * scale) - self.recovered)
+        self._old_before = max(0, round(sent.old_before * scale) - self.recovered) + cleared
         self._old_after = round(sent.old_after * scale)
         self._is_lost = sent.is_rewritten and bill.caches and not sent.is_marked
         self._is_marked = sent.is_marked

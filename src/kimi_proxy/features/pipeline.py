@@ -58,6 +58,7 @@ class Draft:
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
+    clears_thinking: bool = False  # the provider leaves out old thinking because we asked for it
     is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
     is_attested: bool = False  # the client signed these bytes: only what was changed before may change
     is_observed: bool = False  # the same holds, because it is only observed

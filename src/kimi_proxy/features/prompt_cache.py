@@ -80,7 +80,7 @@ def _tools(request: Request) -> Iterator[bytes]:
 def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:
     yield message.role.encode()
     for part in message.parts:
-        if part.kind == "thinking" or (part.kind == "other" and b'"redacted_thinking"' in bytes(_raw(part)[:200])):
+        if _is_thinking(part):
             continue
         yield f"{part.kind} {part.call_id}".encode("utf-8", "surrogatepass")
         yield _bytes(part)
@@ -255,6 +255,20 @@ def _kind_of_change(old: str, new: str, at: int) -> str:
     if all(_GIT.search(text) for text in near):
         return "a git status"
     return ""
+
+
+def thinking_turns(request: Request) -> int:
+    """Return in how many turns of the conversation the model has thought; a turn ends where the user speaks."""
+    turns, thinks = 0, False
+    for message in request.messages:
+        if message.role == "user" and not any(part.kind == "tool_result" for part in message.parts):
+            turns, thinks = turns + thinks, False
+        thinks = thinks or (message.role == "assistant" and any(map(_is_thinking, message.parts)))
+    return turns + thinks
+
+
+def _is_thinking(part: Part) -> bool:
+    return part.kind == "thinking" or (part.kind == "other" and b'"redacted_thinking"' in bytes(_raw(part)[:200]))
 
 
 def marked_request(request: Request, moment: CacheMoment) -> Request:

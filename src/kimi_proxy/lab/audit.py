@@ -11,7 +11,7 @@ from pathlib import Path
 from kimi_proxy.core import tokens
 from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weigh_tools
 from kimi_proxy.lab.measured import CacheMiss, MeasuredRequest, MeasuredSession, measure
-from kimi_proxy.lab.savings import CHOICES, DEFAULT, Lost, PolicyFigures, SimulatedPolicy, baseline, simulate
+from kimi_proxy.lab.savings import CHOICES, DEFAULT, OPTIONS, Lost, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE
 from kimi_proxy.lab.transcripts.places import TranscriptPlace, load
 
@@ -53,6 +53,7 @@ class SessionAudit:
     tools: dict[str, float]
     described: dict[str, ToolCost]
     policies: dict[str, PolicyFigures]
+    options_usd: dict[str, float]  # what settings of `[cache]` would have saved beyond the default
     lost: list[Lost]
     misses: list[CacheMiss]
     hour_premium_usd: float  # what caches for an hour cost more than caches for 5 minutes would have
@@ -153,6 +154,10 @@ class Audit:
             for cause, found in by_cause.items()
         ]
         return sorted(totals, key=lambda total: -total.usd)
+
+    def options(self) -> dict[str, float]:
+        """Return what settings of `[cache]` that are off by default would have saved beyond the default."""
+        return _sum_up(session.options_usd for session in self.sessions)
 
     def hour_caches(self) -> HourCaches | None:
         """Return None if no sub-agent of Claude Code wrote such a cache, or if 5 minutes would have cost as much."""
@@ -288,6 +293,10 @@ def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> S
         tools=tools,
         described=_price_tools(session),
         policies=figures,
+        options_usd={
+            setting: figures[DEFAULT.name].cost_usd - simulate(session, policy).cost_usd
+            for setting, policy in OPTIONS.items()
+        },
         lost=lost,
         misses=[request.miss for request in session.requests if request.miss],
         hour_premium_usd=session.hour_premium_usd,

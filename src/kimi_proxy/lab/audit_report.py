@@ -13,6 +13,7 @@ from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
 MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
+LEAST_OPTION = 0.001  # of the money, for a setting to be named
 MOST_TOOLS = 8
 MOST_DESCRIBED = 20
 MOST_VERSIONS = 8
@@ -36,6 +37,7 @@ def as_text(audit: Audit) -> str:
     out += ["", "What [sanitizer] policy would have saved, net of everything it costs"]
     out += _grid([_POLICY_HEAD, *_policy_rows(audit)])
     out += [line for total in audit.totals() for line in _wrap(f"{total.policy.name}: {total.policy.title}")]
+    out += _wrap(_describe_options(audit))
     for title, parts in (("source", audit.by_source()), ("version of the agent", _most(audit.by_version()))):
         if len(parts) > 1:
             rows = _grid([(title, *_PART_HEAD), *_part_rows(parts)])
@@ -106,6 +108,20 @@ def _advise_on_hour_caches(audit: Audit) -> str:
         f"{found.premium_usd:,.2f} USD less ({found.premium_usd / found.cost_usd:.0%} of their cost). To change it: "
         '"subagentPromptCacheTtl": "5m" in ~/.claude/settings.json (Claude Code 2.1.243 or newer).'
     )
+
+
+def _describe_options(audit: Audit) -> str:
+    """Return what settings that are off by default would have changed; empty where that is nothing."""
+    options = {name: usd for name, usd in audit.options().items() if abs(usd) > LEAST_OPTION * audit.cost_usd}
+    found = [
+        f"{name} = true would have {'saved' if usd > 0 else 'cost'} {abs(usd):,.2f} USD more "
+        f"({abs(usd) / audit.cost_usd:.1%})"
+        for name, usd in options.items()
+    ]
+    if not found:
+        return ""
+    running = "; keep_warm if every client had kept running after its session" if "keep_warm" in options else ""
+    return f"Beyond {DEFAULT.name}, in [cache]: {', '.join(found)}{running}."
 
 
 def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
@@ -204,6 +220,7 @@ def as_json(audit: Audit) -> dict[str, object]:
         "unpriced_models": list(audit.unpriced_models()),
         "described_tools": [{**tools.to_json(one), "cost_usd": round(usd, 6)} for one, usd in audit.described_tools()],
         "policies": [_policy_to_json(total) for total in audit.totals()],
+        "options_usd": _round(audit.options()),
         "sources": {name: _part_to_json(part) for name, part in audit.by_source().items()},
         "versions": {name: _part_to_json(part) for name, part in audit.by_version().items()},
         "details": [_session_to_json(session) for session in audit.sessions],
@@ -307,6 +324,7 @@ def as_html(audit: Audit) -> str:
         _bars([(total.policy.name, total.saved) for total in audit.totals()]),
         _html_table(_POLICY_HEAD, _policy_rows(audit)),
         *(f"<p>{escape(total.policy.name)}: {escape(total.policy.title)}.</p>" for total in audit.totals()),
+        f"<p>{escape(_describe_options(audit))}</p>",
         f"<h2>Each session with the policy {DEFAULT.name}</h2>",
         _strip(audit),
         "<h2>By source</h2>",

@@ -82,13 +82,17 @@ COMPARED = (
 )
 
 
+# What `[cache]` can switch on beside the default, by its setting.
+OPTIONS = {
+    "clear_thinking": replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
+    "keep_warm": replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
+}
 # Every part of what is done for the prompt cache, on and off.
 PARTS = (
     replace(DEFAULT, name="before", title="default, as in 0.2", after_change=False, unsends_small=True),
     replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
     replace(DEFAULT, title="default"),
-    replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
-    replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
+    *OPTIONS.values(),
     replace(DEFAULT, name="both", title="default, keep_warm and clear_thinking", pings=2, clears_thinking=True),
     replace(CHOICES[2], title="deep"),
     replace(CHOICES[2], name="arguments", title="deep, and long arguments of old calls", cuts_arguments=True),

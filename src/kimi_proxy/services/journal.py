@@ -89,6 +89,7 @@ class AccountStart:
     is_marked: bool = False
     observed: "AccountStart | None" = None  # as the request would have left, if it was only observed
     is_observed: bool = False
+    clears_thinking: bool = False
 
     @property
     def window(self) -> int | None:
@@ -113,7 +114,7 @@ class Accounts:
         is_rewritten = prefixes.changes(leaves.session.id, prefix)
         observed = None if leaves.would is None else self.start(came, leaves.would, is_would=True)
         kept = leaves.request.is_continued, leaves.cache, leaves.is_marked, observed, leaves.is_observed
-        return AccountStart(model, wanted, is_rewritten, *kept)
+        return AccountStart(model, wanted, is_rewritten, *kept, leaves.clears_thinking)
 
     def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
@@ -491,6 +492,7 @@ class Journal(ChatObserver):
             sent,
             is_continued=start.is_continued,
             is_marked=start.is_marked,
+            clears_thinking=start.clears_thinking,
             is_kept_warm=cache is not None and cache.is_kept_warm,
             writes_long=cache is not None and cache.rules.is_long,
         )

@@ -42,6 +42,7 @@ from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionNames, SessionsByAnswer, SessionsByResponse
 from kimi_proxy.services.chat.summaries import Summaries
+from kimi_proxy.services.chat.thinking import ThinkingClearer
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
@@ -99,6 +100,7 @@ class ChatStages:
     memory: ProjectMemory
     caches: PromptCaches
     sanitizer: Sanitizer
+    thinking: ThinkingClearer
     compressor: Compressor
     automatic: AutoCompression
     reinjection: Reinjection
@@ -108,7 +110,7 @@ class ChatStages:
     @property
     def in_order(self) -> tuple[Stage, ...]:
         return (
-            *(self.memory.inject, self.sanitizer.shorten, self.compressor.repeat),
+            *(self.memory.inject, self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat),
             # The window that instructions are buried in is that of the model that the request goes to.
             # Instructions that are repeated never come back: no mark stands behind them.
             *(self.automatic.compress, self.routing.route, self.caches.mark, self.reinjection.remind),
@@ -117,7 +119,7 @@ class ChatStages:
     @property
     def repeating(self) -> tuple[Stage, ...]:
         """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
-        return self.sanitizer.shorten, self.compressor.repeat
+        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat
 
     @property
     def switches(self) -> Mapping[str, Switchable]:
@@ -282,6 +284,7 @@ def _stages(
         memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
         caches=caches,
         sanitizer=Sanitizer(config.sanitizer, address, decisions, facts, workers, metrics, caches, mode=mode),
+        thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),

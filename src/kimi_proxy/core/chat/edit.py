@@ -63,6 +63,12 @@ def with_usage(request: Request) -> Request:
     return request if edit is None else _apply_edits(request, [edit])
 
 
+def with_thinking_cleared(request: Request, keep_turns: int) -> Request:
+    """Have the provider leave out the thinking of all but the newest turns; the same request where it cannot."""
+    edit = request.format.clear_thinking(request.json, keep_turns)
+    return request if edit is None else _apply_edits(request, [edit])
+
+
 def with_one_token(request: Request) -> Request | None:
     """Ask for an answer of one token to the same prompt; None where that cannot be asked."""
     edit = request.format.ask_one_token(request.json)

@@ -99,6 +99,7 @@ class CacheSettings(SettingsSection):
     marks: bool = True
     anchor: bool = True
     cut_after_change: bool = True
+    clear_thinking: bool = False
     keep_warm: bool = False
     keep_warm_pings: int = Field(default=2, ge=1, le=20)
     keep_warm_usd_per_day: float = Field(default=1.0, gt=0, le=10_000)

@@ -148,6 +148,16 @@ class ChatFacts:
         """Remember that our tool is in the tools of a conversation, on disk soon after."""
         self._tools.put(who, _key("tool", conversation.hex()), b"offered")
 
+    async def cleared_turns(self, who: Caller, conversation: bytes) -> int:
+        """Return in how many turns of a conversation the provider leaves the thinking out because we ask for it."""
+        key = _key("thinking", conversation.hex())
+        return int((await self._facts.get(who, "thinking", [key])).get(key) or 0)
+
+    async def save_cleared_turns(self, who: Caller, conversation: bytes, turns: int) -> None:
+        key = _key("thinking", conversation.hex())
+        await self._facts.delete(who, "thinking", [key])
+        await self._facts.put_if_absent(who, "thinking", {key: str(turns).encode()})
+
     async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""
         keys = [_key("handed over", hashed) for hashed in hashes]

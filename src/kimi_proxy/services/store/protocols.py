@@ -31,7 +31,9 @@ NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
 # results for the next request and beside a tool's result, names that other gateways may read, and claimed calls.
-FactKind = Literal["memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed"]
+FactKind = Literal[
+    "memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed", "thinking"
+]
 
 # Where a page of sessions starts: after the one with this last use and id.
 Cursor = tuple[float, str]

@@ -145,6 +145,7 @@ _MARKABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 
 
 _COMPACTION = b'"compaction"'
+_CLEAR_THINKING = "clear_thinking_20251015"
 _CLEARING = re.compile(rb'"(?:clear_tool_uses|compact)_')
 
 
@@ -229,6 +230,23 @@ class AnthropicMessages(WireFormat):
     def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
         return [{"role": "user", "content": blocks}]
+
+    def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
+        thinks = read.string(read.members(body.members.get("thinking")).get("type")) in ("enabled", "adaptive")
+        if not thinks:
+            return None
+        given = read.array(read.members(body.members.get("context_management")).get("edits"))
+        ours: JsonObject = {"type": _CLEAR_THINKING, "keep": {"type": "thinking_turns", "value": keep_turns}}
+        if not body.has("context_management"):
+            return body.set("context_management", {"edits": [ours]})
+        own = next((raw for raw in given if read.string(read.members(raw).get("type")) == _CLEAR_THINKING), None)
+        if own is None:
+            # It has to be the first of several.
+            start = body.span(given[0])[0] if given else 0
+            return (start, start, json.encode(ours) + b",") if given else None
+        # A client that has chosen how much to keep is left alone; "all" is what the provider does by itself.
+        is_all = read.string(read.members(own).get("keep")) == "all"
+        return (*body.span(own), json.encode(ours)) if is_all else None
 
     def ask_one_token(self, body: JsonBody) -> Edit | None:
         # A thinking budget has to be smaller than `max_tokens`, and to change it would lose the cache.

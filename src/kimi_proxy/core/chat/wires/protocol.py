@@ -244,6 +244,10 @@ class WireFormat(ABC):
         """Ask for the usage at the end of a stream; None where it comes unasked, or the client decides on it."""
         return None
 
+    def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
+        """Have the provider leave out the thinking of all but the newest turns; None where it cannot, or must not."""
+        return None
+
     def ask_one_token(self, body: JsonBody) -> Edit | None:
         """Ask for an answer of one token to the same prompt; None where the API, or this request, does not allow it."""
         return None
