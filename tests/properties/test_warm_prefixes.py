@@ -80,9 +80,11 @@ class FailingFacts(MemoryFacts):
         self._check()
         return await super().get(who, kind, keys)
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         self._check()
-        return await super().put_if_absent(who, kind, facts)
+        return await super().put_if_absent(who, kind, facts, session)
 
 
 class SharedNotes:

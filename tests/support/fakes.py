@@ -128,12 +128,21 @@ class MemoryFacts(FactStore):
 
     def __init__(self) -> None:
         self.facts: dict[tuple[str, FactKind, bytes], bytes] = {}
+        self.sessions: dict[tuple[str, FactKind, bytes], str] = {}
 
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         return {key: self.facts[who.scope, kind, key] for key in keys if (who.scope, kind, key) in self.facts}
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
+        self.sessions |= {(who.scope, kind, key): session for key in facts if (who.scope, kind, key) not in self.facts}
         return {key: self.facts.setdefault((who.scope, kind, key), value) for key, value in facts.items()}
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
+        for place, session in self.sessions.items():
+            if place[0] in who.scopes and session and (sessions is None or session in sessions):
+                self.facts.pop(place, None)
 
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
         for key in keys:

@@ -7,7 +7,7 @@ from kimi_proxy.services.store.protocols import Store
 
 
 async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> int:
-    """Delete the decisions of these sessions, or of all (None), and the originals that only they use.
+    """Delete the decisions and facts of these sessions, or of all (None), and the originals that only they use.
 
     Return how many originals went. Sessions themselves go last: a deletion that was interrupted can be repeated.
     """
@@ -15,4 +15,5 @@ async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | No
     sole = await store.decisions.sole_originals(who, sessions, noted)
     deleted = await store.originals.delete(who, sole)
     await store.decisions.forget_sessions(who, sessions)
+    await store.facts.forget_sessions(who, sessions)
     return len(deleted)

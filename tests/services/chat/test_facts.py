@@ -20,11 +20,13 @@ class CountedFacts(MemoryFacts):
         self.reads += 1
         return await super().get(who, kind, keys)
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         if self.is_full:
             self.refused += 1
             raise StoreUnavailable("the disk is full")
-        return await super().put_if_absent(who, kind, facts)
+        return await super().put_if_absent(who, kind, facts, session)
 
 
 async def test_what_is_pending_for_a_call_whose_id_was_used_before_is_found():

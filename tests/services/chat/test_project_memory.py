@@ -148,8 +148,10 @@ class SickFacts(MemoryFacts):
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         return await self._stored.get(who, kind, keys)
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-        known = await self._stored.put_if_absent(who, kind, facts)
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
+        known = await self._stored.put_if_absent(who, kind, facts, session)
         if self.is_sick:
             raise StoreUnavailable("the disk has not answered in time")
         return known

@@ -468,9 +468,11 @@ class WatchedFacts(MemoryFacts):
         super().__init__()
         self.asked = asked
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         self.asked.append(f"put {kind}")
-        return await super().put_if_absent(who, kind, facts)
+        return await super().put_if_absent(who, kind, facts, session)
 
 
 async def test_what_was_decided_before_is_read_before_our_tool_is_written(tmp_path: Path):

@@ -114,9 +114,11 @@ async def test_our_tool_is_in_every_turn_and_what_was_cut_is_not_counted_many_ti
 class CountedFacts(MemoryFacts):
     written = 0
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         self.written += 1
-        return await super().put_if_absent(who, kind, facts)
+        return await super().put_if_absent(who, kind, facts, session)
 
 
 async def test_what_leads_to_a_session_is_written_together_and_not_lost_by_a_stop():

@@ -99,7 +99,7 @@ class ChatFacts:
         """Remember a recall result that the model reads beside the result of this call, from the next request on."""
         key = _key("owed", session, call)
         self._recent_pending.forget((who.scope, key))
-        await self._facts.put_if_absent(who, "owed", {key: encode_text(text)})
+        await self._facts.put_if_absent(who, "owed", {key: encode_text(text)}, session)
 
     async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
         """Return the recall results that the model reads beside the results of these calls."""
@@ -128,9 +128,9 @@ class ChatFacts:
         real = (await self._facts.get(who, "renamed", [key])).get(key)
         return None if real is None else decode_text(real)
 
-    async def save_open_results(self, who: Caller, response_id: str, results: Mapping[str, str]) -> None:
+    async def save_open_results(self, who: Caller, session: str, response_id: str, results: Mapping[str, str]) -> None:
         """Remember recall results for a response that the provider keeps, by the ids of their calls."""
-        await self._facts.put_if_absent(who, "open", {_key("open", response_id): json.encode(results)})
+        await self._facts.put_if_absent(who, "open", {_key("open", response_id): json.encode(results)}, session)
 
     async def open_results(self, who: Caller, response_id: str) -> Mapping[str, str]:
         """Return the results that the first request after a response has to carry."""

@@ -167,7 +167,7 @@ class ProjectMemory:
             return self._inject(draft, "")
         text = memory_block((await asyncio.to_thread(self._file(who).read)).content)
         # On disk before it is sent: the next process has to send the same.
-        blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)})
+        blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)}, session)
         text = decode_text(blocks[memory_key])
         return self._inject(draft, text, tokens.count(text))
 

@@ -165,7 +165,8 @@ class Routing:
             async with asyncio.timeout(ROUTING_DISK_S):
                 await self._facts.delete(draft.caller, "routed", [route_key])
                 if key != STAYS:
-                    await self._facts.put_if_absent(draft.caller, "routed", {route_key: encode_text(key)})
+                    route = {route_key: encode_text(key)}
+                    await self._facts.put_if_absent(draft.caller, "routed", route, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route is not written down", extra={"what": str(e)[:300]})
 

@@ -150,7 +150,9 @@ class ObservedFacts(FactStore):
         found = ((key, self._facts.get((who.scope, kind, key))) for key in keys)
         return {key: value for key, value in found if value is not None}
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         for key, value in facts.items():
             if self._facts.get((who.scope, kind, key)) is None:
                 self._facts.put((who.scope, kind, key), value, 100 + len(value))
@@ -159,6 +161,9 @@ class ObservedFacts(FactStore):
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
         for key in keys:
             self._facts.forget((who.scope, kind, key))
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
+        """Do nothing: none of it is on disk."""
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         return [key for (scope, each, key), _ in self._facts.items() if (scope, each) == (who.scope, kind)][:limit]

@@ -273,7 +273,7 @@ class Recall:
                 await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
                     await self._facts.save_open_results(
-                        draft.caller, rounds.id, {call.id: text for call, text in results}
+                        draft.caller, draft.session.id, rounds.id, {call.id: text for call, text in results}
                     )
             except StoreUnavailable as e:
                 log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})

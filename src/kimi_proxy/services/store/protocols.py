@@ -302,10 +302,18 @@ class FactStore(Protocol):
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         """Return the facts for `keys`, as far as there are any. Counts as use."""
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-        """Add facts, and return what there is for their keys then: the first one stays."""
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
+        """Add facts, and return what there is for their keys then: the first one stays.
+
+        Those that hold text of a session name it.
+        """
 
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None: ...
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
+        """Delete the facts of these sessions, or of all (None)."""
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         """Return at most `limit` keys. Does not count as use."""

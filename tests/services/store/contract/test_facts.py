@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.services.store.contract.conftest import Opening
 from tests.support.fakes import Clock
 from tests.support.services.store.making import TTL_S
@@ -64,6 +65,19 @@ async def test_more_facts_than_a_statement_may_name_are_put_read_and_deleted(fac
     assert await facts.get(LOCAL, "answered", list(many)) == many
     await facts.delete(LOCAL, "answered", list(many))
     assert await facts.get(LOCAL, "answered", list(many)) == {}
+
+
+@pytest.mark.parametrize("sessions", [["ses_1", "ses_3"], None])
+async def test_facts_with_the_text_of_a_session_are_deleted_with_it(facts: FactStore, sessions: list[str] | None):
+    for key, session in ((HERE, "ses_1"), (THERE, "ses_2"), (b"none", "")):
+        await facts.put_if_absent(LOCAL, "memory", {key: b"text"}, session)
+    await facts.forget_sessions(Caller("other"), sessions)
+    before = await facts.get(LOCAL, "memory", [HERE, THERE, b"none"])
+    await facts.forget_sessions(LOCAL, sessions)
+    after = await facts.get(LOCAL, "memory", [HERE, THERE, b"none"])
+
+    assert set(before) == {HERE, THERE, b"none"}
+    assert set(after) == ({THERE, b"none"} if sessions else {b"none"})
 
 
 async def test_the_keys_of_one_kind_are_listed_up_to_a_limit(facts: FactStore):

@@ -69,7 +69,7 @@ async def _decided(store: Store, who: Caller) -> object:
 
 
 async def _stated(store: Store, who: Caller) -> object:
-    found = await store.facts.put_if_absent(who, "memory", {FACT: b"mine"})
+    found = await store.facts.put_if_absent(who, "memory", {FACT: b"mine"}, "ses_a")
     await store.facts.delete(who, "memory", [FACT])
     return found
 
@@ -119,6 +119,7 @@ FACTS: Mapping[str, tuple[Try, object]] = {
     "get": (lambda store, who: store.facts.get(who, "memory", [FACT]), {}),
     "keys": (lambda store, who: store.facts.keys(who, "memory", 10), []),
     "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
+    "forget_sessions": (lambda store, who: store.facts.forget_sessions(who, ["ses_a"]), None),
     "put_if_absent": (_stated, {FACT: b"mine"}),
 }
 SESSIONS: Mapping[str, tuple[Try, object]] = {
@@ -173,7 +174,7 @@ async def test_whatever_another_person_calls_finds_and_changes_nothing(opened: O
     async with opened(tmp_path, now=Clock()) as store, opened(tmp_path / "empty", now=Clock()) as empty:
         await store.originals.keep(ORIGINAL)
         await store.decisions.add(ADA, [DECISION])
-        await store.facts.put_if_absent(ADA, "memory", {FACT: SECRET})
+        await store.facts.put_if_absent(ADA, "memory", {FACT: SECRET}, "ses_a")
         await store.sessions.write([SESSION], [METRIC])
         assert await store.decisions.add_compression(ADA, MADE)
         before = await _of_ada(store)

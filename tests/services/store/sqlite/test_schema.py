@@ -40,13 +40,13 @@ def test_a_newer_schema_is_refused_in_words_that_help(connection: sqlite3.Connec
 def test_facts_leave_the_table_of_decisions_as_they_are(connection: sqlite3.Connection) -> None:
     for step in MIGRATIONS[:17]:
         step(connection)
-    insert = "INSERT INTO pin VALUES (NULL, 'me', ?, ?, 'hash', ?, ?, '', '', 0, 0, 1.0, 2.0)"
+    insert = "INSERT INTO pin VALUES (NULL, 'me', ?, ?, 'hash', ?, ?, '', 'ses_1', 0, 0, 1.0, 2.0)"
     connection.execute(insert, ("k1", "memory", "frame", b""))
     connection.execute(insert, ("k2", "pruned", "shown", b"prn_1"))
     connection.execute(insert, ("k3", "switched_off", None, b""))
     bring_up(connection)
 
-    facts = connection.execute("SELECT scope, kind, key, hash, frame, created, last_used FROM fact").fetchall()
+    facts = connection.execute("SELECT scope, kind, key, hash, frame, session, created, last_used FROM fact").fetchall()
     decisions = connection.execute("SELECT place, why FROM decision").fetchall()
-    assert facts == [("me", "memory", "k1", "hash", "frame", 1.0, 2.0)]
+    assert facts == [("me", "memory", "k1", "hash", "frame", "ses_1", 1.0, 2.0)]
     assert decisions == [("k2", "pruned"), ("k3", "switched_off")]

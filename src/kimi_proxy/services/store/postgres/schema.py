@@ -331,6 +331,7 @@ CREATE TABLE fact (
     key BYTEA NOT NULL,
     hash BYTEA NOT NULL,   -- SHA-256 of the value
     frame BYTEA NOT NULL,  -- the value, zstd-compressed
+    session BYTEA NOT NULL,  -- with which it is deleted
     created DOUBLE PRECISION NOT NULL,
     last_used DOUBLE PRECISION NOT NULL,
     UNIQUE (scope, key, kind)
@@ -339,12 +340,12 @@ CREATE INDEX fact_by_use ON fact (last_used);
 ALTER TABLE pin RENAME TO decision;
 WITH moved AS (DELETE FROM decision WHERE shown IS NOT NULL AND why IN
     ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed') RETURNING *)
-  INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
-  SELECT scope, why, place, hash, shown, created, last_used FROM moved;
+  INSERT INTO fact (scope, kind, key, hash, frame, session, created, last_used)
+  SELECT scope, why, place, hash, shown, session, created, last_used FROM moved;
 CREATE VIEW pin AS
     SELECT seq, scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used
     FROM decision
-    UNION ALL SELECT -seq, scope, key, kind, hash, frame, '', '', '', 0, 0, created, last_used FROM fact;
+    UNION ALL SELECT -seq, scope, key, kind, hash, frame, '', '', session, 0, 0, created, last_used FROM fact;
 CREATE FUNCTION change_pin() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
@@ -356,8 +357,9 @@ BEGIN
         UPDATE fact SET last_used = NEW.last_used WHERE seq = -OLD.seq;
     ELSIF NEW.shown IS NOT NULL AND NEW.why IN
         ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed') THEN
-        INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
-        VALUES (NEW.scope, NEW.why, NEW.place, NEW.hash, NEW.shown, NEW.created, NEW.last_used) ON CONFLICT DO NOTHING;
+        INSERT INTO fact (scope, kind, key, hash, frame, session, created, last_used)
+        VALUES (NEW.scope, NEW.why, NEW.place, NEW.hash, NEW.shown, NEW.session, NEW.created, NEW.last_used)
+            ON CONFLICT DO NOTHING;
     ELSE
         INSERT INTO decision (scope, place, why, hash, shown, ids, preview, session, tokens_before, tokens_after,
             created, last_used)

@@ -6,14 +6,14 @@ from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.services.store.protocols import FactKind
-from kimi_proxy.services.store.sql import CompressedText, D, SqlTables, compress, decompress, marks
+from kimi_proxy.services.store.sql import CompressedText, D, SqlTables, compress, decompress, marks, one_of
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file
 
 AT_ONCE = 500  # keys in a statement
 DAY_S = 86_400.0
 
-_FACT = "scope, kind, key, hash, frame, created, last_used"
+_FACT = "scope, kind, key, hash, frame, session, created, last_used"
 
 
 class SqlFacts(SqlTables[D]):
@@ -40,14 +40,17 @@ class SqlFacts(SqlTables[D]):
                     self._used.setdefault(who.scope, set()).add(key)  # type: ignore[arg-type]
         return found
 
-    async def put_if_absent(self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    async def put_if_absent(
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+    ) -> Mapping[bytes, bytes]:
         scope, now, added = encode_text(who.scope), self.database.clock.look().latest, set[object]()
+        ends = encode_text(session), now, now
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
             compressed = [(key, compress(facts[key])) for key in some]
             rows = await self.database.change(
-                f"""INSERT INTO fact ({_FACT}) VALUES {", ".join([f"({marks(7)})"] * len(some))}
+                f"""INSERT INTO fact ({_FACT}) VALUES {", ".join([f"({marks(8)})"] * len(some))}
                    ON CONFLICT DO NOTHING RETURNING key""",
-                tuple(v for key, text in compressed for v in (scope, kind, key, text.hash, text.frame, now, now)),
+                tuple(v for key, text in compressed for v in (scope, kind, key, text.hash, text.frame, *ends)),
             )
             added |= {key for (key,) in rows}
         return {**facts, **await self.get(who, kind, facts.keys() - added)}
@@ -57,6 +60,14 @@ class SqlFacts(SqlTables[D]):
             await self.database.change(
                 f"DELETE FROM fact WHERE scope = ? AND kind = ? AND key IN ({marks(len(some))}) RETURNING 1",
                 (encode_text(who.scope), kind, *some),
+            )
+
+    async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
+        for some in [None] if sessions is None else in_batches(sorted(sessions), AT_ONCE):
+            await self.database.change(
+                f"""DELETE FROM fact WHERE {one_of("scope", who.scopes)} AND session <> ? AND {one_of("session", some)}
+                   RETURNING 1""",
+                (*map(encode_text, who.scopes), b"", *map(encode_text, some or ())),
             )
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:

@@ -373,6 +373,7 @@ def _18_facts(connection: sqlite3.Connection) -> None:
             key BLOB NOT NULL,
             hash BLOB NOT NULL,   -- SHA-256 of the value
             frame BLOB NOT NULL,  -- the value, zstd-compressed
+            session BLOB NOT NULL,  -- with which it is deleted
             created REAL NOT NULL,
             last_used REAL NOT NULL,
             UNIQUE (scope, key, kind)
@@ -383,8 +384,8 @@ def _18_facts(connection: sqlite3.Connection) -> None:
     facts = """shown IS NOT NULL AND why IN
       ('memory', 'routed', 'answered', 'tool', 'renamed', 'open', 'owed', 'handed_over', 'claimed')"""
     connection.execute(
-        f"""INSERT INTO fact (scope, kind, key, hash, frame, created, last_used)
-            SELECT scope, why, place, hash, shown, created, last_used FROM decision WHERE {facts}"""  # noqa: S608
+        f"""INSERT INTO fact (scope, kind, key, hash, frame, session, created, last_used)
+            SELECT scope, why, place, hash, shown, session, created, last_used FROM decision WHERE {facts}"""  # noqa: S608
     )
     connection.execute(f"DELETE FROM decision WHERE {facts}")  # noqa: S608 - a fixed text
     connection.execute("PRAGMA user_version = 18")
