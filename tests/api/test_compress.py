@@ -18,6 +18,7 @@ from tests.support.api.compress import (
     WINDOW,
     Answer,
     conversation,
+    sent_body,
     tokens_in,
     words,
     world,
@@ -60,7 +61,7 @@ async def test_a_window_that_is_nearly_full_is_compressed_by_itself(tmp_path: Pa
         after = await here.send(conversation(FULL))
         stats = (await here.p.http.get("/api/compress/day-1/stats")).json()
 
-    assert before.body == body(wire, conversation(5))
+    assert before.body == sent_body(wire, conversation(5))
     assert SUMMARY in words(after) and here.summaries_asked == 1
     assert "Question 3:" not in words(after)
     assert all(f"Question {n}:" in words(after) for n in range(FULL - 5, FULL))
@@ -105,7 +106,7 @@ async def test_by_hand_the_next_request_is_compressed_and_undo_brings_back_its_b
     assert (done["summary_input_tokens"], done["summary_output_tokens"]) == (900, 40)
     assert SUMMARY in words(compressed)
     assert undone == {"session_id": done["session_id"], "undone": done["compression_id"], "active": None}
-    assert back.body == body(wire, conversation(FULL + 1))
+    assert back.body == sent_body(wire, conversation(FULL + 1))
 
 
 async def test_what_was_removed_can_be_read_back_word_for_word(tmp_path: Path):

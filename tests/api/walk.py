@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
 from kimi_proxy.api.answers import DescribedRoute
-from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS
+from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, GEMINI_DOORS
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -142,6 +142,7 @@ def conversation(model: str = MODEL, text: str = LONG) -> JsonObject:
 
 SHORT: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 ANTHROPIC: JsonObject = {"model": "anthropic-evil/m", "max_tokens": 9, "messages": SHORT["messages"]}
+GEMINI: JsonObject = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
 _COUNTED = base64.b64encode(json.dumps({"max_tokens": 9, "messages": SHORT["messages"]}).encode()).decode()
 RESPONSES: JsonObject = {"model": MODEL, "input": [{"role": "user", "content": "hi"}]}
 _HOOK: JsonObject = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {}, "tool_use_id": "t"}
@@ -158,6 +159,8 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     **{path: (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}) for path in DOORS},
     **dict.fromkeys(COUNTING_DOORS, (ANTHROPIC,)),
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
+    **dict.fromkeys(GEMINI_DOORS, (GEMINI,)),
+    "/v1beta/models": ({},),
     "/v1/responses": (
         *(RESPONSES, {**RESPONSES, "previous_response_id": "<response>"}, {**RESPONSES, "conversation": "<response>"}),
         {**RESPONSES, "input": [{"type": "item_reference", "id": "<item>"}]},

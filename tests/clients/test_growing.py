@@ -78,7 +78,7 @@ async def world(home: Path, wire: Wire, settings: str) -> AsyncIterator[World]:
 
 def wires(always: Wire) -> pytest.MarkDecorator:
     """The test in one wire format; in the others with --deep. Each test has another, so that every format is driven."""
-    return pytest.mark.parametrize("wire", [wire if wire is always else too(wire) for wire in Wire])
+    return pytest.mark.parametrize("wire", [wire if wire is always else too(wire) for wire in AGENTS])
 
 
 def paired(request: Request) -> bool:

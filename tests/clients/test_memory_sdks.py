@@ -7,10 +7,14 @@ import pytest
 from tests.clients import sdks
 from tests.support import model
 from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.clouds import addressed
 from tests.support.evil import Heard, Line, Script, evil, http
 from tests.support.model import Says
 
 from kimi_proxy.core.chat import Request, Wire, parse
+
+# Of google-genai's own use of aiohttp.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 INJECT = "[memory]\ninject = true\n"
 RULES = "Answer in one word."
@@ -39,7 +43,22 @@ async def responses(port: int, said: list[dict[str, object]]) -> None:
     assert answer.output_text == "yes"
 
 
-TALKS: dict[Wire, Talk] = {Wire.CHAT: chat, Wire.MESSAGES: messages, Wire.RESPONSES: responses}
+async def gemini(port: int, said: list[dict[str, object]]) -> None:
+    options = sdks.genai.types.HttpOptions(base_url=f"http://127.0.0.1:{port}", timeout=60_000)
+    names = {"user": "user", "assistant": "model"}
+    contents = [{"role": names[str(each["role"])], "parts": [{"text": each["content"]}]} for each in said]
+    async with sdks.genai.Client(api_key="x", http_options=options).aio as sdk:
+        config = {"system_instruction": RULES}
+        answer = await sdk.models.generate_content(model="m", contents=contents, config=config)
+    assert answer.text == "yes"
+
+
+TALKS: dict[Wire, Talk] = {
+    Wire.CHAT: chat,
+    Wire.MESSAGES: messages,
+    Wire.RESPONSES: responses,
+    Wire.GEMINI: gemini,
+}
 
 
 def saying_yes(wire: Wire) -> Script:
@@ -65,7 +84,7 @@ async def test_a_conversation_is_told_the_same_before_and_after_a_restart(tmp_pa
     later = [*first, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "sure?"}]
     talk = TALKS[wire]
     async with evil(saying_yes(wire)) as provider:
-        toml = provider.toml("anthropic" if wire is Wire.MESSAGES else "openai") + INJECT
+        toml = provider.toml(wire.format.provider_types[0]) + INJECT
         async with proxy(tmp_path, toml) as p:
             await save(p, "Le port est 8000. 🦊")
             await talk(p.port, first)
@@ -75,7 +94,7 @@ async def test_a_conversation_is_told_the_same_before_and_after_a_restart(tmp_pa
             await talk(p.port, later)
             await talk(p.port, [{"role": "user", "content": "another conversation"}])
 
-    told = [parse(heard.body, wire) for heard in provider.heard]
+    told = [parse(addressed(heard).body, wire) for heard in provider.heard]
     systems = ["\n\n".join(part.text for part in request.system) for request in told]
     assert systems[:3] == [f"{RULES}\n\n{BLOCK}"] * 3
     assert systems[3] == f"{RULES}\n\n{BLOCK.replace('8000. 🦊', '9000.')}"

@@ -11,6 +11,7 @@ from tests.support.evil import LAST_CHUNK, STREAM_HEAD, Heard, Line, Script, chu
 FRAMED_HEAD = STREAM_HEAD.replace(b"text/event-stream", b"application/vnd.amazon.eventstream")
 
 _BEDROCK = re.compile(r"(?:/v1)?/model/([^/]+)/(invoke(?:-with-response-stream)?)")
+_GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent)(?:\?|$)")
 _VERTEX = re.compile(r"(?:/v1)?(?:/projects/[^/]+/locations/[^/]+)?/publishers/anthropic/models/([^/:]+):(\w+)")
 
 
@@ -50,6 +51,25 @@ def as_vertex(model: Script) -> Script:
             await line.send(http(b'{"input_tokens":10}'))
         else:
             await model(_messages(heard, unquote(found[1]), False), line)
+
+    return script
+
+
+def addressed(heard: Heard) -> Heard:
+    """Return a request to Google's API with what its address says in the body; any other as it is."""
+    found = _GEMINI.search(heard.target)
+    if found is None:
+        return heard
+    stream = ',"stream":true' if found[2] == "streamGenerateContent" else ""
+    end = heard.body.rindex(b"}")
+    said = f'{"," if len(heard.body) > 2 else ""}"model":{json.dumps(unquote(found[1]))}{stream}'
+    return replace(heard, body=heard.body[:end] + said.encode() + heard.body[end:])
+
+
+def as_gemini(model: Script) -> Script:
+    async def script(heard: Heard, line: Line) -> None:
+        path = heard.target.removeprefix("/v1beta").removeprefix("/v1")
+        await model(replace(addressed(heard), target=f"/v1beta{path}"), line)
 
     return script
 

@@ -1,4 +1,4 @@
-"""Conversations of agents with their tools, told in the three forms that clients send them in."""
+"""Conversations of agents with their tools, told in the forms that clients send them in."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -57,6 +57,9 @@ def body(wire: Wire, items: Sequence[Item], tools: Iterable[str] = TOOLS, **more
         case Wire.RESPONSES:
             flat = [one for item in items for one in _responses(item)]
             return json.dumps({**head, "instructions": SYSTEM, "input": flat}).encode()
+        case Wire.GEMINI:
+            system = {"parts": [{"text": SYSTEM}]}
+            return json.dumps({**head, "systemInstruction": system, "contents": _contents(items)}).encode()
 
 
 def texts(request: Request) -> list[str]:
@@ -79,6 +82,8 @@ def tool(wire: Wire, name: str, properties: dict[str, JsonValue]) -> JsonValue:
             return {"name": name, "input_schema": schema}
         case Wire.RESPONSES:
             return {"type": "function", "name": name, "parameters": schema}
+        case Wire.GEMINI:
+            return {"functionDeclarations": [{"name": name, "parametersJsonSchema": schema}]}
 
 
 def _tool(wire: Wire, name: str) -> JsonValue:
@@ -126,6 +131,31 @@ def _block(item: Item) -> JsonValue:
     assert isinstance(item, Result)
     block: dict[str, JsonValue] = {"type": "tool_result", "tool_use_id": item.id, "content": item.text}
     return {**block, **({"is_error": True} if item.failed else {})}
+
+
+def _contents(items: Sequence[Item]) -> list[JsonValue]:
+    """Results that follow each other are parts of one content."""
+    names, found = {call.id: call.name for item in items if isinstance(item, Assistant) for call in item.calls}, []
+    for is_result, group in groupby(items, key=lambda item: isinstance(item, Result)):
+        if is_result:
+            found.append({"role": "user", "parts": [_response_part(item, names) for item in group]})
+        else:
+            found += [{"role": "user" if isinstance(item, User) else "model", "parts": _said(item)} for item in group]
+    return found
+
+
+def _response_part(item: Item, names: dict[str, str]) -> JsonValue:
+    assert isinstance(item, Result)
+    answer = {"error" if item.failed else "output": item.text}
+    return {"functionResponse": {"id": item.id, "name": names.get(item.id, "bash"), "response": answer}}
+
+
+def _said(item: Item) -> list[JsonValue]:
+    text: list[JsonValue] = []
+    if isinstance(item, User) or (isinstance(item, Assistant) and item.text):
+        text = [{"text": item.text}]
+    calls = item.calls if isinstance(item, Assistant) else ()
+    return text + [{"functionCall": {"id": c.id, "name": c.name, "args": c.arguments}} for c in calls]
 
 
 def _responses(item: Item) -> list[JsonValue]:

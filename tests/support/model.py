@@ -42,6 +42,8 @@ def body(wire: Wire, says: Says) -> bytes:
             return json.dumps(_message(says)).encode()
         case Wire.RESPONSES:
             return json.dumps(_response(says)).encode()
+        case Wire.GEMINI:
+            return json.dumps(_generated(says, _generated_parts(says), is_last=True)).encode()
 
 
 def events(wire: Wire, says: Says) -> list[bytes]:
@@ -52,6 +54,8 @@ def events(wire: Wire, says: Says) -> list[bytes]:
             return [_event(value) for value in _message_events(says)]
         case Wire.RESPONSES:
             return [_event({**value, "sequence_number": i}) for i, value in enumerate(_response_events(says))]
+        case Wire.GEMINI:
+            return [b"data: %s\r\n\r\n" % json.dumps(value).encode() for value in _generated_events(says)]
 
 
 def _event(value: JsonObject) -> bytes:
@@ -162,6 +166,39 @@ def _block_events(index: int, block: JsonObject) -> Iterator[JsonObject]:
             pieces = _words(json.dumps(block["input"], separators=(",", ":")))
             yield from (delta(type="input_json_delta", partial_json=piece) for piece in pieces)
     yield {"type": "content_block_stop", "index": index}
+
+
+# Google's generateContent
+
+
+def _generated_parts(says: Says) -> list[JsonObject]:
+    thought: list[JsonObject] = [{"text": says.thought, "thought": True}] if says.thought else []
+    text: list[JsonObject] = [{"text": says.text}] if says.text else []
+    calls: list[JsonObject] = [
+        {"functionCall": {"id": c.id, "name": c.name, "args": c.arguments}, "thoughtSignature": "sig"}
+        for c in says.calls
+    ]
+    return thought + text + calls
+
+
+def _generated(says: Says, parts: list[JsonObject], is_last: bool) -> JsonObject:
+    read, written = says.tokens
+    candidate: JsonObject = {"content": {"role": "model", "parts": parts}, "index": 0}
+    candidate |= {"finishReason": "STOP"} if is_last else {}
+    counts: JsonObject = {"promptTokenCount": read, "candidatesTokenCount": written, "totalTokenCount": read + written}
+    return {"candidates": [candidate], "usageMetadata": counts, "modelVersion": "m", "responseId": says.id}
+
+
+def _generated_events(says: Says) -> Iterator[JsonObject]:
+    *before, last = _generated_parts(says) or [{"text": ""}]
+    pieces = [*before, last]
+    for part in pieces:
+        words = _words(str(part["text"])) if "text" in part else []
+        for word in words:
+            yield _generated(says, [{**part, "text": word}], is_last=False)
+        if not words:
+            yield _generated(says, [part], is_last=False)
+    yield _generated(says, [{"text": ""}], is_last=True)
 
 
 # OpenAI's responses

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
 from kimi_proxy.api.azure import name_deployment
-from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, Door
+from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, GEMINI_DOORS, Door
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.api.server import watch_connection
@@ -55,7 +55,10 @@ ONE = RouteSpec(
 def routes(chat: Chat) -> list[BaseRoute]:
     asking: list[BaseRoute] = [
         DescribedRoute(
-            "POST", path, ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire), CHAT
+            "POST",
+            path,
+            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, GEMINI_DOORS.get(path)),
+            CHAT,
         )
         for path, wire in BY_PATH.items()
     ]

@@ -1,13 +1,15 @@
-"""Anthropic's messages in the forms of Bedrock and Vertex, which Claude Code speaks in its modes for these clouds."""
+"""APIs that name the model in the address: Anthropic's messages as Bedrock and Vertex have them, and Google's own."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.clouds import BEDROCK, STREAM_TYPE, VERTEX, BedrockMessages, counted_body, open_body
+from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.services.chat.relay import Answer
 
 _VERTEX_MODELS = "/projects/{project}/locations/{location}/publishers/anthropic/models"
@@ -37,6 +39,19 @@ def _open_stream(scope: Scope, body: bytes) -> bytes:
 
 def _open_counted(scope: Scope, body: bytes) -> bytes:
     return counted_body(body, _model(scope))
+
+
+def _open_gemini(scope: Scope, body: bytes) -> bytes:
+    """Raise InvalidParams for a key in the address, which is no place for it."""
+    if "key" in dict(parse_qsl(scope["query_string"].decode("latin-1"))):
+        raise InvalidParams("key", "send it in the header x-goog-api-key: addresses are written into logs")
+    return open_body(body, _model(scope), is_stream=False)
+
+
+def _open_events(scope: Scope, body: bytes) -> bytes:
+    if dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("alt") != "sse":
+        raise InvalidParams("alt", "streams are sent as server-sent events: ask with ?alt=sse")
+    return open_body(_open_gemini(scope, body), _model(scope), is_stream=True)
 
 
 def _as_stream(answer: Answer) -> Answer:
@@ -75,6 +90,11 @@ DOORS = {
     "/model/{model:path}/invoke-with-response-stream": Door(BEDROCK, _open_stream, _as_stream),
     **{f"{root}{_VERTEX_MODELS}/{{model}}:rawPredict": Door(VERTEX, _open) for root in _ROOTS},
     **{f"{root}{_VERTEX_MODELS}/{{model}}:streamRawPredict": Door(VERTEX, _open_stream) for root in _ROOTS},
+}
+GEMINI_DOORS = {
+    **{f"/{version}/models/{{model}}:generateContent": Door(open=_open_gemini) for version in ("v1beta", "v1")},
+    **{f"/{version}/models/{{model}}:streamGenerateContent": Door(open=_open_events) for version in ("v1beta", "v1")},
+    **{f"/{version}/models/{{model}}:countTokens": Door(open=_open_gemini) for version in ("v1beta", "v1")},
 }
 COUNTING_DOORS = {
     "/model/{model:path}/count-tokens": Door(BEDROCK, _open_counted, _as_count),

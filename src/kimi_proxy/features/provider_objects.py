@@ -16,7 +16,10 @@ CURSORS = ("after", "before", "after_id", "before_id")  # of lists, in the query
 MAX_ID_CHARS = 512  # no provider makes a longer one
 MIN_TOKEN_CHARS = 24
 
-_NAMES = ("previous_response_id", "file_id", "input_file_id", "output_file_id", "error_file_id", "container_id")
+_NAMES = (
+    *("previous_response_id", "file_id", "input_file_id", "output_file_id", "error_file_id", "container_id"),
+    *("cachedContent", "cached_content"),
+)
 _LISTS = ("file_ids", "vector_store_ids")
 _IDS_OR_HOLDERS = ("conversation", "container")  # an id, or an object that has one
 _HOLDERS = (*_IDS_OR_HOLDERS, "audio")

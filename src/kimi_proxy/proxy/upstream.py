@@ -215,7 +215,7 @@ def _proxy_of(provider: Provider) -> str | None:
 def _url(provider: Provider, question: UpstreamRequest) -> str:
     path = question.address or question.wire.format.upstream_path(provider.base_url, question.path)
     query = f"?{question.query}" if question.query else ""
-    return f"{provider.base_url}{path}{query}"
+    return f"{question.wire.format.base_url(provider.base_url)}{path}{query}"
 
 
 def _headers(

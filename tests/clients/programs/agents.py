@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
 from tests.support.clients.agents import claude, codex
-from tests.support.clouds import as_bedrock, as_foundry, as_vertex
+from tests.support.clouds import as_bedrock, as_foundry, as_gemini, as_vertex
 from tests.support.evil import Script
 
 from kimi_proxy.core.chat import Wire
@@ -68,7 +68,7 @@ class AgentCase:
 
     def provider(self, worker: Worker) -> Script:
         """Return a provider that `worker` answers for."""
-        forms = {"bedrock": as_bedrock, "vertex": as_vertex, "foundry": as_foundry}
+        forms = {"bedrock": as_bedrock, "vertex": as_vertex, "foundry": as_foundry, "gemini": as_gemini}
         return forms[self.cloud](worker) if self.cloud else worker
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
@@ -144,6 +144,15 @@ def _qwen(place: Place) -> Command:
     program = str(modules / "@qwen-code/qwen-code/cli-entry.js")
     env = {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": f"{place.url}/v1", "OPENAI_MODEL": MODEL}
     return Command((node(), program, "--auth-type", "openai", "-y", TASK), env)
+
+
+def _gemini(place: Place) -> Command:
+    modules = npm_modules("gemini-cli-0.61.0", "@google/gemini-cli@0.61.0")
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}
+    place.write(".gemini/settings.json", json.dumps(settings))
+    program = str(modules / "@google/gemini-cli/bundle/gemini.js")
+    env = {"GEMINI_API_KEY": "AIza-x", "GOOGLE_GEMINI_BASE_URL": place.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return Command((node(), program, "-y", "-m", "gemini-2.5-pro", "-p", TASK), env)
 
 
 def _mini_swe(place: Place) -> Command:
@@ -300,6 +309,7 @@ AGENTS = (
     AgentCase(
         "codex-gpt-5.5", _codex("gpt-5.5"), lambda command: ("exec_command", {"cmd": command}), wire=Wire.RESPONSES
     ),
+    AgentCase("gemini", _gemini, _described("run_shell_command"), "gemini", wire=Wire.GEMINI, cloud="gemini"),
     AgentCase("copilot", _copilot, _described("bash"), reads_back=False),
     AgentCase("pi", _pi, _plain("bash")),
     AgentCase("kilo", _kilo, _described("bash")),

@@ -20,9 +20,12 @@ FIRST = Says("Let me look.", (OWN,), "I wonder.", (100, 20), "answer-1")
 SECOND = Says(" There it is.", (THEIRS,), "", (150, 9), "answer-2")
 
 
+FOUND = {"id": "own_1", "name": "recover_text", "response": {"output": "line of own_1"}}
+
+
 def asked_again(rounds: RecallRounds, asked: Request, answers: list[str]) -> Request:
     ids = [call.id for call in rounds.calls.own]
-    results = asked.format.new_tool_results(zip(ids, answers, strict=True))
+    results = asked.format.new_tool_results(zip(ids, answers, strict=True), OWN.name)
     return edit.with_items(asked, [*rounds.next_round(), *results])
 
 
@@ -180,6 +183,21 @@ def test_the_provider_is_asked_again_with_what_it_said_and_what_was_recovered(wi
             },
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "own_1", "content": "line of own_1"}]},
         ],
+        Wire.GEMINI: [
+            {
+                "role": "model",
+                "parts": [
+                    *({"text": piece, "thought": True} for piece in ("I wonde", "r.")),
+                    {"text": "Let me look."},
+                    {
+                        "functionCall": {"id": "own_1", "name": "recover_text", "args": OWN.arguments},
+                        "thoughtSignature": "sig",
+                    },
+                    {"text": ""},
+                ],
+            },
+            {"role": "user", "parts": [{"functionResponse": FOUND}]},
+        ],
     }
     if wire is Wire.RESPONSES:
         assert [item["type"] for item in again["input"][1:]] == [
@@ -190,7 +208,7 @@ def test_the_provider_is_asked_again_with_what_it_said_and_what_was_recovered(wi
         ]
         assert again["input"][-1] == {"type": "function_call_output", "call_id": "own_1", "output": "line of own_1"}
     else:
-        assert again["messages"][-2:] == expected[wire]
+        assert again[wire.format.conversation][-2:] == expected[wire]
 
 
 @WIRES
@@ -230,7 +248,8 @@ def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
     assert after == RoundCalls((), tuple(call.id for call in second.calls))
     assert b"line of own_1" in again.body and b"own_1" in again.body
     assert "recover_text" not in shown and "Let me look." in shown and second.text in shown
-    counted = wire.format.usage(json.loads(shown)["usage"])
+    answer = json.loads(shown)
+    counted = wire.format.usage(answer.get("usage") or answer.get("usageMetadata"))
     assert counted is not None and (counted.input_tokens, counted.output_tokens) == (150, 9)
     assert [wire.format.usage(usage) for usage in rounds.usages] == [Usage(100, 20), Usage(150, 9)]
 

@@ -159,6 +159,56 @@ def test_responses_are_read():
     assert read.tool_names == ("shell", "")
 
 
+GEMINI: JsonObject = {
+    "model": "m",
+    "system_instruction": {"parts": [{"text": "be brief"}]},
+    "contents": [
+        {"parts": [{"text": "look"}, {"inlineData": {"data": "x"}}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "hm", "thought": True},
+                {"functionCall": {"name": "read", "args": {"p": 1}}, "thoughtSignature": "s"},
+                {"function_call": {"name": "read", "args": {"p": 2}, "id": "c2"}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "read", "id": "c2", "response": {"result": {"out": ["two", "more"]}}}},
+                {"functionResponse": {"name": "read", "response": {"error": "é\n1"}}},
+                {"functionResponse": {"name": "other", "response": {"code": 1}}},
+            ],
+        },
+    ],
+    "tools": [{"functionDeclarations": [{"name": "read"}]}, {"googleSearch": {}}],
+}
+
+
+def test_contents_of_gemini_are_read():
+    read = request(GEMINI, Wire.GEMINI)
+
+    assert ([part.text for part in read.system], read.tool_names) == (["be brief"], ("read",))
+    assert [message.role for message in read.messages] == ["user", "assistant", "user"]
+    said = [[(p.kind, p.text, p.call_id, p.failed) for p in m.parts] for m in read.messages]
+    first = read.messages[1].parts[1].call_id
+    assert first.startswith("read:")
+    assert said == [
+        [("text", "look", "", False), ("image", "", "", False)],
+        [
+            ("thinking", "hm", "", False),
+            ("tool_call", '{"p": 1}', first, False),
+            ("tool_call", '{"p": 2}', "c2", False),
+        ],
+        [
+            ("tool_result", "two", "c2", False),
+            ("tool_result", "more", "c2", False),
+            ("tool_result", "é\n1", first, True),
+            ("other", "", "other", False),
+        ],
+    ]
+
+
 def test_what_the_commands_of_a_shell_call_printed_can_be_replaced():
     """`shell_call_output` has two streams for each command."""
     output: JsonValue = [
@@ -320,14 +370,20 @@ _WORDS = st.text(st.characters(exclude_categories=[]), max_size=40)
 _BLOCKS = st.lists(
     st.fixed_dictionaries({"type": st.sampled_from(["text", "input_text", "x"]), "text": _WORDS}) | _JSON, max_size=3
 )
-_MESSAGES = st.lists(st.fixed_dictionaries({"role": _ROLES, "content": _WORDS | _BLOCKS | _JSON}) | _JSON, max_size=5)
+_PARTS = st.lists(
+    st.dictionaries(st.sampled_from(["text", "functionCall", "functionResponse", "inlineData"]), _WORDS | _JSON)
+    | st.fixed_dictionaries({"functionResponse": st.fixed_dictionaries({"name": _WORDS, "response": _JSON})}),
+    max_size=3,
+)
+_CONTENT = {"role": _ROLES, "content": _WORDS | _BLOCKS | _JSON, "parts": _PARTS | _JSON}
+_MESSAGES = st.lists(st.fixed_dictionaries(_CONTENT) | _JSON, max_size=5)
 
 
 @given(_MESSAGES, _JSON, _WORDS, st.booleans(), st.sampled_from([None, 1]))
 def test_any_conversation_can_be_read_and_any_of_its_texts_replaced(
     messages: JsonValue, other: JsonValue, text: str, is_ascii: bool, indent: int | None
 ):
-    value = {"a": other, "model": "m", "messages": messages, "input": messages, "z": other}
+    value = {"a": other, "model": "m", "messages": messages, "input": messages, "contents": messages, "z": other}
     body = json.dumps(value, ensure_ascii=is_ascii, indent=indent).encode("utf-8", "replace")
 
     for wire in Wire:
@@ -343,8 +399,8 @@ def test_any_conversation_can_be_read_and_any_of_its_texts_replaced(
 
 @pytest.mark.parametrize(("wire", "size"), list(product(Wire, [0, 1, 3])))
 def test_messages_are_added_whatever_was_there(wire: Wire, size: int):
-    name = "input" if wire is Wire.RESPONSES else "messages"
-    read = request({"model": "m", name: [{"role": "user", "content": str(i)} for i in range(size)]}, wire)
+    said = [{"role": "user", "content": str(i), "parts": [{"text": str(i)}]} for i in range(size)]
+    read = request({"model": "m", wire.format.conversation: said}, wire)
 
     changed = with_message(read, "assistant", "done")
 

@@ -103,7 +103,9 @@ def test_keys_are_not_shown_by_the_settings():
     [
         ("openai", {Wire.CHAT, Wire.RESPONSES}),
         ("anthropic", {Wire.MESSAGES}),
-        ("gemini", {Wire.CHAT}),
+        ("gemini", {Wire.CHAT, Wire.GEMINI}),
+        ("bedrock", {Wire.MESSAGES}),
+        ("vertex", {Wire.MESSAGES}),
     ],
 )
 def test_each_type_speaks_its_apis(kind: str, wires: set[Wire]):

@@ -22,7 +22,12 @@ AGENT: list[Item] = [
 
 
 # In the responses API each call is an item of its own: a step begins with the first of them.
-LAST = {Wire.CHAT: ["c", "done"], Wire.MESSAGES: ["c", "done"], Wire.RESPONSES: ["b", "done"]}
+LAST = {
+    Wire.CHAT: ["c", "done"],
+    Wire.MESSAGES: ["c", "done"],
+    Wire.RESPONSES: ["b", "done"],
+    Wire.GEMINI: ["c", "done"],
+}
 
 
 def said(history: History, places: tuple[int, ...]) -> list[str]:

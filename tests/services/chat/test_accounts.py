@@ -40,7 +40,7 @@ def recording(name: str) -> Recording:
 
 
 def toml(provider: Evil, wire: Wire, model: str, more: str = "") -> str:
-    kind = "anthropic" if wire is Wire.MESSAGES else "openai"
+    kind = wire.format.provider_types[0]
     named = f'[models."{model}"]\nprovider = "{kind}-evil"\nmax_context_size = 1_000_000\n{PRICES}'
     return f"{provider.toml(kind)}{named}[sanitizer]\nbudget_ms = 60_000\n{more}"
 

@@ -33,7 +33,7 @@ IN_AN_HOUR = "\r\nretry-after: 3600"
 
 @asynccontextmanager
 async def world(home: Path, model: Model, more: str = "") -> AsyncIterator[tuple[Runtime, Evil]]:
-    kind = "anthropic" if model.wire is Wire.MESSAGES else "openai"
+    kind = model.wire.format.provider_types[0]
     async with evil(model) as provider:
         toml = f"{provider.toml(kind)}[sanitizer]\nbudget_ms = 60000\n{more}"
         async with running(parse_config(toml, {}, home), thread_max_chars=10**9) as runtime:

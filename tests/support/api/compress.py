@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support import model
 from tests.support.api.proxy_world import Proxy, proxy
+from tests.support.clouds import addressed
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.evil import Evil, Heard, Line, evil, http
 from tests.support.model import Says
@@ -15,9 +16,9 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.features import context
 
-PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
+PATHS = {wire: wire.format.paths[0].format(model="kimi-k2") for wire in Wire}
 
-KINDS = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai"}
+KINDS = {wire: wire.format.provider_types[0] for wire in Wire}
 
 WINDOW = 6_000
 
@@ -38,6 +39,20 @@ async def good(heard: Heard, line: Line, wire: Wire) -> None:
     await line.send(http(model.body(wire, Says(SUMMARY, tokens=(900, 40)))))
 
 
+def sent_body(wire: Wire, items: list[Item]) -> bytes:
+    """Return what a provider receives of a request that nothing changed, with what its address says at the end."""
+    raw = body(wire, items)
+    return (
+        addressed(Heard(PATHS[wire], (), raw.replace(b'"model": "kimi-k2", ', b"", 1))).body
+        if _names_model(wire)
+        else raw
+    )
+
+
+def _names_model(wire: Wire) -> bool:
+    return "{model}" in wire.format.paths[0]
+
+
 @dataclass
 class World:
     p: Proxy
@@ -53,7 +68,7 @@ class World:
 
     @property
     def heard(self) -> list[Request]:
-        asked = [heard.body for heard in self.provider.heard if ASKED_FOR_SUMMARY not in heard.body]
+        asked = [addressed(heard).body for heard in self.provider.heard if ASKED_FOR_SUMMARY not in heard.body]
         return [parse(raw, self.wire) for raw in asked]
 
     @property
@@ -73,7 +88,7 @@ async def world(
         if ASKED_FOR_SUMMARY in heard.body:
             await summary(heard, line, wire)
         else:
-            counted = tokens_in(heard.body, wire)
+            counted = tokens_in(addressed(heard).body, wire)
             await line.send(http(model.body(wire, Says("ok", tokens=(counted, 2)))))
 
     async with evil(script) as provider:

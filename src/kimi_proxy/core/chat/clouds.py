@@ -67,8 +67,8 @@ def close_body(cloud: str, body: bytes, betas: Sequence[str], counts: bool) -> C
     if cloud == VERTEX:
         if counts:
             return CloudRequest(_vertex_path("count-tokens", False), _with_version(body, cloud))
-        return CloudRequest(_vertex_path(model, is_stream), _without(_with_version(body, cloud), "model"))
-    plain = _with_betas(_without(_with_version(body, cloud), "model", "stream"), betas)
+        return CloudRequest(_vertex_path(model, is_stream), without_members(_with_version(body, cloud), "model"))
+    plain = _with_betas(without_members(_with_version(body, cloud), "model", "stream"), betas)
     if counts:
         wrapped: JsonObject = {"input": {"invokeModel": {"body": base64.b64encode(plain).decode()}}}
         return CloudRequest(f"/model/{quote(model, safe='')}/count-tokens", json.encode(wrapped))
@@ -83,7 +83,7 @@ def plain_body(body: bytes) -> tuple[bytes, tuple[str, ...]]:
     held = JsonBody(body)
     betas = read.value(held.members.get(_BETAS)) if _BETAS in held.members else None
     named = tuple(each for each in betas if isinstance(each, str)) if isinstance(betas, list) else ()
-    return _without(body, _VERSION, _BETAS), named
+    return without_members(body, _VERSION, _BETAS), named
 
 
 def _vertex_path(model: str, is_stream: bool) -> str:
@@ -115,7 +115,7 @@ def _with_members(body: bytes, held: JsonBody, missing: JsonObject) -> bytes:
     return body[:end] + comma + json.encode(missing)[1:-1] + body[end:]
 
 
-def _without(body: bytes, *names: str) -> bytes:
+def without_members(body: bytes, *names: str) -> bytes:
     for name in names:
         if edit := JsonBody(body).remove(name):
             body = splice(body, [edit])

@@ -25,7 +25,7 @@ MAX_ANSWER_BYTES = 16 * 1024**2
 _BETAS = b"anthropic-beta"
 _EVENTS = "text/event-stream"
 _FORMAT = Wire.MESSAGES.format
-_COUNTS = _FORMAT.paths[0] + _FORMAT.count_tokens
+_COUNTS = _FORMAT.count_paths[0]
 
 
 @asynccontextmanager

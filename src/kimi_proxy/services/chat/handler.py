@@ -215,7 +215,7 @@ class Chat:
             yield _json(incoming.wire.format.token_count(counted))
             return
         draft = Draft(edit.with_model(request, target.model), target, Session(""), incoming.caller)
-        path = incoming.wire.format.paths[0] + incoming.wire.format.count_tokens
+        path = incoming.wire.format.count_paths[0]
         async with self._relay(draft, _outgoing(incoming, draft.request.body, path)) as answer:
             yield answer
 

@@ -160,6 +160,9 @@ class TranslatingClient:
         kind = self._providers[name].type
         if kind in CLOUDS:
             return send_to_cloud(self._client, name, kind, question)
+        if addressed := question.wire.format.address(question.body, question.path):
+            found = addressed.path, addressed.query, addressed.body
+            question = replace(question, address=found[0], query=found[1], body=found[2])
         return self._client.send(name, without_cloud(question) if question.cloud else question)
 
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:

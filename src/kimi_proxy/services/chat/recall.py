@@ -217,7 +217,9 @@ class Recall:
             )
         may_read = progress.turns < self._max_rounds
         answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
-        results = progress.request.format.new_tool_results(zip((call.id for call in calls), answers, strict=True))
+        results = progress.request.format.new_tool_results(
+            zip((call.id for call in calls), answers, strict=True), progress.draft.own_tool
+        )
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
         reply = await progress.ask()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.support import outputs
+from tests.support.clouds import addressed
 from tests.support.conversations import Assistant, Item, Result, User
 from tests.support.conversations import Call as Asked
 from tests.support.evil import Heard, Line, http
@@ -33,6 +34,7 @@ class Model:
     refusals: int = 10**6  # so many have it
 
     async def __call__(self, heard: Heard, line: Line) -> None:
+        heard = addressed(heard)
         says = self.says[min(len(self.requests), len(self.says) - 1)]
         self.requests.append(heard.body)
         found = ID.search(heard.body)

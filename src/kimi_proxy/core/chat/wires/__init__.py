@@ -1,10 +1,12 @@
 """The wire formats that clients speak: a module each, and this table. Nothing else asks which one a request has."""
 
+import re
 from collections.abc import Container
 from enum import Enum
 
 from kimi_proxy.core.chat.clouds import cloud_of_path
 from kimi_proxy.core.chat.wires.anthropic_messages import AnthropicMessages
+from kimi_proxy.core.chat.wires.gemini import GeminiContents
 from kimi_proxy.core.chat.wires.openai_chat import OpenAiChat
 from kimi_proxy.core.chat.wires.openai_responses import OpenAiResponses
 from kimi_proxy.core.chat.wires.protocol import WireFormat
@@ -14,6 +16,7 @@ class Wire(Enum):
     CHAT = OpenAiChat()
     MESSAGES = AnthropicMessages()
     RESPONSES = OpenAiResponses()
+    GEMINI = GeminiContents()
 
     format: WireFormat  # the value: an attribute, because every request reads it some thirty times
 
@@ -23,14 +26,20 @@ class Wire(Enum):
 
 BY_NAME = {wire.format.name: wire for wire in Wire}
 # The paths where tokens are counted, and those of all requests.
-COUNT_PATHS = {wire.format.paths[0] + wire.format.count_tokens: wire for wire in Wire if wire.format.count_tokens}
+COUNT_PATHS = {path: wire for wire in Wire for path in wire.format.count_paths}
 _UPLOADS = tuple(path.partition("{")[0] for wire in Wire for path in wire.format.uploads)
+# Paths that name a model, such as /v1beta/models/NAME:generateContent.
+_WITH_MODEL = re.compile(r"(/v1(?:beta)?/models/)[^/]+(:\w+)")
 BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
 
 
 def wire_of_path(path: str) -> Wire | None:
     """Return the wire format of requests to a path of ours; None if it is no path of an API."""
-    return BY_PATH.get(path) or (Wire.MESSAGES if cloud_of_path(path) else None)
+    if path in BY_PATH:
+        return BY_PATH[path]
+    if (found := _WITH_MODEL.fullmatch(path)) and (wire := BY_PATH.get(f"{found[1]}{{model}}{found[2]}")):
+        return wire
+    return Wire.MESSAGES if cloud_of_path(path) else None
 
 
 def takes_form(path: str) -> bool:

@@ -152,7 +152,7 @@ _CLEARING = re.compile(rb'"(?:clear_tool_uses|compact)_')
 class AnthropicMessages(WireFormat):
     name = "messages"
     paths = ("/v1/messages",)
-    count_tokens = "/count_tokens"
+    count_paths = ("/v1/messages/count_tokens",)
     relayed = ("/v1/messages/batches", "/v1/messages/batches/{rest:path}")
     objects = ObjectPath("/v1/messages/batches")
     provider_types = ("anthropic", "bedrock", "vertex")
@@ -227,7 +227,7 @@ class AnthropicMessages(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"name": name, "description": description, "input_schema": schema}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
         return [{"role": "user", "content": blocks}]
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import PARAGRAPH, Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
+from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of, text_block
 from kimi_proxy.core.chat.read import RawObject
 from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
@@ -17,6 +17,7 @@ from kimi_proxy.core.chat.wires.recall import (
     RecallStream,
     RoundCalls,
     event_bytes,
+    gap,
     valid_arguments,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -121,7 +122,7 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         if not first or not second:
             return first or second
         if isinstance(first, str) and isinstance(second, str):
-            return first + _gap(first, second) + second
+            return first + gap(first, second) + second
         return [*_blocks(first), *_blocks(second)]
 
 
@@ -151,7 +152,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         pieces = self._take(delta)
         if self._is_silent and (said := read.as_text(delta.get("content"))):
             self._is_silent = False
-            delta = {**delta, "content": _gap(self._said_before, said) + said}
+            delta = {**delta, "content": gap(self._said_before, said) + said}
         self._usage = value.get("usage") or choice.get("usage") or self._usage
         if not self._has_own and not self._is_later:
             return raw
@@ -231,7 +232,7 @@ class OpenAiChat(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
         return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
@@ -325,11 +326,6 @@ def _is_usage_alone(raw: bytes) -> bool:
         if has_none and read.value(members.get("usage")) is not None:
             return True
     return False
-
-
-def _gap(before: str, after: str) -> str:
-    """Return what separates the texts of two rounds: neither was written to follow on the other at once."""
-    return PARAGRAPH if before and not before[-1].isspace() and not after[0].isspace() else ""
 
 
 def _blocks(content: JsonValue) -> list[JsonObject]:

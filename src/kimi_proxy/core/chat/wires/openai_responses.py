@@ -224,7 +224,7 @@ class OpenAiResponses(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
         return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:

@@ -70,6 +70,15 @@ class ReplyFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamAddress:
+    """A request whose address names the model: what follows the provider's address, and the body for it."""
+
+    path: str
+    query: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectPath:
     """Where an API keeps objects: `path` makes and lists them, and what follows it is an id, or one of `verbs`."""
 
@@ -97,7 +106,7 @@ class ObjectPath:
 class WireFormat(ABC):
     name: ClassVar[str]  # in notes, recordings and statistics
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
-    count_tokens: ClassVar[str] = ""  # what follows the path where tokens are counted; empty where the API has no such
+    count_paths: ClassVar[tuple[str, ...]] = ()  # where tokens are counted; none where the API has no such
     relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
     objects: ClassVar[ObjectPath | None] = None  # which of those the provider keeps, each under an id
     uploads: ClassVar[tuple[str, ...]] = ()  # further such paths, where a body may be a form with files in it
@@ -155,6 +164,14 @@ class WireFormat(ABC):
     def upstream_path(self, base_url: str, path: str = "") -> str:
         """Return what follows a provider's `base_url`, for a path of ours; without one, for that of questions."""
         return (path or self.paths[0]).removeprefix(ROOT)
+
+    def base_url(self, base_url: str) -> str:
+        """Return where this API begins at a provider that has several."""
+        return base_url
+
+    def address(self, body: bytes, path: str) -> UpstreamAddress | None:
+        """Return where a request goes whose address names the model; None where the path alone decides."""
+        return None
 
     def models_path(self, base_url: str) -> str:
         """Return what follows a provider's `base_url` where it lists its models."""
@@ -219,8 +236,8 @@ class WireFormat(ABC):
         return body.append("tools", [tool])
 
     @abstractmethod
-    def new_tool_results(self, results: Iterable[tuple[str, str]]) -> list[JsonObject]:
-        """Return the messages that hold results, each given with the id of its call."""
+    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
+        """Return the messages that hold results, each given with the id of its call; `name` is the tool's."""
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """Add messages, in the form of this API, to the end of the conversation."""

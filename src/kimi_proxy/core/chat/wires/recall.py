@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core import json
+from kimi_proxy.core.chat.body import PARAGRAPH
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent, SseParser
@@ -149,3 +150,8 @@ def valid_arguments(arguments: str) -> str:
     except ParseError:
         return "{}"
     return arguments if isinstance(value, Mapping) else "{}"
+
+
+def gap(before: str, after: str) -> str:
+    """Return what separates the texts of two rounds: neither was written to follow on the other at once."""
+    return PARAGRAPH if before and not before[-1].isspace() and not after[0].isspace() else ""
