@@ -47,6 +47,15 @@ _NO_FAILURES = re.compile(
 _NO_FAILURES_SIGNS = ("0", "no ", "zero", "without", "none", "null", "[]", "false", "any ")
 
 
+# What access logs of web servers write behind the request; 4xx is the caller's mistake, and there are many.
+_SERVER_ERROR = re.compile(r'http/[\d.]{1,4}" 5\d\d\b|\bstatus["\']?[=:] ?"?5\d\d\b')
+
+
+def reports_server_error(low: str) -> bool:
+    """Return whether a line in lower case of an access log says that the server could not answer."""
+    return _SERVER_ERROR.search(low) is not None
+
+
 def reports_failure(low: str) -> bool:
     """Return whether a line in lower case has a word of failure once harmless names and zero counts are taken out."""
     if any(sign in low for sign in _NO_FAILURES_SIGNS):

@@ -132,3 +132,14 @@ def test_in_a_chat_each_error_stays_or_one_of_its_kind_too(
     reasons = (re.match(r"dont (\d+) erreurs?, ", cut.reason) for hidden in shortened.hidden for cut in hidden.cuts)
     assert {template(line) for line in shown} == {template(line) for line in all_errors}
     assert sum(int(count[1]) for count in reasons if count) == len(all_errors) - len(shown)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.7, 0.9])
+def test_requests_that_a_web_server_could_not_answer_are_errors(ratio: float):
+    lines = [f'10.0.0.{n % 250} - - [x] "GET /page/{n} HTTP/1.1" 200 {n} "-" "-"' for n in range(900)]
+    lines[333] = '10.0.0.7 - - [x] "POST /export HTTP/1.1" 502 157 "-" "-"'
+    lines[666] = '10.0.0.7 - - [x] "GET /checkout HTTP/2.0" 500 99 "-" "-"'
+    left = pruned_at("\n".join(lines), ratio, "Which requests did the server not manage to answer?").text
+
+    assert lines[333] in left
+    assert lines[666] in left

@@ -42,3 +42,25 @@ def test_lines_from_all_over_a_long_text_decide():
     assert guess("", "\n".join([prose] * 60 + [log] * 600)) == "logs"
     assert guess("", "\n".join([log] * 60 + [prose] * 600)) == "docs"
     assert guess("", "\n".join([log, "", ""] * 400)) == "logs"
+
+
+CARGO = [
+    *(f"   Compiling amber-{n} v0.{n}.1" for n in range(200)),
+    *("warning: unused variable: `x`", "  --> src/a.rs:3:9", "   |", "3  |     let x = 3;", "   |         ^"),
+    *("error[E0502]: cannot borrow `a` as mutable", "  --> src/b.rs:8:1"),
+]
+JEST = [*(f"PASS src/part{n}.test.ts" for n in range(100)), "FAIL src/total.test.ts", "    Expected: 119"]
+LISTING = [f"-rw-r--r-- 1 dev dev {n} Mar  3 10:00 part_{n}.py" for n in range(100)]
+ZONE = [f"host-{n}.example.  3600 IN A 192.0.2.{n}" for n in range(100)]
+
+
+@pytest.mark.parametrize("lines", [CARGO, JEST, LISTING, ZONE])
+def test_what_a_command_printed_is_no_code(lines: list[str]):
+    assert guess("-", "\n".join(lines) + "\n") == "logs"
+
+
+@pytest.mark.parametrize(
+    "lines", [[f"key_{n} = {n}" for n in range(50)], [f"<li>item {n}</li>" for n in range(50)], ["word"]]
+)
+def test_settings_markup_and_a_word_are_not_taken_for_what_a_command_printed(lines: list[str]):
+    assert guess("-", "\n".join(lines) + "\n") == "code"

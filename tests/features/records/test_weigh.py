@@ -10,6 +10,7 @@ import pytest
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.records.markup import read_json
+from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import descend, units
 from kimi_proxy.features.records.weigh import weigh, weights
 
@@ -124,3 +125,31 @@ def test_the_goal_picks_the_records_that_speak_of_it():
 
     assert found("what happened in Nantes?") == [2, 6, 10, 14, 18]
     assert found("") == []
+
+
+def oddest(text: str) -> str:
+    """Return the record that is least like the others."""
+    root = read(text)
+    assert root is not None
+    weigh(root, never)
+    while len(root.children) < 10:
+        root = next(child for child in root.children if child.children)
+    worst = max(root.children, key=lambda record: sum(node.odd for node in descend(record)))
+    return text[worst.start : worst.end]
+
+
+def test_members_of_a_yaml_mapping_that_are_alike_are_compared():
+    services = [f"service{n}:\n  image: shop/{n}\n  memory: 256Mi\n  replicas: 2\n" for n in range(60)]
+    services[41] = "service41:\n  image: shop/41\n  memory: 256Mi\n  replicas: 0\n"
+
+    assert "replicas: 0" in oddest("".join(services))
+
+
+def test_cells_of_rows_are_compared_by_their_column():
+    rows = [f"<tr><td>item {n}</td><td>{10 + n % 7}</td><td>in stock</td></tr>\n" for n in range(80)]
+    rows[33] = "<tr><td>kettle</td><td>12</td><td>recalled</td></tr>\n"
+
+    assert "recalled" in oddest(f"<html><body><table>\n{''.join(rows)}</table></body></html>\n")
+    cells = [["item", n, "in stock"] for n in range(80)]
+    cells[33][2] = "recalled"
+    assert "recalled" in oddest(json.dumps(cells))

@@ -31,12 +31,20 @@ _LEVEL = re.compile(
     r"|(?<=C)RITICAL)\b"
 )
 CLOCK_CHARS, LEVEL_CHARS = 60, 80  # that may stand before them
-_LOG_LINE = re.compile(r"Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$")
+_LOG_LINE = re.compile(
+    r"Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$|(?:PASS|FAIL|ok)[ :]|[ -]{0,4}--- (?:PASS|FAIL|SKIP)"
+    r"|(?:warning|error|note)(?:\[\w+\])?: |[-dlbcps][-rwxsStT]{9}[.+@ ]"
+    r"|\s*(?:Compiling|Checking|Downloading|Downloaded|Installing|Resolving|Fetching|Building) \S"
+    r"| *(?:--> \S+:\d|\d{0,6} \|(?: |$))"  # how compilers point to a line
+)
+_SETTING = re.compile(r"\s*[\w.-]+ ?[=:] ?\S|\s*\[[\w. -]+\]$")
 _DOC_LINE = re.compile(
     r"#{1,6} \S|[-*+] \S|\d+\. \S|> |\|.*\|$"
     r"| {0,8}[^\W\d_][^;{}=<>() ]*+(?: [^;{}=<>()][^;{}=<>() ]*+){5}"  # six words
 )
-_CODE_LINE = re.compile(r"\s*(?:def|class|import|from|func|fn|const|let|var|return|if|for|#include)\b")
+_CODE_LINE = re.compile(
+    r"\s*(?:def|class|import|from|func|fn|const|let|var|return|if|for|#include)\b|[ \t]{0,40}<[/!a-zA-Z]"
+)
 _CODE_ENDS = (";", "{", "}")
 
 
@@ -52,7 +60,15 @@ def guess(name: str, text: str) -> SourceType:
     # A few lines that say that something failed make a log of a text that looks like nothing else: read all of it.
     if sample is not lines and (most < SURE * len(sample) or most < 2 * next_most):
         votes = _votes(lines)
+    if votes["logs"] >= votes["docs"] - SURE * len(sample) and votes["logs"] >= len(sample) / 2:
+        return "logs"  # a sentence behind a time or a level was logged, not written
+    if not any(votes.values()) and len(lines) >= RUN_LINES and not _has_settings(sample):
+        return "logs"  # what a command printed: a listing, a zone, a list of names
     return max(votes, key=lambda kind: votes[kind])
+
+
+def _has_settings(lines: Sequence[str]) -> bool:
+    return sum(1 for line in lines if _SETTING.match(line)) > len(lines) / 2
 
 
 def _votes(lines: Sequence[str]) -> dict[SourceType, int]:

@@ -5,6 +5,7 @@ from collections import Counter
 
 from kimi_proxy.core import json
 from kimi_proxy.features.records.tree import (
+    ALIKE,
     ELEMENT,
     IN_STRING,
     MEMBER,
@@ -12,10 +13,10 @@ from kimi_proxy.features.records.tree import (
     UNIT_CHARS,
     XML_COMMENT,
     Node,
+    are_alike,
 )
 
 MIN_NDJSON_LINES = 5
-ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
 PIECE_CHARS = 160  # of a long string that is divided
 MAX_DEPTH = 200
 
@@ -84,10 +85,7 @@ def _judge(node: Node) -> None:
     if node.style is ELEMENT:
         node.is_list = True
         return
-    objects = [child for child in node.children if child.style is MEMBER]
-    if len(objects) >= 2 and len(objects) >= ALIKE * len(node.children):
-        first, second = ({child.key for child in one.children} for one in objects[:2])
-        node.is_list = 2 * len(first & second) >= max(1, len(first | second))
+    node.is_list = are_alike([child for child in node.children if child.style is MEMBER], len(node.children))
 
 
 # Neither stops within an escape.

@@ -16,6 +16,7 @@ from kimi_proxy.features.records.tree import (
     YAML_COMMENT,
     GapStyle,
     Node,
+    are_alike,
     is_one_line,
     part_starts,
 )
@@ -291,12 +292,13 @@ def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: Node
     is_list = _is_item(rows.lines[begins[0]])
     if not is_list and len(set(keys)) < len(keys):
         return False
-    around.is_list = is_list
     for row, end, key in zip(begins, (*(row - 1 for row in begins[1:]), last), keys, strict=True):
         child = rows.node(row, _last_filled(rows, row, end), key)
         child.is_pinned = "&" in child.value and re.search(r"[:-] &\w", child.value) is not None
         around.children.append(child)
         _look_into(rows, heads, child, row, end)
+    mappings = [child for child in around.children if child.style is YAML_COMMENT and not child.is_list]
+    around.is_list = is_list or are_alike(mappings, len(around.children))
     return True
 
 

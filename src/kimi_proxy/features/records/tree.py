@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MARKER_CHARS = 150  # of a marker with what is around it: a shorter gap is not worth one
+ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
 UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
 ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
 
@@ -73,6 +74,14 @@ class Unit:
 
     node: Node
     around: tuple[Node, ...]
+
+
+def are_alike(records: Sequence[Node], among: int) -> bool:
+    """Return whether the nodes with members among the children of a container are records with like members."""
+    if len(records) < 2 or len(records) < ALIKE * among:
+        return False
+    first, second = ({child.key for child in one.children} for one in records[:2])
+    return 2 * len(first & second) >= max(1, len(first | second))
 
 
 def units(root: Node, unit_chars: int = UNIT_CHARS) -> list[Unit]:

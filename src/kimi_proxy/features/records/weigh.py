@@ -21,6 +21,7 @@ STORY_CHARS = 20
 ALARMING = 0.05  # of a column: more alarms than these are what is usual there
 VALUE_CHARS = 600
 SHAPE_CHARS = 80
+MAX_CELLS, ROWS_ALIKE = 60, 0.9
 MINORITY = 0.25  # of the flags of one record
 MAX_ODD = 4.0
 FAILURE_WEIGHT = 2.0
@@ -87,10 +88,12 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
         # Whether names count is decided for all that stand at a place: one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
         are_lists = 2 * sum(node.is_list for node in several) > len(several)
+        by_column = are_lists and _are_rows(several)
         below: dict[str, list[Node]] = defaultdict(list)
         for node in inner:
-            for child in node.children:
-                below[child.key if not are_lists or child.key.startswith("@") else ""].append(child)
+            for at, child in enumerate(node.children):
+                is_named = not are_lists or child.key.startswith("@")
+                below[child.key if is_named else str(at) if by_column else ""].append(child)
         if not are_lists:
             groups.append(inner)
         elif len(inner) >= ENOUGH:
@@ -98,6 +101,14 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
                 node.odd = min(MAX_ODD, node.odd + weight)
         rest += below.values()
     return columns, groups
+
+
+def _are_rows(lists: Sequence[Node]) -> bool:
+    """Return whether lists are the rows of a table: as many cells in nearly all of them, and more than one of them."""
+    if len(lists) < ENOUGH:
+        return False
+    (usual, count), *_ = Counter(len(node.children) for node in lists).most_common(1)
+    return usual <= MAX_CELLS and count >= ROWS_ALIKE * len(lists)
 
 
 def _weigh_alone(column: Column) -> None:

@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features import failures
-from kimi_proxy.features.failures import ALERT_WORDS, CONTRACT_WORDS, reports_failure
+from kimi_proxy.features.failures import ALERT_WORDS, CONTRACT_WORDS, reports_failure, reports_server_error
 from kimi_proxy.features.pruning.structure.blocks import Block, Outline, Span, nest
 
 LINE_CHARS = 400
@@ -90,6 +90,10 @@ def _protect_alerts(index: WordIndex, protected: list[str], check: Callable[[], 
     alerts = index.rows(*ALERT_WORDS) - by_contract
     check()
     errors = _reporting(index.lines, sorted(by_contract | alerts), check)
+    unanswered = {row for row in index.rows("http/", "status") if reports_server_error(index.lines[row])}
+    errors |= unanswered
+    alerts |= unanswered - by_contract
+    check()
     by_contract = _few(index, by_contract, FULL_OF_CONTRACT_WORDS * count)
     alerts = errors & _few(index, alerts, FULL_OF_ALERTS * count)
     meant = alerts | (errors & by_contract)
