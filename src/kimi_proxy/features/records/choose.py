@@ -76,7 +76,7 @@ class Ranking:
             choice.take(order.ends(HEAD_SHARE * room), HEAD_SHARE * room)
             choice.take(order.ends(TAIL_SHARE * room, from_end=True), (HEAD_SHARE + TAIL_SHARE) * room)
         if choice.used < floor:
-            choice.take(order.ordinary(), floor)
+            choice.take(order.ordinary(from_ends=self.is_by_lines), floor)
         return choice
 
 
@@ -91,10 +91,18 @@ class _Order:
     def worth_keeping(self) -> Iterator[int]:
         return (at for at in self._by_score if self._scores[at] >= WORTH_KEEPING)
 
-    def ordinary(self) -> Iterator[int]:
-        """Yield the others: those that match a little, then those that fewest nodes are around."""
+    def ordinary(self, from_ends: bool) -> Iterator[int]:
+        """Yield the others: those that match a little, then those that fewest nodes are around.
+
+        Of lines the first and the last come before those between them, two of the first for one of the last.
+        """
         others = [at for at in self._by_score if self._scores[at] < WORTH_KEEPING]
-        return iter(sorted(others, key=lambda at: (-round(float(self._scores[at]), 1), len(self._found[at].around))))
+        last = len(self._found) - 1
+
+        def place(at: int) -> int:
+            return min(at, 2 * (last - at)) if from_ends else len(self._found[at].around)
+
+        return iter(sorted(others, key=lambda at: (-round(float(self._scores[at]), 1), place(at))))
 
     def examples(self) -> Iterator[int]:
         """Yield the first records and the last."""
