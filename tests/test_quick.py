@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.cli.conftest import Cli
 from tests.support.cli.checkup import free_port
@@ -107,6 +108,18 @@ def test_a_server_that_runs_is_asked_and_nothing_is_loaded(cli: Cli):
     assert "lines of logs kept" in plain[1]
     assert slow.stdout.decode() in plain[1]
     assert odd[0] == "None"
+
+
+def test_status_shows_how_the_newest_session_stands(cli: Cli):
+    with serving(cli, "start", name="proxy") as (_, address):
+        httpx.post(f"{address}/api/sessions", json={"title": "The importer"}, trust_env=False).raise_for_status()
+        code, said, loaded = answered(cli, "status")
+        as_json = json.loads(answered(cli, "status", "--json")[1])
+
+    assert code == "0"
+    assert not loaded & set(HEAVY)
+    assert said.endswith("\nnewest session: saved 0 tokens today\n")
+    assert as_json["newest_session"]["cache_left_s"] is None  # nothing was asked in it yet
 
 
 def test_the_status_line_is_the_servers_and_loads_nothing(cli: Cli):

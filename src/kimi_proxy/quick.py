@@ -140,11 +140,27 @@ def _status(as_json: bool) -> int | None:
         server = {name: health[name] for name in ("server", "version", "status")}
         file = store.pop("configuration")
         about = {"running": True, "url": url, "server": server, "version": __version__}
-        print(json.dumps({**about, "configuration": file, "store": store}, ensure_ascii=False))
+        more = {"configuration": file, "store": store, "newest_session": newest_session(addresses["proxy"])}
+        print(json.dumps({**about, **more}, ensure_ascii=False))
     else:
         print(f"running: {health['server']} {health['version']} on {url}, {health['status']}")
-        print(room(store))
+        print(room(store) + describe_session(newest_session(addresses["proxy"])))
     return 0
+
+
+def newest_session(address: str) -> JsonDict | None:
+    """Return the window, the savings of today and the prompt cache of the newest session; None if there is none."""
+    try:
+        listed = _ask_server(address, "GET", "/api/sessions?limit=1")
+        sessions = listed.get("sessions") if listed else None
+        id = sessions[0]["id"] if isinstance(sessions, list) and sessions else None
+        return _ask_server(address, "GET", f"/api/statusline?session={id}") if id else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def describe_session(found: JsonDict | None) -> str:
+    return f"\nnewest session: {found['text']}" if found else ""
 
 
 def _not_running(as_json: bool) -> int | None:
@@ -161,7 +177,7 @@ def _not_running(as_json: bool) -> int | None:
     url, store = f"http://127.0.0.1:{port}", file_usage(_home(), DEFAULT_MAX_BYTES)
     if as_json:
         about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
-        print(json.dumps({**about, "store": store}, ensure_ascii=False))
+        print(json.dumps({**about, "store": store, "newest_session": None}, ensure_ascii=False))
     else:
         print(f"not running: nothing answers on {url}; start it with kimi-proxy start")
         print(room(store))

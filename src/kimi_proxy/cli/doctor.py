@@ -26,7 +26,7 @@ from kimi_proxy.cli.console import (
 )
 from kimi_proxy.cli.pruning import with_store
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.quick import room
+from kimi_proxy.quick import describe_session, newest_session, room
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
@@ -74,10 +74,13 @@ def _row(check: Check) -> str:
 @click.command()
 @json_option
 def status(as_json: bool) -> None:
-    """Print whether the pruner runs, where, and what the store holds.
+    """Print whether the pruner runs, where, what the store holds, and how the newest session stands.
+
+    Of that session: how full its context window is, what was saved today, and how long its prompt cache still lives.
 
     Exit code: 0 it runs, 3 it does not.
     """
+    from kimi_proxy.cli.console import proxy_address
     from kimi_proxy.proxy.local_server import local_url, port_owner
 
     settings = load_of_server()
@@ -85,6 +88,8 @@ def status(as_json: bool) -> None:
     found = port_owner(where.host, where.port)
     usage = with_store(lambda store, who: store.usage())
     running = found is not None and bool(found.server)
+    address = proxy_address(settings.config) if running else None
+    session = newest_session(address) if address else None
     if as_json:
         write_json(
             {
@@ -94,10 +99,11 @@ def status(as_json: bool) -> None:
                 "version": __version__,
                 "configuration": str(settings.file) if settings.file else None,
                 "store": usage,
+                "newest_session": session,
             }
         )
     else:
-        write(_state(found, local_url(where.host, where.port)) + room(asdict(usage)) + "\n")
+        write(_state(found, local_url(where.host, where.port)) + room(asdict(usage)) + describe_session(session) + "\n")
     raise click.exceptions.Exit(0 if running else EXIT_NOT_RUNNING)
 
 

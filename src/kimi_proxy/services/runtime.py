@@ -196,7 +196,12 @@ async def running(
         recordings = Recordings(recordings_folder(config.record, config.home))
         forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget, decisions.forget]
         forgetters += [recordings.forget, *([keep_warm.forget] if keep_warm else [])]
-        sessions = Sessions(store, names, journal, forgetters, newer_count=newer_count, display=config.display)
+        sessions = Sessions(
+            *(store, names, journal, forgetters, now),
+            newer_count=newer_count,
+            display=config.display,
+            on_sign=signs.note,
+        )
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)

@@ -162,6 +162,7 @@ class Sessions:
         now: Callable[[], float] = time.time,
         newer_count: NewerCount = no_newer_count,
         display: DisplaySettings | None = None,
+        on_sign: Callable[[Caller, str], None] = lambda who, session: None,  # of life, of the client of a session
     ) -> None:
         self._store = store
         self._session_store = store.sessions
@@ -171,6 +172,7 @@ class Sessions:
         self._now = now
         self._newer_count = newer_count
         self._display = display or DisplaySettings()
+        self._on_sign = on_sign
 
     async def caught_up(self) -> None:
         """Wait for what has happened to be noted and written, for a while."""
@@ -323,6 +325,7 @@ class Sessions:
 
     async def status_line(self, who: Caller, id_or_name: str) -> StatusLineBody:
         """Return what an agent shows in its status bar: its window, what was saved today, the life of its cache."""
+        self._on_sign(who, id_or_name)
         today = datetime.fromtimestamp(self._now()).date()
         saved = accounting.sum_lines(await self._session_store.accounts(who, _midnight(today, None)))
         id = await self._names.id_of(who, id_or_name) if id_or_name else ""
@@ -331,7 +334,9 @@ class Sessions:
         metrics = await self._session_store.newest_metrics(who, 1, id) if is_own else ()
         newest = metrics[-1] if metrics else None
         life = newest.cache_life_s if newest is not None else None
-        left = None if newest is None or life is None else max(0, round(newest.at + life - self._now()))
+        # A request of ours that keeps the cache warm may be newer.
+        sent_at = await self._session_store.last_sent(who, id) if life is not None else None
+        left = None if sent_at is None or life is None else max(0, round(sent_at + life - self._now()))
         percent = newest.percent if newest is not None else None
         return {
             "text": status_line.text(percent, saved, left, self._display),

@@ -218,6 +218,20 @@ async def test_a_hook_or_a_status_line_says_that_the_client_lives(tmp_path: Path
         assert len(world.pings) == 1  # what was heard once counts for one life of the cache
 
 
+async def test_the_status_line_counts_down_to_the_end_of_a_cache_that_is_kept(tmp_path: Path):
+    async with a_world(tmp_path) as world:
+        world.is_connected = False
+        await world.ask(body("Fix the importer."), session="one")
+        await world.runtime.sessions.caught_up()
+        await world.runtime.sessions.status_line(LOCAL, "one")
+        await world.pause(290)
+        assert len(world.pings) == 1
+        await world.runtime.sessions.caught_up()
+        shown = await world.runtime.sessions.status_line(LOCAL, "one")
+    # It was refreshed 30 s before its end, 20 s ago.
+    assert shown["cache_left_s"] == 280
+
+
 async def test_the_process_of_kimi_proxy_run_says_so_as_well(tmp_path: Path):
     gone = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await gone.wait()
