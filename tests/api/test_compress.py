@@ -287,29 +287,43 @@ async def test_the_context_is_shown_message_by_message(tmp_path: Path):
         summary = next(each for each in shown["messages"] if "compressed" in each["flags"])
         looked = (await here.p.http.get(f"/api/sessions/day-1/context/{summary['index']}")).json()
         beyond = await here.p.http.get("/api/sessions/day-1/context/999")
-        one = shown["gave_way"][2]
-        gone = (await here.p.http.get(f"/api/sessions/day-1/context/gave_way/{one['index']}")).json()
-        stayed = await here.p.http.get(f"/api/sessions/day-1/context/gave_way/{4 * FULL}")
+        one = shown["summarized"][2]
+        gone = (await here.p.http.get(f"/api/sessions/day-1/context/summarized/{one['index']}")).json()
+        stayed = await here.p.http.get(f"/api/sessions/day-1/context/summarized/{4 * FULL}")
 
     assert sum(shown["composition"].values()) == shown["tokens"]
     assert [each["index"] for each in shown["messages"]] == list(range(len(shown["messages"])))
-    assert SUMMARY in looked["sent"] and "Question 0:" in looked["came"] and looked["changed"]
+    assert SUMMARY in looked["sent"] and "Question 0:" in looked["received"] and looked["changed"]
     assert beyond.status_code == 400
     assert shown["messages"][0]["flags"] == [] and shown["buried"] is False
     assert shown["summary_index"] == summary["index"]
-    assert [each["role"] for each in shown["gave_way"][:4]] == ["user", "assistant", "tool", "assistant"]
-    assert "word0 word0" in gone["came"] and gone["sent"] == looked["sent"] and gone["role"] == "tool"
-    assert one["preview"] == gone["came"][:160] and one["tokens"] > 100
+    assert [each["role"] for each in shown["summarized"][:4]] == ["user", "assistant", "tool", "assistant"]
+    assert "word0 word0" in gone["received"] and gone["sent"] == looked["sent"] and gone["role"] == "tool"
+    assert one["preview"] == gone["received"][:160] and one["tokens"] > 100
     assert stayed.status_code == 400
 
 
-async def test_where_nothing_was_compressed_no_message_gave_way(tmp_path: Path):
+async def test_old_names_in_the_context_still_work(tmp_path: Path):
+    async with world(tmp_path, Wire.CHAT) as here:
+        await here.send(conversation(FULL))
+        await here.post("compress/day-1")
+        await here.send(conversation(FULL))
+        path = "/api/sessions/day-1/context"
+        context = (await here.p.http.get(path)).json()
+        old, new = [(await here.p.http.get(f"{path}/{name}/1")).json() for name in ("gave_way", "summarized")]
+
+    assert context["gave_way"] == context["summarized"] != []
+    assert old == new
+    assert new["came"] == new["received"] != ""
+
+
+async def test_where_nothing_was_compressed_no_message_is_summarized(tmp_path: Path):
     async with world(tmp_path, Wire.CHAT) as here:
         await here.send(conversation(FULL))
         shown = (await here.p.http.get("/api/sessions/day-1/context")).json()
-        gone = await here.p.http.get("/api/sessions/day-1/context/gave_way/1")
+        gone = await here.p.http.get("/api/sessions/day-1/context/summarized/1")
 
-    assert (shown["summary_index"], shown["gave_way"]) == (None, [])
+    assert (shown["summary_index"], shown["summarized"]) == (None, [])
     assert gone.status_code == 400
 
 

@@ -150,7 +150,8 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
         context = await w.call("GET", "/api/sessions/{session_id}/context")
         w.ids["index"] = 0
         await w.call("GET", "/api/sessions/{session_id}/context/{index}")
-        w.ids["index"] = context["gave_way"][0]["index"]
+        w.ids["index"] = context["summarized"][0]["index"]
+        await w.call("GET", "/api/sessions/{session_id}/context/summarized/{index}")
         await w.call("GET", "/api/sessions/{session_id}/context/gave_way/{index}")
         await w.call("GET", f"{one}/stats")
         await w.call("POST", f"{one}/undo")

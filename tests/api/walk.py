@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
 from kimi_proxy.api.answers import DescribedRoute
-from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, GEMINI_DOORS
+from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -156,10 +156,10 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     ),
     "/v1/messages": (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}),
     "/v1/messages/count_tokens": (ANTHROPIC,),
-    **{path: (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}) for path in DOORS},
-    **dict.fromkeys(COUNTING_DOORS, (ANTHROPIC,)),
+    **{path: (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}) for path in CLOUD_ROUTES},
+    **dict.fromkeys(COUNTING_ROUTES, (ANTHROPIC,)),
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
-    **dict.fromkeys(GEMINI_DOORS, (GEMINI,)),
+    **dict.fromkeys(GEMINI_ROUTES, (GEMINI,)),
     "/v1beta/models": ({},),
     "/v1/responses": (
         *(RESPONSES, {**RESPONSES, "previous_response_id": "<response>"}, {**RESPONSES, "conversation": "<response>"}),

@@ -131,7 +131,7 @@ def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
 
 @deep
 @themes("light")
-def test_nothing_serious_is_found_where_summaries_and_what_gave_way_are_unfolded(judged: Window):
+def test_nothing_serious_is_found_where_summaries_and_summarized_messages_are_unfolded(judged: Window):
     page = settled(judged, "live").page
     page.get_by_role("button", name=INVOICE).first.click()
     settled(judged, "compression").page.locator(".past summary").first.click()

@@ -42,7 +42,7 @@ def test_a_message_tells_what_was_sent_and_what_it_was(window: Window):
     dialog.wait_for(state="detached")
 
 
-def test_a_message_that_gave_way_tells_what_it_was_and_what_was_sent_in_its_place(window: Window):
+def test_a_summarized_message_shows_its_text_and_the_summary(window: Window):
     page = opened(window).page
     folded = page.get_by_role("button", name="14 messages were replaced by this summary")
     expect(folded).to_have_attribute("aria-expanded", "false")

@@ -60,7 +60,8 @@ async def test_a_prune_is_listed_with_its_reasons_lines_and_tokens(tmp_path: Pat
         id = await w.pruned()
         (row,) = await w.listed()
 
-    assert (row["id"], row["kind"], row["door"], row["goal"]) == (id, "prune", "pruner", "where is the needle?")
+    assert row["door"] == row["via"]  # the old name
+    assert (row["id"], row["kind"], row["via"], row["goal"]) == (id, "prune", "pruner", "where is the needle?")
     assert row["original_lines"] == TEXT.count("\n") + 1
     assert isinstance(row["lines_cut"], int)
     assert 0 < row["lines_cut"] <= 0.8 * row["original_lines"]  # type: ignore[operator]
@@ -132,7 +133,7 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
         (row,) = await w.listed()
         told = await w.cuts.one(LOCAL, id, 1, 10)
 
-    assert (row["door"], row["why"], row["session_id"], row["tokens_before"]) == ("chat", "masked", "ses_1", 900)
+    assert (row["via"], row["why"], row["session_id"], row["tokens_before"]) == ("chat", "masked", "ses_1", 900)
     assert (told["by"], told["original"], told["sent"]) == ("text", "a long answer", "a ... answer")
 
 
@@ -141,16 +142,16 @@ async def test_an_output_of_a_command_is_listed_under_the_tools(tmp_path: Path):
         await Keeper(w.store.originals).keep_text(LOCAL, b"the middle of what it printed", "output")
         (row,) = await w.listed()
 
-    assert (row["kind"], row["door"], row["session_id"]) == ("output", "tools", "")
+    assert (row["kind"], row["via"], row["session_id"]) == ("output", "tools", "")
 
 
-async def test_a_history_that_gave_way_to_a_summary_is_told_with_its_session(tmp_path: Path):
+async def test_a_history_that_a_summary_replaced_is_told_with_its_session(tmp_path: Path):
     note = json.encode({"what": "history", "session": "ses_1"})
     async with world(tmp_path) as w:
         await w.store.originals.keep(Original("msk_0123456789abcdef", "local", b"k" * 32, b"[]", note))
         (row,) = await w.listed()
 
-    assert (row["kind"], row["door"], row["session_id"]) == ("history", "chat", "ses_1")
+    assert (row["kind"], row["via"], row["session_id"]) == ("history", "chat", "ses_1")
 
 
 async def test_a_masked_answer_is_told_as_it_was_sent(tmp_path: Path):

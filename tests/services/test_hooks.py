@@ -104,7 +104,7 @@ async def test_a_cut_is_listed_as_made_by_a_hook(tmp_path: Path):
         (cut,) = page["cuts"]
         assert isinstance(cut, dict)
 
-        assert (cut["door"], cut["server"], cut["original_lines"]) == ("hooks", "Bash", 4000)
+        assert (cut["via"], cut["server"], cut["original_lines"]) == ("hooks", "Bash", 4000)
         assert cut["tokens_before"] == tokens.count(HUGE)
         assert isinstance(await w.cuts.one(LOCAL, str(cut["id"]), 1, 10), dict)
 

@@ -245,11 +245,11 @@ def mcp_app(
     on_refusal: Callable[[Refusal], None] = lambda refusal: None,
 ) -> ASGIApp:
     """Return an application with `routes`, and the same tools at `/rpc` and `/mcp`."""
-    doors = [
+    tool_routes = [
         DescribedRoute("POST", "/rpc", endpoint(RPC, catalog), rpc_spec("Call a tool by JSON-RPC")),
         DescribedRoute("POST", "/mcp", endpoint(MCP, catalog), rpc_spec("Speak MCP over Streamable HTTP")),
     ]
-    return behind_guard(with_description([*doors, *routes]), rules, on_refusal)
+    return behind_guard(with_description([*tool_routes, *routes]), rules, on_refusal)
 
 
 def behind_guard(

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
 from kimi_proxy.api.azure import name_deployment
-from kimi_proxy.api.clouds import COUNTING_DOORS, DOORS, GEMINI_DOORS, Door
+from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.routing import Access, SocketRoute
 from kimi_proxy.api.server import watch_connection
@@ -57,15 +57,15 @@ def routes(chat: Chat) -> list[BaseRoute]:
         DescribedRoute(
             "POST",
             path,
-            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, GEMINI_DOORS.get(path)),
+            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, GEMINI_ROUTES.get(path)),
             CHAT,
         )
         for path, wire in BY_PATH.items()
     ]
     asking += [
-        DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, door), CHAT)
-        for ask, doors in ((chat.count_tokens, COUNTING_DOORS), (chat.answer, DOORS))
-        for path, door in doors.items()
+        DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, form), CHAT)
+        for ask, forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
+        for path, form in forms.items()
     ]
     listing = [DescribedRoute("GET", path, ByClient(partial(ChatEndpoint, chat.list_models)), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
@@ -135,19 +135,19 @@ async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
 class ChatEndpoint:
     """A bare ASGI application, because every layer around the pieces of an answer costs time."""
 
-    def __init__(self, ask: Ask, wire: Wire, door: Door | None = None) -> None:
+    def __init__(self, ask: Ask, wire: Wire, form: CloudForm | None = None) -> None:
         self._ask = ask
         self._wire = wire
-        self._door = door or Door()
+        self._form = form or CloudForm()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door, query = self._door, scope["query_string"].decode("latin-1")
-        body = door.open(scope, name_deployment(scope, await _body(receive)))
+        form, query = self._form, scope["query_string"].decode("latin-1")
+        body = form.open(scope, name_deployment(scope, await _body(receive)))
         is_connected = watch_connection(scope)
-        came_with = tuple(scope["headers"]), query, is_connected, door.cloud
+        came_with = tuple(scope["headers"]), query, is_connected, form.cloud
         incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as came:
-            answer = door.close(came)
+            answer = form.close(came)
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await _send_body(answer, client)
 

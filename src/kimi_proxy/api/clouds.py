@@ -17,8 +17,8 @@ _EVENTS = b"text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """How a request is read that came in another form of an API, and how its answer is written."""
+class CloudForm:
+    """How to read a request in a cloud's form of the API, and how to write its answer."""
 
     cloud: str = ""
     open: Callable[[Scope, bytes], bytes] = lambda _, body: body
@@ -85,18 +85,22 @@ def _as_count(answer: Answer) -> Answer:
 _ROOTS = ("", "/v1")  # whether or not the client's base address ends in /v1
 
 # By the paths of questions, and of those that only have tokens counted.
-DOORS = {
-    "/model/{model:path}/invoke": Door(BEDROCK, _open),
-    "/model/{model:path}/invoke-with-response-stream": Door(BEDROCK, _open_stream, _as_stream),
-    **{f"{root}{_VERTEX_MODELS}/{{model}}:rawPredict": Door(VERTEX, _open) for root in _ROOTS},
-    **{f"{root}{_VERTEX_MODELS}/{{model}}:streamRawPredict": Door(VERTEX, _open_stream) for root in _ROOTS},
+CLOUD_ROUTES = {
+    "/model/{model:path}/invoke": CloudForm(BEDROCK, _open),
+    "/model/{model:path}/invoke-with-response-stream": CloudForm(BEDROCK, _open_stream, _as_stream),
+    **{f"{root}{_VERTEX_MODELS}/{{model}}:rawPredict": CloudForm(VERTEX, _open) for root in _ROOTS},
+    **{f"{root}{_VERTEX_MODELS}/{{model}}:streamRawPredict": CloudForm(VERTEX, _open_stream) for root in _ROOTS},
 }
-GEMINI_DOORS = {
-    **{f"/{version}/models/{{model}}:generateContent": Door(open=_open_gemini) for version in ("v1beta", "v1")},
-    **{f"/{version}/models/{{model}}:streamGenerateContent": Door(open=_open_events) for version in ("v1beta", "v1")},
-    **{f"/{version}/models/{{model}}:countTokens": Door(open=_open_gemini) for version in ("v1beta", "v1")},
+GEMINI_ROUTES = {
+    f"/{version}/models/{{model}}:{method}": CloudForm(open=read)
+    for method, read in (
+        ("generateContent", _open_gemini),
+        ("streamGenerateContent", _open_events),
+        ("countTokens", _open_gemini),
+    )
+    for version in ("v1beta", "v1")
 }
-COUNTING_DOORS = {
-    "/model/{model:path}/count-tokens": Door(BEDROCK, _open_counted, _as_count),
-    **{f"{root}{_VERTEX_MODELS}/count-tokens:rawPredict": Door(VERTEX) for root in _ROOTS},
+COUNTING_ROUTES = {
+    "/model/{model:path}/count-tokens": CloudForm(BEDROCK, _open_counted, _as_count),
+    **{f"{root}{_VERTEX_MODELS}/count-tokens:rawPredict": CloudForm(VERTEX) for root in _ROOTS},
 }

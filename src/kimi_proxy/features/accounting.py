@@ -329,7 +329,7 @@ def weights(request: Request, weighed: Composition) -> Weights:
     return Weights(weighed.total, old, recovered, new, has_outputs)
 
 
-def sent_tokens(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
+def sent_tokens(received: Weights, outgoing: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
     """Return all that a request carries on its way out, with the costs in its notes."""
     resent, summaries, summary = 0, 0, Usage()
     for note in notes:
@@ -338,13 +338,13 @@ def sent_tokens(came: Weights, leaves: Weights, notes: Iterable[Note], is_rewrit
         summaries += read > 0
         summary = Usage(summary.input_tokens + read, summary.output_tokens + written)
     return Sent(
-        came.total,
-        leaves.total,
-        came.old,
-        leaves.old,
+        received.total,
+        outgoing.total,
+        received.old,
+        outgoing.old,
         is_rewritten or resent > 0,
-        came.recovered,
-        came.recoveries,
+        received.recovered,
+        received.recoveries,
         summaries,
         summary,
     )

@@ -251,7 +251,7 @@ def quoted_memories(messages: Iterable[Message]) -> list[str]:
 class Proposal:
     """`after` is the place up to which an earlier summary stands for the messages already."""
 
-    came: History
+    received: History
     history: History  # the same messages, as other stages changed them
     plan: CompressionPlan
     after: int = 0
@@ -263,12 +263,12 @@ class Proposal:
 
     @property
     def fingerprint(self) -> bytes:
-        return self.came.fingerprint(self.plan.cut)
+        return self.received.fingerprint(self.plan.cut)
 
     @property
     def original(self) -> str:
         """Return the removed messages as the client sent them, one a line."""
-        messages, body = self.came.messages, self.came.request.body
+        messages, body = self.received.messages, self.received.request.body
         raw = (body[messages[place].start : messages[place].end] for place in self.plan.removed)
         return b"\n".join(raw).decode("utf-8", "surrogatepass")
 
@@ -281,10 +281,10 @@ def propose(
     draft: Draft, weighed: Composition, now_tokens: int, preset: Preset, window: int | None, after: int = 0
 ) -> Proposal | None:
     """Return what could be summarized; None if too little could. `now_tokens` are sent today."""
-    came, history = History(draft.came or draft.request), History(draft.request)
+    received, history = History(draft.received or draft.request), History(draft.request)
     weights = [weighed.messages[at].tokens for at in history.at]
     found = plan(history, weights, weighed.total, now_tokens, preset, window)
-    return None if found is None or found.cut <= after else Proposal(came, history, found, after)
+    return None if found is None or found.cut <= after else Proposal(received, history, found, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,8 +398,8 @@ def summary_in(wire: Wire, answer: bytes) -> str:
 
 def apply_compression(draft: Draft, compression: ActiveCompression, offers_tool: bool) -> Draft:
     """Return the draft with the summary in place of old messages, if the client still sends the same history."""
-    came = History(draft.came or draft.request)
-    if len(came.messages) <= compression.cut or came.fingerprint(compression.cut) != compression.fingerprint:
+    received = History(draft.received or draft.request)
+    if len(received.messages) <= compression.cut or received.fingerprint(compression.cut) != compression.fingerprint:
         return replace(draft, reasons=(*draft.reasons, "history_changed"))
     request = with_summary(draft.request, compression.cut, compression.kept, compression.message)
     done = replace(draft, request=request, compression=compression, uncompressed=draft)

@@ -32,22 +32,22 @@ class Pair:
 
     index: int
     sent: Message
-    came: tuple[Message, ...]
+    received: tuple[Message, ...]
     is_summary: bool = False
 
     @property
     def is_changed(self) -> bool:
-        return self.is_summary or [words(one) for one in self.came] != [words(self.sent)]
+        return self.is_summary or [words(one) for one in self.received] != [words(self.sent)]
 
 
-def pairs(came: Request, leaves: Request, cut: ActiveCompression | None) -> list[Pair]:
+def pairs(received: Request, outgoing: Request, cut: ActiveCompression | None) -> list[Pair]:
     """Return them in the order in which the model reads them."""
-    before, after = History(came), History(leaves)
+    before, after = History(received), History(outgoing)
     origins = dict(zip(after.at, _origins(before, cut), strict=False))
     summary = after.at[len(cut.kept)] if cut else None
-    systems = iter([message for message in came.messages if message.role == "system"])
+    systems = iter([message for message in received.messages if message.role == "system"])
     found: list[Pair] = []
-    for index, message in enumerate(leaves.messages):
+    for index, message in enumerate(outgoing.messages):
         if message.role == "system":
             found.append(Pair(index, message, tuple(filter(None, [next(systems, None)]))))
         else:
@@ -83,7 +83,7 @@ def sent_to_json(pair: Pair, weighed: Composition, window: int | None) -> Messag
 def _flags(pair: Pair, weight: MessageWeight) -> Iterator[str]:
     if pair.is_summary:
         yield "compressed"
-    elif not pair.came or any(HEADING in part.text for part in pair.sent.parts):
+    elif not pair.received or any(HEADING in part.text for part in pair.sent.parts):
         yield "reinjected"
     elif pair.is_changed:
         yield "masked"
@@ -102,11 +102,11 @@ def _words(part: Part) -> str:
     return f"{part.name}({part.text})" if part.kind == "tool_call" else part.text
 
 
-def summarized_messages(came: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
+def summarized_messages(received: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
     """Return the messages that a summary stands for, by their index in the request as it came."""
     if cut is None:
         return {}
-    history = History(came)
+    history = History(received)
     return {history.at[place]: history.messages[place] for place in range(cut.cut) if place not in cut.kept}
 
 

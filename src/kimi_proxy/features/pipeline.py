@@ -46,7 +46,7 @@ class Draft:
     target: Target
     session: Session
     caller: Caller  # whose request it is
-    came: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
+    received: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
     answer_headers: tuple[Header, ...] = ()  # that the answer has beside the provider's
     notes: tuple[Note, ...] = ()
@@ -68,8 +68,8 @@ class Draft:
     @property
     def size(self) -> int:
         """Return the bytes of its bodies, as it came and as it leaves."""
-        came, body = self.came or self.request, self.request.body
-        return len(body) + (0 if came.body is body else len(came.body))
+        received, body = self.received or self.request, self.request.body
+        return len(body) + (0 if received.body is body else len(received.body))
 
 
 Stage = Callable[[Draft], Awaitable[Draft]]  # what it cuts is on disk by the time it returns

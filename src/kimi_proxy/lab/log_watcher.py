@@ -369,12 +369,12 @@ class LogWatcher(ChatObserver):
         self._closing = asyncio.Event()
         self._watching = asyncio.create_task(self._watch()) if settings.enabled else None
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
         """A session talks. Kimi CLI and Kimi Code name it in the request, as the key of the prompt cache."""
         # The logs of this machine are about its own user's conversations, and no one's of a team.
-        if self._watching is not None and came.caller == LOCAL:
-            key = read.string(came.request.members.get("prompt_cache_key"))
-            self._matcher.on_request(came.session.id, self._now(), key[:200])
+        if self._watching is not None and received.caller == LOCAL:
+            key = read.string(received.request.members.get("prompt_cache_key"))
+            self._matcher.on_request(received.session.id, self._now(), key[:200])
 
     def newer_count(self, newest: Metric | None, session: str) -> LogCount | None:
         return self._matcher.newer(newest, session, self._now())

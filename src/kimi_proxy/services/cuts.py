@@ -42,13 +42,14 @@ EXCERPT_CHARS = 160
 REMEMBERED, REMEMBERED_BYTES, REMEMBERED_S = 8, 64 * 1024**2, 300
 
 
-Door: TypeAlias = Literal["pruner", "chat", "gateway", "tools", "hooks"]
+Via: TypeAlias = Literal["pruner", "chat", "gateway", "tools", "hooks"]
 CutKind: TypeAlias = Literal["prune", "mask", "output", "history"]
 
 
 class CutFields(TypedDict):
     kind: CutKind
-    door: Door
+    via: Via
+    door: Via  # the old name of `via`
     why: str | None
     goal: str
     source_type: str
@@ -121,7 +122,7 @@ class HitsBody(TypedDict):
 class CutNote:
     """What is listed of an original and its cuts."""
 
-    door: Door
+    via: Via
     kind: CutKind
     goal: str = ""
     source_type: str = ""
@@ -244,7 +245,8 @@ def _to_json(note: CutNote, decision: DecisionRecord | None) -> CutFields:
     before, after = (decision.tokens_before, decision.tokens_after) if decision else note.tokens or (None, None)
     return {
         "kind": note.kind,
-        "door": note.door,
+        "via": note.via,
+        "door": note.via,
         "why": decision.why if decision else None,
         "goal": note.goal[:500],
         "source_type": note.source_type,
@@ -307,8 +309,8 @@ def describe(id: str, source: Source | None, decision: DecisionRecord | None) ->
         case SummarizedHistory(session):
             return CutNote("chat", "history", session=session)
         case PrunedLines(question, cuts, lines, tokens, session=session):
-            door: Door = "chat" if decision or session else "pruner"
-            found = CutNote(door, "prune", question.goal, question.source_type, session=session)
+            via: Via = "chat" if decision or session else "pruner"
+            found = CutNote(via, "prune", question.goal, question.source_type, session=session)
             return replace(found, cuts=cuts, lines=lines, tokens=tokens)
         case PrintedText(what, session):
             is_chat = what == "output" and bool(decision or session)

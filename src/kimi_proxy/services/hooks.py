@@ -191,6 +191,7 @@ class ToolHooks:
                 # Of an observed one nothing is kept, so it has no id.
                 "prune_id": None if is_observed else hidden.id,
                 "outcome": "observed" if is_observed else "pruned",
+                "via": "hooks",
                 "door": "hooks",
                 "original_lines": count,
                 "pruned_lines": max(0, count - cut.form.shown.count("\n") - 1),

@@ -106,15 +106,15 @@ class Accounts:
         self._observed_prefixes = PrefixTracker()
         self._prompt_caches = PromptCacheBelief()
 
-    def start(self, came: Draft, leaves: Draft, is_would: bool = False) -> AccountStart:
-        model, wanted = (self._models.model(one.target) for one in (leaves, came))
-        routed = "" if leaves.target == came.target else leaves.target.model
-        prefix = f"{leaves.compression.id if leaves.compression else ''} {routed}"
+    def start(self, received: Draft, outgoing: Draft, is_would: bool = False) -> AccountStart:
+        model, wanted = (self._models.model(one.target) for one in (outgoing, received))
+        routed = "" if outgoing.target == received.target else outgoing.target.model
+        prefix = f"{outgoing.compression.id if outgoing.compression else ''} {routed}"
         prefixes = self._observed_prefixes if is_would else self._prefixes
-        is_rewritten = prefixes.changes(leaves.session.id, prefix)
-        observed = None if leaves.would is None else self.start(came, leaves.would, is_would=True)
-        kept = leaves.request.is_continued, leaves.cache, leaves.is_marked, observed, leaves.is_observed
-        return AccountStart(model, wanted, is_rewritten, *kept, leaves.clears_thinking)
+        is_rewritten = prefixes.changes(outgoing.session.id, prefix)
+        observed = None if outgoing.would is None else self.start(received, outgoing.would, is_would=True)
+        kept = outgoing.request.is_continued, outgoing.cache, outgoing.is_marked, observed, outgoing.is_observed
+        return AccountStart(model, wanted, is_rewritten, *kept, outgoing.clears_thinking)
 
     def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
         """Return `metric` with what the request saved, after all that this cost."""
@@ -344,25 +344,32 @@ class Journal(ChatObserver):
         self._unwritten = WriteQueue(session_store, metrics, open_requests, now)
         self._noting = asyncio.create_task(self._note())
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
         # All of the draft but its request, which may be large.
-        kept = leaves.request.wire, leaves.target, leaves.session, leaves.caller, leaves.notes, leaves.reasons
-        start = self._accounts.start(came, leaves)
-        entry = JournalEntry(leaves.id or new_id("req"), round(self._now(), 3), *kept, start)
-        requests = came.request, leaves.request
-        would = leaves.would.request if leaves.would is not None else None
-        entry.would_notes = leaves.would.notes if leaves.would is not None else ()
+        kept = (
+            outgoing.request.wire,
+            outgoing.target,
+            outgoing.session,
+            outgoing.caller,
+            outgoing.notes,
+            outgoing.reasons,
+        )
+        start = self._accounts.start(received, outgoing)
+        entry = JournalEntry(outgoing.id or new_id("req"), round(self._now(), 3), *kept, start)
+        requests = received.request, outgoing.request
+        would = outgoing.would.request if outgoing.would is not None else None
+        entry.would_notes = outgoing.would.notes if outgoing.would is not None else ()
         size = sum(len(request.body) for request in (*requests, *([would] if would else [])))
         # What people write is not kept in memory for long: when much waits, its length has to do.
         if self._queued_bytes + size <= MAX_QUEUED_BYTES:
             is_noted = self._later(lambda: self._announce(entry, *requests, would), size)
         else:
-            self._name_session(entry, came.request)
+            self._name_session(entry, received.request)
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
             is_noted = self._later(lambda: self._publish_sent(entry, Weights(before), Weights(after)))
         if is_noted:
-            self._running[id(leaves)] = entry
-            self._open(entry, len(leaves.request.body) // BYTES_PER_TOKEN)
+            self._running[id(outgoing)] = entry
+            self._open(entry, len(outgoing.request.body) // BYTES_PER_TOKEN)
 
     def _open(self, entry: JournalEntry, tokens: int) -> None:
         """Have a request on disk as long as it runs, with the price of what was sent."""
@@ -462,25 +469,25 @@ class Journal(ChatObserver):
                 self._queue.task_done()
             await asyncio.sleep(0)  # lets everything else run between two notes
 
-    def _name_session(self, entry: JournalEntry, came: Request) -> None:
+    def _name_session(self, entry: JournalEntry, received: Request) -> None:
         """Give a new session its title, and the folder it works in."""
         if (entry.caller.scope, entry.session.id) not in self._windows:
-            entry.title, entry.directory = title_of(came), directory_of(came)
+            entry.title, entry.directory = title_of(received), directory_of(received)
 
     async def _announce(
-        self, entry: JournalEntry, came: Request, leaves: Request, would: Request | None = None
+        self, entry: JournalEntry, received: Request, outgoing: Request, would: Request | None = None
     ) -> None:
-        self._name_session(entry, came)  # here and not when it leaves: the request does not wait for it
-        before, after = await self._counter.both(came, leaves)
+        self._name_session(entry, received)  # here and not when it leaves: the request does not wait for it
+        before, after = await self._counter.both(received, outgoing)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)
-        weight = weights(came, before)
+        weight = weights(received, before)
         if would is not None and entry.start.observed is not None:
-            _, counted = await self._counter.both(came, would)
+            _, counted = await self._counter.both(received, would)
             observed = entry.start.observed
             sent = sent_tokens(weight, weights(would, counted), entry.would_notes, observed.is_rewritten)
             entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
-        await self._publish_sent(entry, weight, weight if came is leaves else weights(leaves, after), context)
+        await self._publish_sent(entry, weight, weight if received is outgoing else weights(outgoing, after), context)
 
     async def _publish_sent(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None

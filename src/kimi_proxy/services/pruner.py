@@ -103,7 +103,8 @@ class PruneFields(DeepInfraFields):
     pruned_lines: int
     tokens_est_before: int
     tokens_est_after: int
-    door: NotRequired[Literal["hooks"]]
+    via: NotRequired[Literal["hooks"]]
+    door: NotRequired[Literal["hooks"]]  # the old name of `via`
     kept_lines: NotRequired[int]
     pruned_ratio: NotRequired[float]
     elapsed_ms: NotRequired[int]

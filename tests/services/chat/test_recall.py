@@ -377,7 +377,7 @@ def a_long_talk() -> list[Item]:
 
 
 @WIRES
-async def test_of_a_history_that_gave_way_it_goes_with_the_next_request_too(tmp_path: Path, wire: Wire):
+async def test_of_a_summarized_history_it_goes_with_the_next_request_too(tmp_path: Path, wire: Wire):
     call = Call("own_1", "recover_text", {"id": "PRN", "start_line": 1, "end_line": 1})
     model = Model(wire, [Says("Begun."), Says("Both.", (call, THEIRS)), Says("Thanks.")])
     said: list[Item] = [*a_long_talk(), User("and?"), Assistant("Begun."), User("what was first?")]

@@ -283,7 +283,7 @@ async def test_a_cut_that_another_has_replaced_is_listed_with_its_session(tmp_pa
     ids = [set(ID.findall(results(draft.request)["call_a1"])) for draft in (entered, aged)]
     notes = [describe(id, read_source(listed[id].about), listed[id].decision) for (id,) in ids]
     assert ids[0] != ids[1]
-    assert [(note.door, note.session) for note in notes] == [("chat", "s-1"), ("chat", "s-1")]
+    assert [(note.via, note.session) for note in notes] == [("chat", "s-1"), ("chat", "s-1")]
 
 
 async def test_an_old_result_that_is_json_stays_json(tmp_path: Path):

@@ -423,9 +423,11 @@ class Compressor:
 
 def _drop_parsed(draft: Draft) -> Draft:
     """Return it with the bytes only: what was parsed from them takes several times their room."""
-    came = draft.came or draft.request
+    received = draft.received or draft.request
     bare = Request(draft.request.wire, draft.request.body)
-    return replace(draft, request=bare, came=bare if came is draft.request else Request(came.wire, came.body))
+    return replace(
+        draft, request=bare, received=bare if received is draft.request else Request(received.wire, received.body)
+    )
 
 
 class AutoCompression:

@@ -67,14 +67,16 @@ class ContextBody(TypedDict):
     messages: list[MessageRowBody]
     left_out: int
     summary_index: int | None
-    gave_way: list[SummarizedRowBody]
+    summarized: list[SummarizedRowBody]
+    gave_way: list[SummarizedRowBody]  # the old name of `summarized`
 
 
 class ContextMessageBody(TypedDict):
     index: int
     role: str
     sent: str
-    came: str
+    received: str
+    came: str  # the old name of `received`
     changed: bool
     is_shortened: bool
 
@@ -82,7 +84,8 @@ class ContextMessageBody(TypedDict):
 class SummarizedMessageBody(TypedDict):
     index: int
     role: str
-    came: str
+    received: str
+    came: str  # the old name of `received`
     sent: str
     summary_index: int
     is_shortened: bool
@@ -94,23 +97,23 @@ class LatestRequest:
 
     at: float
     target: Target
-    came: Request
-    leaves: Request
+    received: Request
+    outgoing: Request
     compression: ActiveCompression | None
     draft_id: int = 0  # of the draft, as long as its answer is not over
     counted: int | None = None  # its tokens as the provider counted them
 
     @property
     def size(self) -> int:
-        return len(self.leaves.body) + (0 if self.came.body is self.leaves.body else len(self.came.body))
+        return len(self.outgoing.body) + (0 if self.received.body is self.outgoing.body else len(self.received.body))
 
     @property
     def pairs(self) -> list[Pair]:
-        return context_map.pairs(self.came, self.leaves, self.compression)
+        return context_map.pairs(self.received, self.outgoing, self.compression)
 
     @property
     def summarized_messages(self) -> Mapping[int, Message]:
-        return context_map.summarized_messages(self.came, self.compression)
+        return context_map.summarized_messages(self.received, self.compression)
 
 
 class LatestRequests(ChatObserver):
@@ -125,11 +128,11 @@ class LatestRequests(ChatObserver):
             MAX_SESSIONS, max_bytes=MAX_BYTES, ttl_s=DAY_S, now=now
         )
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
         # Only the bytes: what was parsed from them takes several times their room.
-        before, after = (Request(draft.request.wire, draft.request.body) for draft in (came, leaves))
-        latest = LatestRequest(self._now(), leaves.target, before, after, leaves.compression, id(leaves))
-        self._requests.put((leaves.caller.scope, leaves.session.id), latest, latest.size)
+        before, after = (Request(draft.request.wire, draft.request.body) for draft in (received, outgoing))
+        latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, id(outgoing))
+        self._requests.put((outgoing.caller.scope, outgoing.session.id), latest, latest.size)
 
     def on_end(self, exchange: Exchange) -> None:
         place = exchange.draft.caller.scope, exchange.draft.session.id
@@ -149,11 +152,15 @@ class LatestRequests(ChatObserver):
     async def context(self, who: Caller, session: str) -> ContextBody:
         """Return the messages of the newest request, to scale."""
         latest = self._latest(who, session)
-        weighed, window = await self._counter.composition(latest.leaves), self._models.window(latest.target)
+        weighed, window = await self._counter.composition(latest.outgoing), self._models.window(latest.target)
         total = latest.counted or weighed.total
         weighed = scaled_to(weighed, total)  # so that all views show the one count
         pairs, summarized = latest.pairs, latest.summarized_messages
-        came = await self._counter.composition(latest.came) if summarized else weighed
+        received = await self._counter.composition(latest.received) if summarized else weighed
+        rows = [
+            context_map.summarized_to_json(index, message, received)
+            for index, message in islice(summarized.items(), MAX_MESSAGES)
+        ]
         return {
             "session_id": session,
             "at": iso_time(latest.at),
@@ -167,15 +174,13 @@ class LatestRequests(ChatObserver):
                 "tool_definitions_tokens": weighed.definitions,
                 "buried": weighed.is_buried(weighed.apart, window),
             },
-            "described_tools": await asyncio.to_thread(_describe_tools, latest.came),
+            "described_tools": await asyncio.to_thread(_describe_tools, latest.received),
             "buried": sink(weighed, window).is_sunk,
             "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
             "summary_index": _summary(pairs).index if latest.compression else None,
-            "gave_way": [
-                context_map.summarized_to_json(index, message, came)
-                for index, message in islice(summarized.items(), MAX_MESSAGES)
-            ],
+            "summarized": rows,
+            "gave_way": rows,
         }
 
     async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
@@ -184,15 +189,16 @@ class LatestRequests(ChatObserver):
         if not 0 <= index < len(pairs):
             raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
         pair = pairs[index]
-        came = "\n\n".join(context_map.words(message) for message in pair.came)
+        received = "\n\n".join(context_map.words(message) for message in pair.received)
         sent = context_map.words(pair.sent)
         return {
             "index": index,
             "role": pair.sent.role,
             "sent": sent[:MAX_CHARS],
-            "came": came[:MAX_CHARS],
+            "received": received[:MAX_CHARS],
+            "came": received[:MAX_CHARS],
             "changed": pair.is_changed,
-            "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
+            "is_shortened": max(len(sent), len(received)) > MAX_CHARS,
         }
 
     async def summarized_messages(self, who: Caller, session: str, index: int) -> SummarizedMessageBody:
@@ -202,14 +208,15 @@ class LatestRequests(ChatObserver):
         if message is None:
             raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
         summary = _summary(latest.pairs)
-        came, sent = context_map.words(message), context_map.words(summary.sent)
+        received, sent = context_map.words(message), context_map.words(summary.sent)
         return {
             "index": index,
             "role": message.role,
-            "came": came[:MAX_CHARS],
+            "received": received[:MAX_CHARS],
+            "came": received[:MAX_CHARS],
             "sent": sent[:MAX_CHARS],
             "summary_index": summary.index,
-            "is_shortened": max(len(sent), len(came)) > MAX_CHARS,
+            "is_shortened": max(len(sent), len(received)) > MAX_CHARS,
         }
 
     def _latest(self, who: Caller, session: str) -> LatestRequest:

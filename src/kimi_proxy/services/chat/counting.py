@@ -47,10 +47,10 @@ class TokenCounter:
         """Return what a request is made of, in tokens."""
         return await self._of(request, self._urgent)
 
-    async def both(self, came: Request, leaves: Request) -> tuple[Composition, Composition]:
+    async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
         """Return that of a request as it came and as it leaves, for notes that can wait."""
-        before = await self._of(came, self._later)
-        return before, before if context.is_same(came, leaves) else await self._of(leaves, self._later)
+        before = await self._of(received, self._later)
+        return before, before if context.is_same(received, outgoing) else await self._of(outgoing, self._later)
 
     def close(self) -> None:
         for thread in (self._urgent, self._later):

@@ -74,7 +74,7 @@ class ChatRequest:
 class ChatObserver:
     """Sees every chat request go by. Both methods return at once and raise nothing; here they do nothing."""
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
         """A request is about to leave."""
 
     def on_end(self, exchange: Exchange) -> None:
@@ -136,7 +136,7 @@ class Observing(Protocol):
     """Decides which requests are only observed, and what would have become of them."""
 
     async def covers(self, draft: Draft) -> bool: ...
-    async def decide(self, came: Draft, leaves: Draft) -> Draft: ...
+    async def decide(self, received: Draft, outgoing: Draft) -> Draft: ...
 
 
 class Chat:
@@ -190,17 +190,19 @@ class Chat:
         )
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
-        came = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
-        came = replace(came, is_attested=self._is_attested(came), is_connected=incoming.is_connected, id=new_id("req"))
+        received = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
+        received = replace(
+            received, is_attested=self._is_attested(received), is_connected=incoming.is_connected, id=new_id("req")
+        )
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
-        leaves = await self._run_stages(came)
-        if came.is_attested and "attested" not in leaves.reasons:
-            leaves = replace(leaves, reasons=(*leaves.reasons, "attested"))
+        outgoing = await self._run_stages(received)
+        if received.is_attested and "attested" not in outgoing.reasons:
+            outgoing = replace(outgoing, reasons=(*outgoing.reasons, "attested"))
         for observer in self._observers:
-            self._call(observer.on_start, came, leaves)
+            self._call(observer.on_start, received, outgoing)
         # If no stage had anything to do, these are the caller's own bytes.
-        outgoing = _outgoing(incoming, leaves.request.body)
-        async with self._relay(leaves, outgoing, self._observers) as answer:
+        question = _upstream_request(incoming, outgoing.request.body)
+        async with self._relay(outgoing, question, self._observers) as answer:
             yield answer
 
     @asynccontextmanager
@@ -216,7 +218,7 @@ class Chat:
             return
         draft = Draft(edit.with_model(request, target.model), target, Session(""), incoming.caller)
         path = incoming.wire.format.count_paths[0]
-        async with self._relay(draft, _outgoing(incoming, draft.request.body, path)) as answer:
+        async with self._relay(draft, _upstream_request(incoming, draft.request.body, path)) as answer:
             yield answer
 
     @asynccontextmanager
@@ -279,23 +281,23 @@ class Chat:
         observers = self._observers if is_compaction else ()
         for observer in observers:
             self._call(observer.on_start, draft, draft)
-        outgoing = _outgoing(incoming, draft.request.body, path, method)
-        async with self._relay(draft, outgoing, observers, is_relayed=not is_compaction) as answer:
+        question = _upstream_request(incoming, draft.request.body, path, method)
+        async with self._relay(draft, question, observers, is_relayed=not is_compaction) as answer:
             yield answer
 
     @asynccontextmanager
     async def _relay(
         self,
         draft: Draft,
-        outgoing: UpstreamRequest,
+        question: UpstreamRequest,
         observers: Sequence[ChatObserver] = (),
         is_relayed: bool = False,  # it is no chat request, and still may cost money
     ) -> AsyncIterator[Answer]:
-        relay, charge, admission = Relay(draft, self._now), charge_of(outgoing), ADMITTED
+        relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
         try:
             await self.rate_limiter.take(draft.target.provider)
             admission = await self._admit(draft, charge)
-            async with self._reply(draft, outgoing, relay.on_recall) as reply:
+            async with self._reply(draft, question, relay.on_recall) as reply:
                 answer, ours = await relay.answer(reply), (*draft.answer_headers, *admission.headers)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
         except KimiProxyError as e:
@@ -311,34 +313,36 @@ class Chat:
             for observer in self._observers if is_relayed and charge == "counted" else ():
                 self._call(observer.on_relayed, exchange)
 
-    async def _run_stages(self, came: Draft) -> Draft:
+    async def _run_stages(self, received: Draft) -> Draft:
         """Return `came` as the stages leave it; one that is only observed leaves as it came."""
-        if self._observation is None or came.request.is_crowded or not await self._observation.covers(came):
-            return await run_stages(came, self._stages_for(came), self._metrics.count_fault)
-        leaves = await run_stages(replace(came, is_observed=True), self._repeating, self._metrics.count_fault)
-        if "observing" not in leaves.reasons:
-            leaves = replace(leaves, reasons=(*leaves.reasons, "observing"))
-        return await self._observation.decide(came, leaves)
+        if self._observation is None or received.request.is_crowded or not await self._observation.covers(received):
+            return await run_stages(received, self._stages_for(received), self._metrics.count_fault)
+        outgoing = await run_stages(replace(received, is_observed=True), self._repeating, self._metrics.count_fault)
+        if "observing" not in outgoing.reasons:
+            outgoing = replace(outgoing, reasons=(*outgoing.reasons, "observing"))
+        return await self._observation.decide(received, outgoing)
 
-    def _stages_for(self, came: Draft) -> Sequence[Stage]:
+    def _stages_for(self, received: Draft) -> Sequence[Stage]:
         """Return what may change a request; one that holds too many values to be read only gets its model's name."""
-        if came.is_attested and not came.request.is_crowded:
+        if received.is_attested and not received.request.is_crowded:
             return self._repeating
-        if not came.request.is_crowded:
+        if not received.request.is_crowded:
             return self.stages
         self._metrics.chat_faults.labels("parse", "too_many_values").inc()
         return (name_model,)
 
-    def _is_attested(self, came: Draft) -> bool:
+    def _is_attested(self, received: Draft) -> bool:
         """Return whether a request to Anthropic is signed, by a plan or an API key: nothing new may change in it."""
-        provider = came.target.provider
-        if self._changes_attested or came.request.is_crowded or not self.models.is_anthropic(provider):
+        provider = received.target.provider
+        if self._changes_attested or received.request.is_crowded or not self.models.is_anthropic(provider):
             return False
-        if not is_attested(came.request):
+        if not is_attested(received.request):
             return False
-        if came.session.id not in self._attested:
-            self._attested.put(came.session.id, True)
-            log.warning("left as it came: Claude Code signed it", extra={"session": came.session.id, "see": ATTESTED})
+        if received.session.id not in self._attested:
+            self._attested.put(received.session.id, True)
+            log.warning(
+                "left as it came: Claude Code signed it", extra={"session": received.session.id, "see": ATTESTED}
+            )
         return True
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
@@ -351,15 +355,15 @@ class Chat:
         return found if found.name or not previous else await self._session_after(who, previous) or found
 
     def _reply(
-        self, draft: Draft, outgoing: UpstreamRequest, on_recall: OnRecall
+        self, draft: Draft, question: UpstreamRequest, on_recall: OnRecall
     ) -> AbstractAsyncContextManager[ReplyStream]:
         """Send; calls of a tool of ours in the reply are answered before anything else reads it."""
         if self._upstreams is None:
             raise NoProvider("no provider is switched on")
         send = partial(self._upstreams.send, draft.target.provider)
         if self._recall is None or not draft.own_tool:
-            return send(outgoing)
-        return self._recall.answer(send, outgoing, draft, on_recall)
+            return send(question)
+        return self._recall.answer(send, question, draft, on_recall)
 
     def _credential(self, incoming: ChatRequest) -> str:
         return credential(incoming.headers, self._token)
@@ -385,11 +389,11 @@ COUNTED = ("/v1/completions", "/v1/embeddings", "/v1/responses/compact")
 UNPRICED = re.compile(r"/v1/(?:audio|images)/.*|/v1/(?:messages/)?batches/?")
 
 
-def charge_of(outgoing: UpstreamRequest) -> Charge:
+def charge_of(question: UpstreamRequest) -> Charge:
     """Return how a provider charges for a request, by its path; a chat request has none of its own."""
-    if outgoing.path in ("", *COUNTED):
+    if question.path in ("", *COUNTED):
         return "counted"
-    return "unpriced" if outgoing.method == "POST" and UNPRICED.fullmatch(outgoing.path) else "free"
+    return "unpriced" if question.method == "POST" and UNPRICED.fullmatch(question.path) else "free"
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:
@@ -408,9 +412,9 @@ def model_in_form(body: bytes) -> str:
     return found[1].decode("utf-8", "replace") if found else ""
 
 
-def _outgoing(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:
-    came = incoming.headers, incoming.query
-    return UpstreamRequest(incoming.wire, body, *came, path, method, incoming.caller, incoming.cloud)
+def _upstream_request(incoming: ChatRequest, body: bytes, path: str = "", method: str = "POST") -> UpstreamRequest:
+    received = incoming.headers, incoming.query
+    return UpstreamRequest(incoming.wire, body, *received, path, method, incoming.caller, incoming.cloud)
 
 
 def _json(value: JsonObject) -> Answer:

@@ -126,19 +126,19 @@ class KeepWarm(ChatObserver):
         """Return how many requests are in memory."""
         return len(self._held.items())
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
-        place = _place_of(leaves)
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
+        place = _place_of(outgoing)
         if place is None:
             return
         self._held.forget(place)
-        if leaves.is_observed:
+        if outgoing.is_observed:
             return  # while observing, no request of our own is sent
-        moment = leaves.cache
+        moment = outgoing.cache
         pings = worthwhile_pings(moment.rules, self._settings.keep_warm_pings) if moment else 0
-        if moment is None or not pings or not self._may_ping(leaves):
+        if moment is None or not pings or not self._may_ping(outgoing):
             return
         # What the stages and the client made of it is not needed for a ping.
-        draft = replace(leaves, came=None, uncompressed=None)
+        draft = replace(outgoing, received=None, uncompressed=None)
         held = _HeldRequest(draft, self._now() + due_in_s(moment.rules), pings, moment.tokens_before)
         self._held.put(place, held, len(draft.request.body))
         self._news.set()

@@ -71,12 +71,12 @@ class Messages:
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}
         found_session = await self._session_of(who, request, headers, "")
-        came = Draft(request, Target("", model), found_session, who, request, is_observed=self._mode.is_on)
-        leaves = await run_stages(came, (self._shorten,), self._on_fault)
+        received = Draft(request, Target("", model), found_session, who, request, is_observed=self._mode.is_on)
+        outgoing = await run_stages(received, (self._shorten,), self._on_fault)
         before = await asyncio.to_thread(tokens_of, request, tokens.count)
-        if leaves.request.body == body:
-            return ShortenedMessages(messages, before, before, warnings=tuple(map(str, leaves.reasons)))
-        changed = json.decode(leaves.request.body)
+        if outgoing.request.body == body:
+            return ShortenedMessages(messages, before, before, warnings=tuple(map(str, outgoing.reasons)))
+        changed = json.decode(outgoing.request.body)
         found = changed.get("messages") if isinstance(changed, dict) else None
         if not isinstance(found, list) or len(found) != len(messages):
             return ShortenedMessages(messages, before, before, warnings=("failed",))
@@ -104,11 +104,11 @@ class Messages:
         raise PruneIdNotFound(hashed, "unknown")
 
 
-def _with_hashes(came: Sequence[JsonValue], shown: list[JsonValue]) -> tuple[list[JsonValue], tuple[str, ...]]:
+def _with_hashes(received: Sequence[JsonValue], shown: list[JsonValue]) -> tuple[list[JsonValue], tuple[str, ...]]:
     """Return the messages, those that were cut with a line that names their hashes, and all the hashes."""
     hashes: dict[str, None] = {}
     named: list[JsonValue] = []
-    for before, after in zip(came, shown, strict=True):
+    for before, after in zip(received, shown, strict=True):
         new: list[str] = []
         if after != before and isinstance(after, Mapping):
             written = json.encode(after).decode()

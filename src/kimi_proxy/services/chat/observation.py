@@ -236,10 +236,10 @@ class Observation:
             return False
         return self._now() - last.at < (last.cache_life_s or LIFE_S) + MARGIN_S
 
-    async def decide(self, came: Draft, leaves: Draft) -> Draft:
+    async def decide(self, received: Draft, outgoing: Draft) -> Draft:
         """Return `leaves` with the draft that would have left in its place."""
-        if came.is_attested or leaves.cache is None:
-            return leaves
+        if received.is_attested or outgoing.cache is None:
+            return outgoing
         self._stages.follow_switches()
-        would = await run_stages(replace(came, cache=leaves.cache), self._stages.in_order, self._stages.on_fault)
-        return replace(leaves, would=would)
+        would = await run_stages(replace(received, cache=outgoing.cache), self._stages.in_order, self._stages.on_fault)
+        return replace(outgoing, would=would)

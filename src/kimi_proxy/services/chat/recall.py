@@ -119,8 +119,8 @@ class _Progress:
 
         A client's text may name any id, such as one that was copied from another conversation, or forged.
         """
-        sent, came = self.draft.request, self.draft.came or self.draft.request
-        is_ours = sent.body.count(id.encode()) > came.body.count(id.encode())
+        sent, received = self.draft.request, self.draft.received or self.draft.request
+        is_ours = sent.body.count(id.encode()) > received.body.count(id.encode())
         return session in ("", self.draft.session.id) or is_ours
 
     def add_text(self, text: str) -> None:
@@ -174,11 +174,11 @@ class Recall:
             async for shown in _visible_bytes(reply, rounds):
                 yield shown
             while rounds.calls.own and not rounds.calls.others:
-                async for came in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
-                    if isinstance(came, bytes):
-                        yield came
+                async for received in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
+                    if isinstance(received, bytes):
+                        yield received
                     else:
-                        reply = came
+                        reply = received
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
                     raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
@@ -270,7 +270,7 @@ class Recall:
             results = [(call, _fitting(await self._recover(call, progress), PENDING_CHARS)) for call in calls.own]
             try:
                 progress.count(rounds)
-                beside = unique_call_id(draft.came or draft.request, calls.others[-1])
+                beside = unique_call_id(draft.received or draft.request, calls.others[-1])
                 texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
                 await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Running:
     at: float
-    came: Draft
+    received: Draft
     head: RecordingHead
     person: str = ""
 
@@ -58,17 +58,17 @@ class Recorder(ChatObserver):
         self._running: dict[int, _Running] = {}  # by the identity of the draft that left
         self._written_before: LruCache[Path, _Written] = LruCache(MAX_KNOWN)
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
-        model = self._models.model(came.target)
-        head = RecordingHead(came.target.name, model.max_context_size if model else None, prices_of(model))
-        self._running[id(leaves)] = _Running(round(self._now(), 3), came, head, leaves.caller.person)
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
+        model = self._models.model(received.target)
+        head = RecordingHead(received.target.name, model.max_context_size if model else None, prices_of(model))
+        self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person)
 
     def on_end(self, exchange: Exchange) -> None:
         """Write the request as it came."""
         running = self._running.pop(id(exchange.draft), None)
         if running is None:
             return
-        request, session = running.came.request, running.came.session.id
+        request, session = running.received.request, running.received.session.id
         body = request.body.decode("utf-8", "replace")
         if self._waiting + len(body) > MAX_WAITING_CHARS:
             log.warning("a request was not recorded", extra={"what": "too many wait to be written"})

@@ -233,7 +233,7 @@ class Conversations(ChatObserver):
         self._answered: LruCache[tuple[str, bytes], bool] = LruCache(MAX_KNOWN)  # second requests
 
     def on_end(self, exchange: Exchange) -> None:
-        session, request = exchange.draft.session, exchange.draft.came or exchange.draft.request
+        session, request = exchange.draft.session, exchange.draft.received or exchange.draft.request
         is_answered = exchange.outcome == "ok" and exchange.status == 200
         if not session.beginning or not is_answered or not request.tool_names:
             return

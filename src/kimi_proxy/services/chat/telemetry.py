@@ -78,8 +78,8 @@ class Telemetry(ChatObserver):
         self._tokens = meter.create_histogram(TOKEN_USAGE, "{token}", "Tokens of a request, by the provider's count.")
         self._close: tuple[Callable[[], object], ...] = (spans.shutdown, meters.shutdown)
 
-    def on_start(self, came: Draft, leaves: Draft) -> None:
-        self._began[id(leaves)] = self._now_ns()
+    def on_start(self, received: Draft, outgoing: Draft) -> None:
+        self._began[id(outgoing)] = self._now_ns()
 
     def on_end(self, exchange: Exchange) -> None:
         began = self._began.pop(id(exchange.draft), None)

@@ -112,8 +112,8 @@ class GeminiRecallStream(_GeminiRounds, RecallStream):
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         if value.get("error"):
             return raw
-        candidate, came = _first_candidate(value)
-        parts = self._with_ids(came, value)
+        candidate, received = _first_candidate(value)
+        parts = self._with_ids(received, value)
         shown = [part for part in parts if not self._is_own(part)]
         self._has_own = self._has_own or len(shown) < len(parts)
         if self._is_later and not self._has_text:
@@ -126,7 +126,7 @@ class GeminiRecallStream(_GeminiRounds, RecallStream):
             self._held.append((event, _with_parts(value, candidate, [])))
             unfinished = {name: each for name, each in candidate.items() if name != "finishReason"}
             return event_bytes(event, _with_parts(value, unfinished, shown)) if shown else b""
-        if shown == came:
+        if shown == received:
             return raw
         return event_bytes(event, _with_parts(value, candidate, shown)) if shown else b""
 

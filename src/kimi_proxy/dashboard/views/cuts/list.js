@@ -54,7 +54,7 @@ function Pages({ first }) {
 function columns() {
   return [
     { key: "when", title: t("when"), cell: (cut) => html`<a href=${link("cuts", cut.id)}>${when(cut.created_at)}</a>` },
-    { key: "door", title: t("door"), cell: (cut) => html`<span class="badge">${t(`door_${cut.door}`)}</span>` },
+    { key: "via", title: t("via"), cell: (cut) => html`<span class="badge">${t(`via_${cut.via}`)}</span>` },
     { key: "what", title: t("what"), wide: true, cell: about },
     { key: "reason", title: t("reason"), cell: reason },
     { key: "lines", title: t("lines"), align: "right", cell: lines },

@@ -27,7 +27,7 @@ export function OneCut({ id, line }) {
 
 function Shown({ cut, at }) {
   return html`
-    <${Card} title=${cut.goal || cut.server || t(`kind_${cut.kind}`)} aside=${html`<span class="badge">${t(`door_${cut.door}`)}</span>`}>
+    <${Card} title=${cut.goal || cut.server || t(`kind_${cut.kind}`)} aside=${html`<span class="badge">${t(`via_${cut.via}`)}</span>`}>
       <${Facts} cut=${cut} />
       <${WaysBack} cut=${cut} />
     <//>

@@ -13,7 +13,7 @@ const t = phrases(words);
 
 export function Message({ id, message, onClose }) {
   const { index, isGone } = message;
-  const path = `/api/sessions/${encodeURIComponent(id)}/context/${isGone ? "gave_way/" : ""}${index}`;
+  const path = `/api/sessions/${encodeURIComponent(id)}/context/${isGone ? "summarized/" : ""}${index}`;
   const title = t(isGone ? "message_gone" : "message", { index, role: roleOf(message) });
   return html`<${Dialog} wide title=${title} onClose=${onClose}>
     <p class="soft">${factsOf(message)}</p>
@@ -28,12 +28,12 @@ function factsOf({ tokens, isGone, start_percent: start }) {
   return t("message_facts", { tokens: count(tokens), share: percent(start) });
 }
 
-function Texts({ sent, came, changed }) {
-  return changed ? html`<${Sides} came=${came} sent=${sent} />` : html`<${Text} title=${t("unchanged")} text=${sent} />`;
+function Texts({ sent, received, changed }) {
+  return changed ? html`<${Sides} received=${received} sent=${sent} />` : html`<${Text} title=${t("unchanged")} text=${sent} />`;
 }
 
-function Sides({ came, sent, sentAs = "sent" }) {
-  return html`<div class="sides"><${Text} title=${t("came")} text=${came} /><${Text} title=${t(sentAs)} text=${sent} /></div>`;
+function Sides({ received, sent, sentAs = "sent" }) {
+  return html`<div class="sides"><${Text} title=${t("received")} text=${received} /><${Text} title=${t(sentAs)} text=${sent} /></div>`;
 }
 
 function Text({ title, text }) {

@@ -12,7 +12,7 @@ const ROW = 46;
 const LEVELS = { masked: "info", compressed: "info", reinjected: "caution", buried: "critical", memory: "memory" };
 
 export function Messages({ context, onOpen }) {
-  const { messages, gave_way: gone = [], summary_index: summary } = context;
+  const { messages, summarized: gone = [], summary_index: summary } = context;
   const [isOpen, setOpen] = useState(false);
   const largest = Math.max(1, ...[...messages, ...gone].map((message) => message.tokens));
   const behind = [{ key: "fold", fold: gone.length }, ...(isOpen ? gone.map(asGone) : [])];
