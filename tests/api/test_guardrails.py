@@ -21,7 +21,7 @@ from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import local_session
+from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
 from kimi_proxy.services.store.protocols import FactKind
 
@@ -129,7 +129,7 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
             raise StoreUnavailable("the disk is full")
 
     async def shortened(facts: MemoryFacts) -> ShortenedMessages:
-        stage = Messages(cut, local_session, MemoryOriginals(), ChatFacts(facts), lambda stage, error: None)
+        stage = Messages(cut, LocalSessions().find, MemoryOriginals(), ChatFacts(facts), lambda stage, error: None)
         return await stage.shorten(LOCAL, MESSAGES)
 
     done, again = await shortened(MemoryFacts()), await shortened(FullFacts())

@@ -21,7 +21,7 @@ from kimi_proxy.services.chat.context import LatestRequests, Reinjection
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import Chat, ChatObserver, admit_all
+from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
@@ -40,7 +40,13 @@ from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, Trans
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
-from kimi_proxy.services.chat.session_lookup import Conversations, SessionNames, SessionsByAnswer, SessionsByResponse
+from kimi_proxy.services.chat.session_lookup import (
+    Conversations,
+    RememberedSessions,
+    SessionNames,
+    SessionsByAnswer,
+    SessionsByResponse,
+)
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.chat.thinking import ThinkingClearer
 from kimi_proxy.services.cuts import Cuts
@@ -110,10 +116,16 @@ class ChatStages:
     @property
     def in_order(self) -> tuple[Stage, ...]:
         return (
-            *(self.memory.inject, self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat),
+            self.memory.inject,
+            self.sanitizer.shorten,
+            self.thinking.clear,
+            self.compressor.repeat,
             # The window that instructions are buried in is that of the model that the request goes to.
             # Instructions that are repeated never come back: no mark stands behind them.
-            *(self.automatic.compress, self.routing.route, self.caches.mark, self.reinjection.remind),
+            self.automatic.compress,
+            self.routing.route,
+            self.caches.mark,
+            self.reinjection.remind,
         )
 
     @property
@@ -134,6 +146,63 @@ class ChatStages:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What most services are built from; `alive` ends them."""
+
+    alive: AsyncExitStack
+    config: Config
+    store: Store
+    hub: Hub
+    metrics: Metrics
+    workers: Workers
+    counter: TokenCounter
+    models: Models
+    now: Callable[[], float]
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other servers have the same store."""
+        return self.store.replicas is not None
+
+    def end(self, it: "Closable") -> "Closable":
+        """Return `it`, which is closed at the end."""
+        return _close_at_end(self.alive, it)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversations:
+    """What is remembered of conversations."""
+
+    names: SessionNames
+    decisions: ChatDecisions
+    facts: ChatFacts
+    by_response: SessionsByResponse
+    by_answers: Conversations
+
+    @property
+    def finder(self) -> RememberedSessions:
+        return RememberedSessions(self.names, self.by_answers, self.by_response)
+
+
+@dataclass(frozen=True, slots=True)
+class _Providers:
+    client: TranslatingClient
+    rate_limiter: RateLimiter
+
+
+@dataclass(frozen=True, slots=True)
+class _Observers:
+    """Those who see chat requests, in order; some are asked by others."""
+
+    journal: Journal
+    latest: LatestRequests
+    model_windows: ModelWindows
+    signs: SignsOfLife
+    keep_warm: KeepWarm | None
+    in_order: tuple[ChatObserver, ...]
+
+
 @asynccontextmanager
 async def running(
     config: Config,
@@ -147,67 +216,33 @@ async def running(
 
     Texts of up to `thread_max_chars` are pruned in this process, for a command that ends before a worker would start.
     """
-    metrics, hub = Metrics(), hub or Hub()
+    metrics, hub, models, counter = Metrics(), hub or Hub(), Models.of(config), TokenCounter()
     async with AsyncExitStack() as alive:
         store = _close_at_end(alive, await open_store(config))
         team = _close_at_end(alive, Team(config, store, hub.publish)) if config.team.enabled else None
-        names = SessionNames(store.sessions)
-        if team:
-            await names.read_secret()
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
-        pruner = _pruner(alive, config, store, workers, metrics, hub)
-        gateway = _close_at_end(alive, Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
-        supervisor = _close_at_end(alive, Supervisor(gateway))
-
-        upstreams = _close_at_end(alive, LazyUpstreams(config))
-        rate_limiter = RateLimiter(config.providers, replicas=store.replicas)
-        counter, models = TokenCounter(), Models.of(config)
         alive.callback(counter.close)
-        remember_s, is_shared = min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10), store.replicas is not None
-        decisions = ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared)
-        decisions = _close_at_end(alive, decisions)
-        facts = _close_at_end(alive, ChatFacts(store.facts, remember_s, is_shared=is_shared))
-        by_answer = _close_at_end(alive, SessionsByAnswer(store.facts, is_shared))
-        by_response, conversations = SessionsByResponse(by_answer, is_shared), Conversations(by_answer)
-        owned = team and OwnedObjects(upstreams, config, store.team, metrics, team.audit.add, by_response.session_after)
-        client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
-        summaries = Summaries(client, rate_limiter, metrics, config.compression.summary_timeout_s)
+        parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now)
         mode = ObserveMode(config.sanitizer.mode == "observe")
+        pruner = _pruner(parts)
+        gateway = parts.end(Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
         gateway.mode = mode
-        stages = _stages(config, store, workers, metrics, hub, counter, models, decisions, facts, summaries, mode, now)
-        observed = _observed_stages(alive, config, store, workers, counter, models, summaries, stages)
-        observation = Observation(mode, observed, stages.caches, store.sessions, now)
+        supervisor = parts.end(Supervisor(gateway))
 
-        journal = _close_at_end(alive, Journal(store.sessions, models, counter, metrics, hub.publish, now, store.team))
-        latest = LatestRequests(counter, models)
-        model_windows = _close_at_end(alive, ModelWindows(models, client.model_list, hub.publish))
-        optional = [*_optional_observers(alive, config, models)]
-        signs, keep_warm = SignsOfLife(now), None
-        if config.cache.keep_warm:
-            token = config.token.get_secret_value() if config.token else None
-            known = (models, stages.caches, signs, journal, store.sessions, rate_limiter, metrics, token, now)
-            keep_warm = _close_at_end(alive, KeepWarm(config.cache, client, *known))
-            optional.append(keep_warm)
-        observers = (journal, stages.caches, latest, by_response, conversations, model_windows, *optional, *observers)
-        if any(provider.enabled for provider in config.providers.values()):
-            await upstreams.open()
+        known = await _conversations(parts, team)
+        providers = await _providers(parts, team, known)
+        summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
+        stages = _stages(parts, known, summaries, mode)
+        observed = _observed_stages(parts, summaries, stages)
+        seen_by = _observers(parts, known, providers, stages, observers)
 
-        recall = Recall(store.originals, facts, metrics, config.sanitizer.recover_rounds)
-        recordings = Recordings(recordings_folder(config.record, config.home))
-        forgetters = [stages.compressor.forget, latest.forget, stages.caches.forget, decisions.forget]
-        forgetters += [recordings.forget, *([keep_warm.forget] if keep_warm else [])]
-        sessions = Sessions(
-            *(store, names, journal, forgetters, now),
-            newer_count=newer_count,
-            display=config.display,
-            on_sign=signs.note,
-        )
+        sessions = _sessions(parts, known, stages, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, os.environ, publish)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
-            calls = _close_at_end(alive, _calls(config, store, store.replicas, stages.compressor, compressions))
+            calls = parts.end(_calls(config, store, store.replicas, stages.compressor, compressions))
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
         yield Runtime(
             config=config,
@@ -222,97 +257,177 @@ async def running(
             cuts=Cuts(store.originals, store.decisions, pruner),
             settings=settings,
             chat=Chat(
-                *(config, client, metrics, stages.in_order, observers, recall, rate_limiter, models),
-                session_after=by_response.session_after,
-                session_of=names.session_of,
-                admit=team.budgets.admit if team else admit_all,
-                session_begun=conversations.session,
+                config,
+                providers.client,
+                metrics,
+                stages.in_order,
+                seen_by.in_order,
+                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds),
+                providers.rate_limiter,
+                models,
+                sessions=known.finder,
+                budgets=team.budgets if team else None,
                 repeating=stages.repeating,
-                is_team=team is not None,
-                observation=observation,
+                observation=Observation(mode, observed, stages.caches, store.sessions, now),
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,
-            latest_requests=latest,
+            latest_requests=seen_by.latest,
             compressions=compressions,
             project_memory=stages.memory,
-            messages=Messages(
-                *(stages.sanitizer.shorten, names.session_of, store.originals, facts, metrics.count_fault),
-                mode=mode,
-            ),
-            hooks=ToolHooks(
-                *(config.hooks, config.sanitizer, store.originals, names, workers, metrics, hub.publish),
-                on_sign=signs.note,
-                mode=mode,
-            ),
-            model_windows=model_windows,
-            signs=signs,
-            keep_warm=keep_warm,
+            messages=_messages(parts, known, stages),
+            hooks=_hooks(parts, known, seen_by, mode),
+            model_windows=seen_by.model_windows,
+            signs=seen_by.signs,
+            keep_warm=seen_by.keep_warm,
             team=team,
         )
 
 
-def _pruner(
-    alive: AsyncExitStack, config: Config, store: Store, workers: Workers, metrics: Metrics, hub: Hub
-) -> Pruner:
-    rerank = reranker(config)
+def _pruner(parts: _Parts) -> Pruner:
+    rerank = reranker(parts.config)
     if rerank is not None:
-        _close_at_end(alive, rerank)
-    return Pruner(config.mcp_pruner, store.originals, workers, rerank, metrics, publish=hub.publish)
+        parts.end(rerank)
+    originals, publish = parts.store.originals, parts.hub.publish
+    return Pruner(parts.config.mcp_pruner, originals, parts.workers, rerank, parts.metrics, publish=publish)
 
 
-def _stages(
-    config: Config,
-    store: Store,
-    workers: Workers,
-    metrics: Metrics,
-    hub: Hub,
-    counter: TokenCounter,
-    models: Models,
-    decisions: ChatDecisions,
-    facts: ChatFacts,
-    summaries: Summaries,
-    mode: ObserveMode,
-    now: Callable[[], float],
-) -> ChatStages:
-    usual, _ = presets(config.compression, config.compaction)
-    address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
-    compressor = Compressor(
-        *(models, counter, store.originals, store.decisions, summaries, config.sanitizer.recover_tool, hub.publish),
-        pending_results=facts.pending_results,
-        is_shared=decisions.is_shared,
+async def _conversations(parts: _Parts, team: Team | None) -> _Conversations:
+    store, is_shared = parts.store, parts.is_shared
+    names = SessionNames(store.sessions)
+    if team:
+        await names.read_secret()
+    remember_s = min(REMEMBER_S, parts.config.mcp_pruner.prune_id_ttl_s / 10)
+    by_answer = parts.end(SessionsByAnswer(store.facts, is_shared))
+    return _Conversations(
+        names,
+        parts.end(ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared)),
+        parts.end(ChatFacts(store.facts, remember_s, is_shared=is_shared)),
+        SessionsByResponse(by_answer, is_shared),
+        Conversations(by_answer),
     )
-    caches = PromptCaches(
-        last_request_in(store.sessions), now, replicas=store.replicas, rules=models.cache_rules, settings=config.cache
+
+
+async def _providers(parts: _Parts, team: Team | None, known: _Conversations) -> _Providers:
+    config, store = parts.config, parts.store
+    upstreams = parts.end(LazyUpstreams(config))
+    session_after = known.by_response.session_after
+    owned = team and OwnedObjects(upstreams, config, store.team, parts.metrics, team.audit.add, session_after)
+    if any(provider.enabled for provider in config.providers.values()):
+        await upstreams.open()
+    client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
+    return _Providers(client, RateLimiter(config.providers, replicas=store.replicas))
+
+
+def _observers(
+    parts: _Parts, known: _Conversations, providers: _Providers, stages: ChatStages, more: Sequence[ChatObserver]
+) -> _Observers:
+    config, store, models, publish, now = parts.config, parts.store, parts.models, parts.hub.publish, parts.now
+    journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.team))
+    latest = LatestRequests(parts.counter, models)
+    model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish))
+    optional = _optional_observers(parts.alive, config, models)
+    signs, keep_warm = SignsOfLife(now), None
+    if config.cache.keep_warm:
+        keep_warm = KeepWarm(
+            config.cache,
+            providers.client,
+            models,
+            stages.caches,
+            signs,
+            journal,
+            store.sessions,
+            providers.rate_limiter,
+            parts.metrics,
+            config.token.get_secret_value() if config.token else None,
+            now,
+        )
+        optional = [*optional, parts.end(keep_warm)]
+    own = journal, stages.caches, latest, known.by_response, known.by_answers, model_windows
+    return _Observers(journal, latest, model_windows, signs, keep_warm, (*own, *optional, *more))
+
+
+def _sessions(
+    parts: _Parts, known: _Conversations, stages: ChatStages, seen_by: _Observers, newer_count: NewerCount
+) -> Sessions:
+    config, keep_warm = parts.config, seen_by.keep_warm
+    recordings = Recordings(recordings_folder(config.record, config.home))
+    forgetters = [stages.compressor.forget, seen_by.latest.forget, stages.caches.forget, known.decisions.forget]
+    forgetters += [recordings.forget, *([keep_warm.forget] if keep_warm else [])]
+    return Sessions(
+        parts.store,
+        known.names,
+        seen_by.journal,
+        forgetters,
+        parts.now,
+        newer_count=newer_count,
+        display=config.display,
+        on_sign=seen_by.signs.note,
     )
-    return ChatStages(
-        memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
-        caches=caches,
-        sanitizer=Sanitizer(config.sanitizer, address, decisions, facts, workers, metrics, caches, mode=mode),
-        thinking=ThinkingClearer(config.cache.clear_thinking, facts),
-        compressor=compressor,
-        automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
-        reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, decisions.is_shared),
+
+
+def _messages(parts: _Parts, known: _Conversations, stages: ChatStages) -> Messages:
+    shorten, on_fault = stages.sanitizer.shorten, parts.metrics.count_fault
+    return Messages(shorten, known.names.session_of, parts.store.originals, known.facts, on_fault, mode=stages.mode)
+
+
+def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: ObserveMode) -> ToolHooks:
+    return ToolHooks(
+        parts.config.hooks,
+        parts.config.sanitizer,
+        parts.store.originals,
+        known.names,
+        parts.workers,
+        parts.metrics,
+        parts.hub.publish,
+        on_sign=seen_by.signs.note,
         mode=mode,
     )
 
 
-def _observed_stages(
-    alive: AsyncExitStack,
-    config: Config,
-    store: Store,
-    workers: Workers,
-    counter: TokenCounter,
-    models: Models,
-    summaries: Summaries,
-    acting: ChatStages,
-) -> ObservedStages:
+def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: ObserveMode) -> ChatStages:
+    config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
+    usual, _ = presets(config.compression, config.compaction)
+    address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
+    facts, workers, metrics = known.facts, parts.workers, parts.metrics
+    compressor = Compressor(
+        models,
+        counter,
+        store.originals,
+        store.decisions,
+        summaries,
+        config.sanitizer.recover_tool,
+        parts.hub.publish,
+        pending_results=facts.pending_results,
+        is_shared=parts.is_shared,
+    )
+    caches = PromptCaches(
+        last_request_in(store.sessions),
+        parts.now,
+        replicas=store.replicas,
+        rules=models.cache_rules,
+        settings=config.cache,
+    )
+    return ChatStages(
+        memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
+        caches=caches,
+        sanitizer=Sanitizer(config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode),
+        thinking=ThinkingClearer(config.cache.clear_thinking, facts),
+        compressor=compressor,
+        automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        reinjection=Reinjection(config.reinjection, models, counter),
+        routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared),
+        mode=mode,
+    )
+
+
+def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) -> ObservedStages:
     """Return stages that decide as `acting` do, write nothing to the store and ask no provider."""
+    config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
     decisions, originals, metrics = ObservedDecisions(), ObservedOriginals(store.originals), Metrics()
-    chat_decisions = _close_at_end(alive, ChatDecisions(originals, decisions, REMEMBER_S))
+    chat_decisions = parts.end(ChatDecisions(originals, decisions, REMEMBER_S))
     fact_store = ObservedFacts()
-    facts = _close_at_end(alive, ChatFacts(fact_store, REMEMBER_S))
+    facts = parts.end(ChatFacts(fact_store, REMEMBER_S))
     usual, _ = presets(config.compression, config.compaction)
     address = local_url(config.proxy.host, config.proxy.port)
     tool = config.sanitizer.recover_tool
@@ -321,7 +436,7 @@ def _observed_stages(
     stages = replace(
         acting,
         memory=ProjectMemory(config.home, config.memory, fact_store, store.sessions),
-        sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, workers, metrics, SeenCaches()),
+        sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
         reinjection=Reinjection(config.reinjection, models, counter),

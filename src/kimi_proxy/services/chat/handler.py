@@ -86,14 +86,19 @@ class ChatObserver:
 
 # Returns the session that a request names, or begins as.
 SessionOf = Callable[[Caller, chat.Request, Mapping[bytes, bytes], str], Awaitable[Session]]
-SessionAfter = Callable[[Caller, str], Awaitable[Session | None]]  # returns the session of an answer, by its id
-# Returns which session with this beginning it is.
-SessionBegun = Callable[[Caller, Session, chat.Request], Awaitable[Session]]
 
 
-async def local_session(who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
-    """Return the session of a request where there is one person."""
-    return session_of(request, headers, provider, LOCAL_IDS)
+class SessionFinder(Protocol):
+    async def find(
+        self, who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str
+    ) -> Session: ...
+
+
+class LocalSessions:
+    """The sessions of one person by what requests say themselves: nothing is remembered of earlier ones."""
+
+    async def find(self, who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+        return session_of(request, headers, provider, LOCAL_IDS)
 
 
 # Whether a provider counts what a request costs in its answer, charges nothing, or charges without saying how much.
@@ -113,23 +118,12 @@ class BudgetAdmission:
     settle: Callable[[Exchange], None] = _settle_nothing  # returns at once
 
 
-Admit = Callable[[Draft, Charge], Awaitable[BudgetAdmission]]
 ADMITTED = BudgetAdmission()
 
 
-async def admit_all(draft: Draft, charge: Charge) -> BudgetAdmission:
-    """Without budgets every request is let through."""
-    return ADMITTED
-
-
-async def no_session_after(who: Caller, response_id: str) -> Session | None:
-    """Return None: here no answers are remembered."""
-    return None
-
-
-async def by_beginning(who: Caller, beginning: Session, request: chat.Request) -> Session:
-    """Return `beginning`: here conversations that begin in the same words are one session."""
-    return beginning
+class BudgetGate(Protocol):
+    async def admit(self, draft: Draft, charge: Charge) -> BudgetAdmission:
+        """Count a request before it is sent. Raise BudgetExceeded if a budget is used up."""
 
 
 class Observing(Protocol):
@@ -153,12 +147,9 @@ class Chat:
         rate_limiter: RateLimiter | None = None,
         models: Models | None = None,
         now: Callable[[], float] = time.monotonic,
-        session_after: SessionAfter = no_session_after,
-        session_of: SessionOf = local_session,
-        admit: Admit = admit_all,
-        session_begun: SessionBegun = by_beginning,
+        sessions: SessionFinder | None = None,
+        budgets: BudgetGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
-        is_team: bool = False,  # several people share a provider's key
         observation: Observing | None = None,
     ) -> None:
         self.models = models or Models.of(config)
@@ -170,12 +161,9 @@ class Chat:
         self._observers = observers
         self._recall = recall
         self._now = now
-        self._session_after = session_after
-        self._session_of = session_of
-        self._admit = admit
-        self._session_begun = session_begun
+        self._sessions = sessions or LocalSessions()
+        self._budgets = budgets
         self._repeating = (*repeating, name_model)
-        self._is_team = is_team
         self._observation = observation
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
@@ -271,7 +259,7 @@ class Chat:
         key = self._credential(incoming)
         is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
         has_own_key = bool(key) and not is_ours
-        if self._is_team and not has_own_key and path.startswith(STORED):
+        if self._budgets and not has_own_key and path.startswith(STORED):
             raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
         # To compact a conversation the provider reads all of it: the cost is in the account of its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
@@ -296,7 +284,7 @@ class Chat:
         relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
         try:
             await self.rate_limiter.take(draft.target.provider)
-            admission = await self._admit(draft, charge)
+            admission = await self._budgets.admit(draft, charge) if self._budgets else ADMITTED
             async with self._reply(draft, question, relay.on_recall) as reply:
                 answer, ours = await relay.answer(reply), (*draft.answer_headers, *admission.headers)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
@@ -346,13 +334,7 @@ class Chat:
         return True
 
     async def _session(self, request: chat.Request, incoming: ChatRequest, target: Target) -> Session:
-        """Return the session of a request; one that goes on from an answer is in that of the answer."""
-        who = incoming.caller
-        found = await self._session_of(who, request, dict(incoming.headers), target.provider)
-        previous = request.previous_response_id
-        if found.beginning and not request.is_crowded:
-            return await self._session_begun(who, found, request)
-        return found if found.name or not previous else await self._session_after(who, previous) or found
+        return await self._sessions.find(incoming.caller, request, dict(incoming.headers), target.provider)
 
     def _reply(
         self, draft: Draft, question: UpstreamRequest, on_recall: OnRecall

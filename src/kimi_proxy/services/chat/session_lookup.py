@@ -295,6 +295,22 @@ class Conversations(ChatObserver):
         return another(who.scope, beginning, answer) if is_known else beginning
 
 
+class RememberedSessions:
+    """The session of a request, by its name, by how its conversation went on, or by the answer it continues."""
+
+    def __init__(self, names: SessionNames, conversations: Conversations, by_response: SessionsByResponse) -> None:
+        self._names = names
+        self._conversations = conversations
+        self._by_response = by_response
+
+    async def find(self, who: Caller, request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+        found = await self._names.session_of(who, request, headers, provider)
+        previous = request.previous_response_id
+        if found.beginning and not request.is_crowded:
+            return await self._conversations.session(who, found, request)
+        return found if found.name or not previous else await self._by_response.session_after(who, previous) or found
+
+
 def _ran(beginning: str, answer: bytes) -> bytes:
     return _key(b"ran", beginning.encode(), answer)
 
