@@ -24,6 +24,7 @@ from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wi
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
+from kimi_proxy.features.records.explain import explain_records
 from kimi_proxy.features.records.prune import RecordCuts, prune_records
 from kimi_proxy.features.records.read import parts
 
@@ -100,6 +101,9 @@ def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -
 
 def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
     """Return why each line, or part of a text of one line, stayed or went in the prune that made `cuts`."""
+    by_records = explain_records(question, cuts, check)
+    if by_records is not None:
+        return by_records
     lines, scorers = parts(question.text), load_scorers()
     with outlining(lines, question.source_type, check) as outlined:
         found, asked, of_use = _measure(question, lines, check, scorers, outlined)

@@ -1,10 +1,21 @@
 """Which records stay within a budget: those that match the goal, then those that differ, then a few that do not."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from kimi_proxy.features.records.tree import MARKER_CHARS, UNIT_CHARS, Node, RecordGap, Unit, descend, gaps, units
+from kimi_proxy.features.records.tree import (
+    MARKER_CHARS,
+    UNIT_CHARS,
+    Node,
+    RecordGap,
+    Unit,
+    descend,
+    gaps,
+    holds_any,
+    units,
+)
 from kimi_proxy.features.records.weigh import record_of, weigh, weigh_log, weights
 
 MAX_UNIT_CHARS = 1500
@@ -23,6 +34,17 @@ NAMES = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedUnit:
+    """`text[start:end]`, which stays or goes as a whole: what it matches of the goal, and how odd it is."""
+
+    start: int
+    end: int
+    goal: float
+    odd: float
+    failed: bool
+
+
 class Ranking:
     """The units of a text in the order in which they stay. Made once, it picks for any budget."""
 
@@ -37,19 +59,27 @@ class Ranking:
         is_by_lines: bool = False,
     ) -> None:
         self.is_by_lines = is_by_lines  # the text is not made of records
+        failures: list[int] = []
         if by_oddness:
-            weigh(root, check)
+            weigh(root, check, failures)
             if is_by_lines:
-                weigh_log(root.children, check)
+                weigh_log(root.children, check, failures)
+        self._failures = sorted(failures)
         self._text, self._root, self._check = text, root, check
         self._found = units(root, min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS))
-        weighed = weights(text, self._found, goal, check)
-        self._order = _Order(self._found, weighed.goal + ODD_WEIGHT * weighed.odd)
+        self._weighed = weights(text, self._found, goal, check)
+        self._order = _Order(self._found, self._weighed.goal + ODD_WEIGHT * self._weighed.odd)
 
     @property
     def has_choice(self) -> bool:
         """Return whether any of them is worth more than the others."""
         return next(self._order.worth_keeping(), None) is not None
+
+    def judge(self) -> Iterator["JudgedUnit"]:
+        """Yield the units in their order, with what speaks for each."""
+        for unit, goal, odd in zip(self._found, self._weighed.goal, self._weighed.odd, strict=True):
+            failed = holds_any(self._failures, unit.node)
+            yield JudgedUnit(unit.node.start, unit.node.end, float(goal), float(odd), failed)
 
     def pick(self, budget_chars: int, floor_chars: int = 0) -> list[RecordGap] | None:
         """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if it cannot.
@@ -60,7 +90,7 @@ class Ranking:
         for _ in range(TRIES):
             self._check()
             choice = self._choose(room, min(room, floor_chars))
-            left_out = gaps(self._root, choice.is_whole, choice.is_open)
+            left_out = gaps(self._root, choice.is_whole, choice.is_open, failures=self._failures)
             size = len(self._text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
             if size <= budget_chars:
                 return left_out

@@ -50,20 +50,31 @@ def prune_records(question: Question, prune_id: str, check: Callable[[], None]) 
     for _ in range(TRIES):
         check()
         found = ranking.pick(len(text), int(floor)) or []
-        cuts = [_cut(starts, gap) for gap in found]
+        cuts = [cut_of(starts, gap) for gap in found]
         if sum(cut.count for cut in cuts) <= room:
             return _record_cuts(question, prune_id, found, cuts, len(starts))
         floor *= LARGER
     return RecordCuts((), len(starts))
 
 
-def _cut(starts: Sequence[int], gap: RecordGap) -> Cut:
+def cut_of(starts: Sequence[int], gap: RecordGap) -> Cut:
+    """Return a gap as the rows that it takes, which begin at `starts`."""
     first, last = bisect_right(starts, gap.start), bisect_right(starts, gap.end - 1)
     return Cut(first, last, gap_reason(gap))
 
 
+ONE, MANY = "un élément semblable", "éléments semblables"
+
+
 def gap_reason(gap: RecordGap) -> str:
-    return clean_reason(f"{gap.count} éléments semblables" if gap.count > 1 else "un élément semblable")
+    """Return why records went; if some of them report errors, how many do."""
+    errors = f"dont {gap.errors} erreur{'s' if gap.errors > 1 else ''}, " if gap.errors else ""
+    return clean_reason(errors + (f"{gap.count} {MANY}" if gap.count > 1 else ONE))
+
+
+def is_of_records(cut: Cut) -> bool:
+    """Return whether a cut was made by choosing among records."""
+    return cut.reason.endswith((ONE, MANY))
 
 
 def _record_cuts(

@@ -5,6 +5,7 @@ in CSV. Everything outside of the gaps stays as it was, to the character.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -66,6 +67,7 @@ class RecordGap:
     end: int
     count: int
     style: GapStyle
+    errors: int = 0  # of the children, those that report a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,15 @@ def units(root: Node, unit_chars: int = UNIT_CHARS) -> list[Unit]:
 
 
 def gaps(
-    root: Node, is_whole: Callable[[Node], bool], is_open: Callable[[Node], bool], marker_chars: int = MARKER_CHARS
+    root: Node,
+    is_whole: Callable[[Node], bool],
+    is_open: Callable[[Node], bool],
+    marker_chars: int = MARKER_CHARS,
+    failures: Sequence[int] = (),
 ) -> list[RecordGap]:
     """Return what is left out where only these nodes stay whole, and of others what is around them.
 
-    A run that costs less than a marker stays.
+    A run that costs less than a marker stays. `failures` are where nodes begin that report one, in their order.
     """
     found: list[RecordGap] = []
     rest = [root]
@@ -117,11 +123,18 @@ def gaps(
                 run.append(child)
                 continue
             if run and run[-1].end - run[0].start > marker_chars and node.style:
-                found.append(RecordGap(run[0].start, run[-1].end, len(run), node.style))
+                errors = sum(holds_any(failures, one) for one in run) if failures else 0
+                found.append(RecordGap(run[0].start, run[-1].end, len(run), node.style, errors))
             run = []
             if child is not None and not stays:
                 rest.append(child)
     return sorted(found, key=lambda gap: gap.start)
+
+
+def holds_any(places: Sequence[int], node: Node) -> bool:
+    """Return whether one of these places is in the node."""
+    at = bisect_left(places, node.start)
+    return at < len(places) and places[at] < node.end
 
 
 def write(text: str, gaps: Sequence[RecordGap], marker: Callable[[RecordGap], str]) -> str:

@@ -38,21 +38,25 @@ _FLAGS = frozenset({"true", "false"})
 Column = list[Node]
 
 
-def weigh(root: Node, check: Callable[[], None]) -> None:
-    """Set for each node how odd it is among those at the same place of other records."""
-    columns, groups = _sorted_by_place(root, check)
+def weigh(root: Node, check: Callable[[], None], failures: list[int] | None = None) -> None:
+    """Set for each node how odd it is among those at the same place of other records.
+
+    `failures` gets where nodes begin that report one.
+    """
+    failed = [] if failures is None else failures
+    columns, groups = _sorted_by_place(root, check, failed)
     for column in columns:
         check()
         if len(column) < ENOUGH:
-            _weigh_alone(column)
+            _weigh_alone(column, failed)
             continue
-        for node, weight in _odd_in(column):
+        for node, weight in _odd_in(column, failed):
             node.odd = min(MAX_ODD, node.odd + weight)
     for group in groups:
         _weigh_keys(group)
 
 
-def weigh_log(lines: Column, check: Callable[[], None]) -> None:
+def weigh_log(lines: Column, check: Callable[[], None], failures: list[int]) -> None:
     """Set for each line of a log whether it is part of a report of a failure."""
     if len(lines) < ENOUGH or lines[0].key == PIECE:
         return
@@ -60,6 +64,7 @@ def weigh_log(lines: Column, check: Callable[[], None]) -> None:
     for line, why in zip(lines, protected, strict=True):
         if why in FAILURE_MARKS:
             line.odd = min(MAX_ODD, line.odd + REPORT_WEIGHT)
+            failures.append(line.start)
         elif why:
             line.odd = min(MAX_ODD, line.odd + CONTEXT_WEIGHT)
 
@@ -68,7 +73,9 @@ def _is_leaf(node: Node) -> bool:
     return not node.children or node.style is IN_STRING
 
 
-def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column], list[list[Node]]]:
+def _sorted_by_place(
+    root: Node, check: Callable[[], None], failures: list[int]
+) -> tuple[list[Column], list[list[Node]]]:
     """Return the leaves, and the nodes with named children, put together by the names above them.
 
     The names of records and their numbers do not count, so that what stands at the same place of each comes together.
@@ -83,7 +90,7 @@ def _sorted_by_place(root: Node, check: Callable[[], None]) -> tuple[list[Column
         for node in alike:
             if node.style is IN_STRING:
                 columns.append(node.children)
-                weigh_log(node.children, check)
+                weigh_log(node.children, check, failures)
         inner = [node for node in alike if not _is_leaf(node)]
         # Whether names count is decided for all that stand at a place: one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
@@ -111,7 +118,7 @@ def _are_rows(lists: Sequence[Node]) -> bool:
     return usual <= MAX_CELLS and count >= ROWS_ALIKE * len(lists)
 
 
-def _weigh_alone(column: Column) -> None:
+def _weigh_alone(column: Column, failures: list[int]) -> None:
     """Judge values that have too few likes by their own words: `OOMKilled: true`, `ExitCode: 137`."""
     for node in column:
         value = node.value.strip('"')
@@ -120,6 +127,8 @@ def _weigh_alone(column: Column) -> None:
         name = " ".join(parts(node.key)[1:] or parts(node.key))
         level = failure_level(f"{name} {'' if value.lower() in _FLAGS else value}")
         node.odd = min(MAX_ODD, node.odd + level * FAILURE_WEIGHT)
+        if level:
+            failures.append(node.start)
 
 
 def _weigh_keys(group: Sequence[Node]) -> None:
@@ -149,10 +158,10 @@ def _weigh_flags(node: Node) -> None:
                 flag.odd = min(MAX_ODD, flag.odd + 1.0)
 
 
-def _odd_in(column: Column) -> Iterator[tuple[Node, float]]:
+def _odd_in(column: Column, failures: list[int]) -> Iterator[tuple[Node, float]]:
     few = max(1, int(RARE * len(column)))
     if column[0].key == PIECE:
-        yield from _alarming(column, max(few, int(ALARMING * len(column))))
+        yield from _alarming(column, max(few, int(ALARMING * len(column))), failures)
         return
     yield from _rare_kinds(column, few)
     numbers = [(node, number) for node in column if (number := _number(node.value)) is not None]
@@ -160,7 +169,7 @@ def _odd_in(column: Column) -> Iterator[tuple[Node, float]]:
         yield from _far_away(numbers)
     else:
         yield from _odd_in_length(column)
-    yield from _alarming(column, max(few, int(ALARMING * len(column))))
+    yield from _alarming(column, max(few, int(ALARMING * len(column))), failures)
 
 
 def _number(value: str) -> float | None:
@@ -212,13 +221,14 @@ def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
     yield from ((column[int(row)], 1.0) for row in np.flatnonzero(odd))
 
 
-def _alarming(column: Column, few: int) -> Iterator[tuple[Node, float]]:
+def _alarming(column: Column, few: int, failures: list[int]) -> Iterator[tuple[Node, float]]:
     """Yield what reports a failure; what is written like two before it counts less, and of many only those two."""
     distinct = {node.value for node in column if _has_word(node.value)}
     levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct}
     found = [node for node in column if levels.get(node.value)]
     if len(found) > 0.5 * len(column):  # it is how things are called there
         return
+    failures += [node.start for node in found]
     seen: Counter[str] = Counter()
     for node in found:
         shape = _shape(node.value)

@@ -29,8 +29,9 @@ from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scale_to_one
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.prune import cut_of, row_starts
 from kimi_proxy.features.records.read import read, read_rows
-from kimi_proxy.features.records.tree import RecordGap
+from kimi_proxy.features.records.tree import RecordGap, is_one_line
 from kimi_proxy.features.sanitizer.routine import notable_rows
 from kimi_proxy.features.sanitizer.rows import readable_rows, strip_row_numbers
 
@@ -103,7 +104,7 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     ids = ids_of(task.seed)
     if records is not None:
         ranking = Ranking(task.text, records, task.goal, _chars_of(task, before), _no_deadline if is_hurried else check)
-        return _fit(task, ranking, ids, before) or _whole(task, before)
+        return _fit(task, ranking, ids, before, is_of_records=True) or _whole(task, before)
     if kind == "json":
         return _whole(task, before, "out_of_time" if is_hurried else "unreadable_json")
     shorter = _shorten_text(task, kind, ids, before, None if is_hurried or not task.is_scored else check)
@@ -389,7 +390,9 @@ def _chars_of(task: Task, tokens_before: int) -> int:
     return _kept_tokens(task, tokens_before) * len(task.text) // max(1, tokens_before)
 
 
-def _fit(task: Task, ranking: Ranking, next_id: NextId, before: int) -> ShortenedText | None:
+def _fit(
+    task: Task, ranking: Ranking, next_id: NextId, before: int, is_of_records: bool = False
+) -> ShortenedText | None:
     """Return what stays of records, or of lines, within their budget; None if nothing fits."""
     prune_id, mask_id = next_id("prn"), next_id("msk")
 
@@ -406,4 +409,16 @@ def _fit(task: Task, ranking: Ranking, next_id: NextId, before: int) -> Shortene
         return None
     id, text = show(found)
     after = tokens.count(text)
-    return ShortenedText(text, "pruned", (Hidden(id, task.text),), before, after) if after < before else None
+    if after >= before:
+        return None
+    has_rows = is_of_records and id == prune_id and not is_one_line(task.text)
+    hidden = _hide_rows(task, id, found, before) if has_rows else Hidden(id, task.text)
+    return ShortenedText(text, "pruned", (hidden,), before, after)
+
+
+def _hide_rows(task: Task, id: str, gaps: Sequence[RecordGap], before: int) -> Hidden:
+    """Return what markers name, with the rows that were cut and the share that was to go."""
+    starts = row_starts(task.text, lambda: ())
+    kind = source_type.guess(task.origin.path, task.text)
+    ratio = max(0.0, 1 - _chars_of(task, before) / len(task.text))
+    return Hidden(id, task.text, kind, ratio, tuple(cut_of(starts, gap) for gap in gaps))
