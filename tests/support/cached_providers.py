@@ -95,11 +95,15 @@ def rendered(asked: JsonObject) -> list[Block]:
 def _text_of(part: JsonObject) -> str:
     """Return what the model reads of a block."""
     text = part.get("text", part.get("thinking", part.get("content", part.get("input"))))
+    if isinstance(text, list):  # a text, or blocks of it: a provider reads the same
+        return "".join(block.get("text", json.dumps(block)) for block in text)
     return text if isinstance(text, str) else json.dumps(text)
 
 
 def _life(part: JsonObject) -> str | None:
-    mark = part.get("cache_control")
+    inside = part.get("content")
+    last = inside[-1] if isinstance(inside, list) and inside else {}
+    mark = part.get("cache_control") or last.get("cache_control")
     return mark.get("ttl", "") if mark else None
 
 
