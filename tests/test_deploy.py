@@ -11,10 +11,13 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+import yaml
 from tests.support.checkout import clean_env
 from tests.support.deep import deep
 from tests.support.processes import within
 
+from kimi_proxy.core.config import parse
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +66,103 @@ def test_the_compose_file_has_the_shape_that_docker_reads():
 
 def test_the_manifests_have_the_shape_that_kubernetes_reads():
     passes(sys.executable, "-m", "kubernetes_validate", "--strict", "--no-warn", DEPLOY / "kubernetes.yaml")
+
+
+CHART = DEPLOY / "helm" / "kimi-proxy"
+NEEDED = ("--set", "secret.values.token=0123456789abcdef", "--set", "secret.values.database-url=postgresql://db/kimi")
+EVERYTHING = (
+    *("--set", "autoscaling.enabled=true,networkPolicy.enabled=true,service.pruner=true"),
+    *("--set", "ingress.enabled=true,ingress.host=kimi.example.org,ingress.className=nginx"),
+    *("--set", "metrics.serviceMonitor.enabled=true,metrics.alerts.enabled=true"),
+    *("--set", "externalSecret.enabled=true,externalSecret.storeRef.name=vault,externalSecret.remoteKey=kimi"),
+)
+
+
+def helm(*command: str | Path) -> str:
+    program = BIN / "helm"
+    if not program.exists():
+        pytest.skip("helm has no build for this system")
+    done = subprocess.run([program, *command], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rendered(*values: str) -> dict[str, JsonObject]:
+    """Return what the chart makes, by kind."""
+    found = yaml.safe_load_all(helm("template", "kimi", CHART, "--namespace", "tools", *values))
+    return {one["kind"]: one for one in found if one}
+
+
+@pytest.mark.parametrize("values", [NEEDED, EVERYTHING], ids=["least", "everything"])
+def test_the_chart_is_linted_and_makes_what_kubernetes_reads(values: tuple[str, ...], tmp_path: Path):
+    helm("lint", "--strict", CHART, *values)
+    ours = {"ServiceMonitor", "PrometheusRule", "ExternalSecret"}  # kinds of operators, whose schemas are not here
+    made = {kind: one for kind, one in rendered(*values).items() if kind not in ours}
+    (tmp_path / "made.yaml").write_text("---\n".join(json.dumps(one) + "\n" for one in made.values()))
+
+    passes(sys.executable, "-m", "kubernetes_validate", "--strict", "--no-warn", tmp_path / "made.yaml")
+
+
+def test_the_chart_makes_each_part_only_where_it_is_asked_for():
+    least, most = rendered(*NEEDED), rendered(*EVERYTHING)
+    always = {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget"}
+    assert set(least) == {*always, "Secret"}
+    more = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ExternalSecret"}
+    assert set(most) == always | more
+    assert "replicas" not in most["Deployment"]["spec"]
+    assert most["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "metrics"
+    assert most["PrometheusRule"]["spec"]["groups"] == yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"]
+
+    container = most["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert "kimi.example.org" in env["KIMI_PROXY_ALLOWED_HOSTS"].split(",")
+    assert container["envFrom"] == [{"secretRef": {"name": most["ExternalSecret"]["spec"]["target"]["name"]}}]
+    for variable in ("KIMI_PROXY_DATABASE_LISTEN_URL", "KIMI_PROXY_OIDC_CLIENT_SECRET"):
+        assert variable in env
+
+
+def test_the_chart_says_which_secret_is_missing():
+    done = subprocess.run(
+        [BIN / "helm", "template", "kimi", CHART], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "set secret.name, externalSecret, or secret.values.token" in done.stderr
+
+
+def test_the_settings_that_the_files_give_are_settings_of_kimi_proxy(tmp_path: Path):
+    texts = [(DEPLOY / name).read_text("utf-8") for name in ("compose.yaml", "kubernetes.yaml")]
+    texts.append(helm("template", "kimi", CHART, *NEEDED))
+    named = set(re.findall(r"KIMI_PROXY__[A-Z0-9_]+", "".join(texts)))
+    assert {"KIMI_PROXY__TEAM__ENABLED", "KIMI_PROXY__METRICS__ENABLED"} <= named
+    values = {"ENABLED": "true", "HOST": "0.0.0.0", "PORT": "9464"}
+    env = {name: values[name.rpartition("__")[2]] for name in named}
+    assert parse("", env, tmp_path).team.enabled
+    config = rendered(*NEEDED)["ConfigMap"]["data"]["config.toml"]
+    assert parse(config, {}, tmp_path).team.enabled
+
+
+def test_every_file_names_the_image_that_a_release_publishes():
+    release = [sys.executable, str(ROOT / "scripts" / "release")]
+    made = subprocess.run(
+        [*release, "image", "Some-Owner/kimi"], capture_output=True, text=True, check=True, timeout=60
+    )
+    wanted = made.stdout.strip().replace("some-owner", "OWNER")
+    assert wanted.startswith("ghcr.io/OWNER/kimi-proxy:")
+    assert f"image: {wanted}" in (DEPLOY / "kubernetes.yaml").read_text("utf-8")
+    assert f":-{wanted}}}" in (DEPLOY / "compose.yaml").read_text("utf-8")
+    container = rendered(*NEEDED)["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == wanted
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    assert 'scripts/release image "$GITHUB_REPOSITORY"' in workflow and 'docker push "$IMAGE"' in workflow
+
+
+def test_nginx_has_room_for_10_000_streams():
+    text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    (connections,), (files,) = (
+        re.findall(rf"{name} (\d+);", text) for name in ("worker_connections", "worker_rlimit_nofile")
+    )
+    assert int(connections) >= 2 * 10_000  # even if one worker has all of them
+    assert int(files) >= 2 * int(connections)
+    assert "proxy_buffering off;" in text and "least_conn;" in text
 
 
 def test_nginx_reads_its_configuration(tmp_path: Path):
@@ -149,6 +249,16 @@ def test_what_the_image_runs_is_ready_and_stops_by_sigterm(tmp_path: Path):
     assert answer["sessions"] == []
     assert list((tmp_path / "home").rglob("*")) == []
     assert list(data.iterdir())
+
+
+def test_the_alerts_ask_for_metrics_that_exist():
+    rules = yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"][0]["rules"]
+    asked = {name for rule in rules for name in re.findall(r"kimi_proxy_\w+", rule["expr"])}
+    families = set(re.findall(r"^# TYPE (\S+)", Metrics().text().decode(), re.M))
+
+    assert {re.sub(r"_bucket$", "", name) for name in asked} <= families
+    if promtool := shutil.which("promtool"):
+        passes(promtool, "check", "rules", CHART / "alerts.yaml")
 
 
 def test_the_grafana_dashboard_asks_for_metrics_that_exist():

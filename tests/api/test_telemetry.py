@@ -47,6 +47,10 @@ class Collector:
         ]
 
     @property
+    def requests(self) -> list[Span]:
+        return [span for span in self.spans if span.name.startswith("chat ")]
+
+    @property
     def metrics(self) -> dict[str, object]:
         requests = [message for _, message in self.taken if isinstance(message, ExportMetricsServiceRequest)]
         return {
@@ -113,7 +117,7 @@ async def test_a_request_is_a_span_in_the_words_of_the_conventions_and_holds_no_
             assert answer.status_code == 200
             port = w.provider.port
 
-    (span,) = collector.spans
+    (span,) = collector.requests
     assert (span.name, span.kind) == ("chat m", Span.SPAN_KIND_CLIENT)
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == tuple(TRACEPARENT.split("-")[1:3])
     assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
@@ -141,12 +145,44 @@ async def test_a_request_is_a_span_in_the_words_of_the_conventions_and_holds_no_
     assert {read(point.attributes)[telemetry.TOKEN_TYPE]: point.sum for point in points} == {"input": 900, "output": 7}
 
 
+async def test_parts_of_a_request_are_spans_below_it_and_it_is_the_parent_of_the_providers(tmp_path: Path):
+    long = "\n".join(f"INFO step {n} took {n} ms" for n in range(3000)) + "\nERROR zebra failed\n"
+    call = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "why does the zebra fail?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": long},
+    ]
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    with collecting() as collector:
+        async with world(tmp_path, wanted(collector) + "[sanitizer]\nbudget_ms = 60000\n") as w:
+            body = {"model": MODEL, "messages": messages, "tools": tools}
+            answer = await w.proxy.http.post(
+                "/v1/chat/completions", json=body, headers={"traceparent": TRACEPARENT}, timeout=60
+            )
+            assert answer.status_code == 200
+            sent = dict(w.provider.heard[-1].headers)
+
+    (span,) = collector.requests
+    parts = [part for part in collector.spans if part is not span]
+    assert {part.name for part in parts} >= {f"kimi_proxy {name}" for name in ("store", "scoring", "upstream")}
+    assert {part.parent_span_id for part in parts} == {span.span_id}
+    assert {part.trace_id for part in parts} == {span.trace_id}
+    for part in parts:
+        assert span.start_time_unix_nano <= part.start_time_unix_nano <= part.end_time_unix_nano
+    attributes = read(span.attributes)
+    assert attributes["kimi_proxy.tokens_saved"] > 1000
+    assert "pruned" in attributes["kimi_proxy.reasons"]
+    trace, parent = sent["traceparent"].split("-")[1:3]
+    assert (trace, parent) == (span.trace_id.hex(), span.span_id.hex())
+
+
 async def test_texts_are_sent_where_the_settings_ask_for_them(tmp_path: Path):
     with collecting() as collector:
         async with world(tmp_path, wanted(collector, "content = true")) as w:
             await w.ask(TEXT)
 
-    (span,) = collector.spans
+    (span,) = collector.requests
     expected = f'[{{"role":"user","parts":[{{"type":"text","content":"{TEXT}"}}]}}]'
     assert read(span.attributes)[telemetry.INPUT_MESSAGES] == expected
 
@@ -158,7 +194,7 @@ async def test_an_error_of_the_provider_is_the_spans_too(tmp_path: Path):
             body = {"model": MODEL, "messages": [{"role": "user", "content": TEXT}]}
             assert (await p.http.post("/v1/chat/completions", json=body)).status_code == 429
 
-    (span,) = collector.spans
+    (span,) = collector.requests
     assert span.status.code == 2
     assert read(span.attributes)[telemetry.ERROR] == "429"
 

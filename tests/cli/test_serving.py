@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -50,6 +51,37 @@ def test_it_tells_where_it_listens_and_stops_cleanly(cli: Cli, command: str, how
     assert code == 0
     assert b"Traceback" not in said
     assert said.endswith(b"kimi-proxy: stopped\n")
+
+
+def test_with_the_format_json_every_line_is_json(cli: Cli):
+    env = {"KIMI_PROXY__LOG__FORMAT": "json"}
+    with cli.started("start", env=env) as process:
+        assert process.stderr is not None
+        said = list[bytes]()
+        for line in process.stderr:
+            said.append(line)
+            if b"Ctrl-C stops it" in line:
+                break
+        code, rest = stop(process)
+
+    events = [json.loads(line)["event"] for line in (*said, *rest.splitlines())]
+    assert code == 0
+    assert any(event.startswith("the proxy listens on http://") for event in events)
+    assert events[-1] == "stopped"
+
+
+def test_a_folder_of_secrets_gives_the_variables_that_the_environment_lacks(cli: Cli, tmp_path: Path):
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "KIMI_PROXY_TOKEN").write_text("0123456789abcdef-file\n")
+    env = {"KIMI_PROXY_SECRETS_DIR": str(secrets)}
+    with serving(cli, "pruner", env=env) as (process, address):
+        asked = Request(f"{address}/metrics", headers={"authorization": "Bearer 0123456789abcdef-file"})
+        with urlopen(asked, timeout=60) as answer:
+            assert answer.status == 200
+        with pytest.raises(HTTPError):
+            urlopen(f"{address}/metrics", timeout=60)
+        assert stop(process)[0] == 0
 
 
 def test_under_nohup_the_end_of_a_terminal_is_not_the_end_of_the_server(cli: Cli):

@@ -19,6 +19,9 @@ def route(runtime: Runtime, access: Access = Access.ADMINS) -> DescribedRoute:
         counted.store_originals.set(usage.originals)
         counted.store_bytes.set(usage.bytes_on_disk)
         counted.store_degraded.set(usage.state != "ok")
+        counted.store_pool_size.set(usage.pool.size)
+        counted.store_pool_idle.set(usage.pool.idle)
+        counted.store_pool_waiting.set(usage.pool.waiting)
         return Response(counted.text(), media_type=TEXT)
 
     return DescribedRoute("GET", "/metrics", metrics, replace(SPEC, access=access))

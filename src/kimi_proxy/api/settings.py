@@ -46,7 +46,7 @@ KeySource = Literal["client", "configured", "missing"]
 
 @dataclass(frozen=True)
 class StoreBody(StoreUsage):
-    configuration: str | None
+    configuration: str | None = None
 
 
 class ProviderBody(TypedDict):

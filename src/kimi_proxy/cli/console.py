@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NAME = "kimi-proxy"
 FILE = "config.toml"
 ENV_FILE = ".env"
+SECRETS_DIR = "KIMI_PROXY_SECRETS_DIR"  # whose files are variables that the environment lacks
 HERE: Final = Path()
 STDIN: Final = Path("-")
 EXIT_NOT_RUNNING = 3  # as service managers say it
@@ -164,9 +165,10 @@ def load(
     place = file or (own or platform) / FILE
     env_file = place.parent / ENV_FILE
     added = {name: value for name, value in _read_env(env_file).items() if name not in env}
+    mounted = {name: value for name, value in _read_secrets(env.get(SECRETS_DIR, "")).items() if name not in env}
     if env is os.environ:
-        os.environ.update(added)  # programs that we start look there
-    env = {**added, **env}
+        os.environ.update({**added, **mounted})  # programs that we start look there
+    env = {**added, **mounted, **env}
     try:
         toml = _read(file)
         config = parse(toml, env, home(env))
@@ -238,6 +240,15 @@ def _own_folder(env: Mapping[str, str]) -> Path | None:
     from kimi_proxy.core.config import named_path
 
     return named_path("KIMI_PROXY_FOLDER", env)
+
+
+def _read_secrets(folder: str) -> dict[str, str]:
+    """Return the files of a folder of secrets, such as /run/secrets, by name, without the newline at their end."""
+    try:
+        files = [file for file in Path(folder).iterdir() if file.is_file()] if folder else []
+        return {file.name: file.read_text("utf-8").rstrip("\r\n") for file in files}
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{SECRETS_DIR}: {folder} cannot be read ({e})") from e
 
 
 def _read_env(file: Path) -> dict[str, str]:

@@ -145,19 +145,33 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
         chars = len(config.token.get_secret_value()) if config.token else 0
         refuse_exposure(listener.host, config.token is not None, chars)
     write_to_stderr(config.log)
+    say = _remarks_as(config.log.format)
     limit_arenas()
 
     async def life() -> None:
         with stop_on_signals() as stop:
             async with giving_back(), running_with_logs(config) as runtime:
                 gc.freeze()  # what was loaded stays: to look for garbage in it takes 100 ms, in which nothing else runs
-                await listen(runtime, listeners, stop, remark, lambda addresses: _welcome(settings, addresses))
+                await listen(runtime, listeners, stop, say, lambda addresses: _welcome(settings, addresses, say))
 
     run(life())
-    remark("stopped")
+    say("stopped")
 
 
-def _welcome(settings: LoadedSettings, addresses: Mapping[str, str]) -> None:
+def _remarks_as(format: str) -> Callable[[str], None]:
+    """Return what writes remarks for people, or the same as events for a program that reads every line as JSON."""
+    if format != "json":
+        return remark
+
+    def write_event(text: str) -> None:
+        from kimi_proxy.core.logs import write_line
+
+        write_line(text)
+
+    return write_event
+
+
+def _welcome(settings: LoadedSettings, addresses: Mapping[str, str], remark: Callable[[str], None]) -> None:
     config, proxy = settings.config, addresses.get("proxy")
     if proxy is not None:
         remark(f"the dashboard is on {proxy}/")

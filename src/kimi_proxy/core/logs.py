@@ -36,6 +36,13 @@ def write_to_stderr(settings: LogSettings, stream: TextIO | None = None) -> None
     logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
+def write_line(text: str) -> None:
+    """Write a remark of a command as an event in JSON, whatever the level."""
+    record = logging.LogRecord("kimi_proxy", logging.INFO, "", 0, text, None, None)
+    for handler in logging.getLogger().handlers:
+        handler.handle(record)
+
+
 class BackgroundHandler(logging.Handler):
     """Writes in a thread of its own: a program that no longer reads our standard error must not stop us.
 
@@ -75,10 +82,16 @@ class BackgroundHandler(logging.Handler):
                 line.set()
                 continue
             dropped, self._dropped = self._dropped, 0
-            more = f"{dropped} events were not written: standard error was not read\n" if dropped else ""
+            more = self._dropped_line(dropped) if dropped else ""
             with suppress(OSError, ValueError):
                 self._stream.write(f"{line}\n{more}")
                 self._stream.flush()
+
+    def _dropped_line(self, count: int) -> str:
+        text = f"{count} events were not written: standard error was not read"
+        if not isinstance(self.formatter, _JsonLine):
+            return f"{text}\n"
+        return self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)) + "\n"
 
 
 def _is_news(record: logging.LogRecord) -> bool:

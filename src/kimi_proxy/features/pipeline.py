@@ -10,6 +10,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
+from kimi_proxy.core.timing import Timings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.sessions import Session
@@ -64,6 +65,7 @@ class Draft:
     is_observed: bool = False  # the same holds, because it is only observed
     would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
     id: str = ""  # of the request in the account
+    timings: Timings | None = field(default=None, repr=False, compare=False)  # where a collector wants them
 
     @property
     def size(self) -> int:

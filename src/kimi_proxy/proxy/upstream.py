@@ -23,6 +23,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.proxy import headers, http
 from kimi_proxy.proxy.aws import SERVICE, AwsSigner
 from kimi_proxy.proxy.headers import UpstreamRequest
@@ -138,7 +139,8 @@ class Upstreams:
         """Ask the provider of that name; its answer is open as long as the block runs."""
         provider = self._providers[name]
         asked_at = asyncio.get_running_loop().time()
-        response = await self._open(name, provider, question)
+        with measure_time("upstream"):
+            response = await self._open(name, provider, question)
         try:
             if 300 <= response.status < 400 or response.status < 200:
                 raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")

@@ -42,6 +42,9 @@ class Metrics:
         for kind, amount in tokens.items():
             self.chat_tokens.labels(provider, kind).inc(amount)
 
+    def count_budget(self, budget: str, outcome: str) -> None:
+        self.budget_requests.labels(budget, outcome).inc()
+
     def count_tool_call(self, tool: str, outcome: str, seconds: float) -> None:
         self.tool_calls.labels(tool, outcome).inc()
         self.tool_seconds.labels(tool).observe(seconds)
@@ -89,6 +92,20 @@ class Metrics:
             "Time from a chat request to the first byte of its answer's body.",
             _LONG_SECONDS,
             ("provider",),
+        )
+        self.chat_added_seconds = self._histogram(
+            "chat_added_seconds", "Time that we take before a chat request leaves for its provider.", _SECONDS
+        )
+        self.streams_in_flight = self._gauge("streams_in_flight", "Requests to providers whose answers are not over.")
+        self.prompt_cache_requests = self._counter(
+            "prompt_cache_requests",
+            "Chat requests of which the provider's prompt cache held something (hit), or nothing (miss).",
+            ("provider", "outcome"),
+        )
+        self.budget_requests = self._counter(
+            "budget_requests",
+            "Requests by the budgets that count them: admitted, near the limit, refused, or not counted.",
+            ("budget", "outcome"),
         )
         self.chat_tokens = self._counter(
             "chat_tokens", "Tokens as the providers count them; input includes cached.", ("provider", "kind")
@@ -139,6 +156,9 @@ class Metrics:
         self.tool_seconds = self._histogram("tool_seconds", "Time that tool calls took.", _TOOL_SECONDS, ("tool",))
         self.store_originals = self._gauge("store_originals", "Originals kept.")
         self.store_bytes = self._gauge("store_bytes", "Room that the store takes on disk.")
+        self.store_pool_size = self._gauge("store_pool_size", "Connections to the database that are open.")
+        self.store_pool_idle = self._gauge("store_pool_idle", "Of these, connections that nothing uses now.")
+        self.store_pool_waiting = self._gauge("store_pool_waiting", "Calls that wait for a connection.")
         self.store_degraded = self._gauge("store_degraded", "1 while nothing can be kept.")
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:

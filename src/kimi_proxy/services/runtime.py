@@ -219,7 +219,9 @@ async def running(
     metrics, hub, models, counter = Metrics(), hub or Hub(), Models.of(config), TokenCounter()
     async with AsyncExitStack() as alive:
         store = _close_at_end(alive, await open_store(config))
-        team = _close_at_end(alive, Team(config, store, hub.publish)) if config.team.enabled else None
+        team = None
+        if config.team.enabled:
+            team = _close_at_end(alive, Team(config, store, hub.publish, count_budget=metrics.count_budget))
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
         parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now)

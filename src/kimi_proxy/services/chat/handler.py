@@ -26,6 +26,7 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.core.timing import begin_timings
 from kimi_proxy.features.context import tokens_of
 from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.features.pipeline import (
@@ -74,8 +75,14 @@ class ChatRequest:
 class ChatObserver:
     """Sees every chat request go by. Both methods return at once and raise nothing; here they do nothing."""
 
+    wants_timings = False  # of the parts of each request, in `draft.timings`
+
     def on_start(self, received: Draft, outgoing: Draft) -> None:
         """A request is about to leave."""
+
+    def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
+        """Return headers that the provider gets, in place of those of the same names."""
+        return ()
 
     def on_end(self, exchange: Exchange) -> None:
         """The request of `exchange.draft`, which was `leaves` in `on_start`, is over."""
@@ -159,6 +166,7 @@ class Chat:
         self._token = config.token.get_secret_value() if config.token else None
         self._metrics = metrics
         self._observers = observers
+        self._is_timed = any(observer.wants_timings for observer in observers)
         self._recall = recall
         self._now = now
         self._sessions = sessions or LocalSessions()
@@ -172,6 +180,7 @@ class Chat:
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the model that is named; the answer is open as long as the block runs."""
+        began, timings = self._now(), begin_timings() if self._is_timed else None
         request = await _parse(incoming)
         target = self.models.target(
             request.model, incoming.wire, self._credential(incoming), translate=True, prefer=incoming.cloud
@@ -182,6 +191,7 @@ class Chat:
         received = replace(
             received, is_attested=self._is_attested(received), is_connected=incoming.is_connected, id=new_id("req")
         )
+        received = replace(received, timings=timings) if timings else received
         # A stage commits the originals of what it cuts before it returns: no marker without a way back.
         outgoing = await self._run_stages(received)
         if received.is_attested and "attested" not in outgoing.reasons:
@@ -189,7 +199,8 @@ class Chat:
         for observer in self._observers:
             self._call(observer.on_start, received, outgoing)
         # If no stage had anything to do, these are the caller's own bytes.
-        question = _upstream_request(incoming, outgoing.request.body)
+        question = self._with_headers(_upstream_request(incoming, outgoing.request.body), outgoing)
+        self._metrics.chat_added_seconds.observe(self._now() - began)
         async with self._relay(outgoing, question, self._observers) as answer:
             yield answer
 
@@ -282,6 +293,7 @@ class Chat:
         is_relayed: bool = False,  # it is no chat request, and still may cost money
     ) -> AsyncIterator[Answer]:
         relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
+        self._metrics.streams_in_flight.inc()
         try:
             await self.rate_limiter.take(draft.target.provider)
             admission = await self._budgets.admit(draft, charge) if self._budgets else ADMITTED
@@ -292,6 +304,7 @@ class Chat:
             relay.on_failure(e)
             raise
         finally:
+            self._metrics.streams_in_flight.dec()
             # A client that hangs up ends us here; what its request came to is counted all the same.
             exchange = replace(relay.exchange(), reserved_usd=admission.reserved_usd)
             self._record(exchange)
@@ -300,6 +313,15 @@ class Chat:
                 self._call(observer.on_end, exchange)
             for observer in self._observers if is_relayed and charge == "counted" else ():
                 self._call(observer.on_relayed, exchange)
+
+    def _with_headers(self, question: UpstreamRequest, outgoing: Draft) -> UpstreamRequest:
+        """Return the question with the headers that observers give it."""
+        found = [header for observer in self._observers for header in observer.headers_for(outgoing)]
+        if not found:
+            return question
+        names = {name for name, _ in found}
+        kept = tuple(header for header in question.headers if header[0] not in names)
+        return replace(question, headers=(*kept, *found))
 
     async def _run_stages(self, received: Draft) -> Draft:
         """Return `came` as the stages leave it; one that is only observed leaves as it came."""
@@ -365,6 +387,9 @@ class Chat:
         if usage is not None:
             tokens = {"input": usage.input_tokens, "cached": usage.cached_tokens, "output": usage.output_tokens}
             self._metrics.count_chat_tokens(provider, tokens)
+            if usage.input_tokens:
+                hit = "hit" if usage.cached_tokens else "miss"
+                self._metrics.prompt_cache_requests.labels(provider, hit).inc()
 
 
 COUNTED = ("/v1/completions", "/v1/embeddings", "/v1/responses/compact")

@@ -26,6 +26,7 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.pipeline import Draft, Header
@@ -235,6 +236,10 @@ class Recall:
         return await progress.ask_again(progress.request)
 
     async def _recover(self, call: RecallCall, progress: _Progress) -> str:
+        with measure_time("recall"):
+            return await self._recover_text(call, progress)
+
+    async def _recover_text(self, call: RecallCall, progress: _Progress) -> str:
         """Return what the model asked for, or what is wrong with how it did."""
         try:
             arguments = _object(call.arguments.encode("utf-8", "replace") or b"{}")

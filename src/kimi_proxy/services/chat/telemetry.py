@@ -22,6 +22,7 @@ from kimi_proxy.services.chat.handler import ChatObserver
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
     from opentelemetry.util.types import AttributeValue
 
     from kimi_proxy.core.chat.request import Request
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.config.sections import TelemetrySettings
     from kimi_proxy.core.json import JsonValue
     from kimi_proxy.features.pipeline import Draft
+    from kimi_proxy.proxy.headers import Header
     from kimi_proxy.services.chat.relay import Exchange
 
 OPERATION, PROVIDER = "gen_ai.operation.name", "gen_ai.provider.name"
@@ -64,7 +66,7 @@ class Telemetry(ChatObserver):
         self._content = settings.content
         self._providers = providers
         self._now_ns = now_ns
-        self._began: dict[int, int] = {}  # nanoseconds, by the identity of the draft that left
+        self._spans: dict[int, Span] = {}  # begun, by the identity of the draft that left
         try:
             self._trace = import_module("opentelemetry.trace")
             self._propagation = import_module("opentelemetry.trace.propagation.tracecontext")
@@ -78,15 +80,31 @@ class Telemetry(ChatObserver):
         self._tokens = meter.create_histogram(TOKEN_USAGE, "{token}", "Tokens of a request, by the provider's count.")
         self._close: tuple[Callable[[], object], ...] = (spans.shutdown, meters.shutdown)
 
+    wants_timings = True
+
     def on_start(self, received: Draft, outgoing: Draft) -> None:
-        self._began[id(outgoing)] = self._now_ns()
+        """Begin the span, whose parent is the client's, and which is the parent of the provider's."""
+        began = outgoing.timings.began_ns if outgoing.timings else self._now_ns()
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in outgoing.headers if name in TRACE}
+        parent = self._propagation.TraceContextTextMapPropagator().extract(carrier)
+        name, kind = f"chat {outgoing.target.model}", self._trace.SpanKind.CLIENT
+        self._spans[id(outgoing)] = self._tracer.start_span(name, context=parent, kind=kind, start_time=began)
+
+    def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
+        span = self._spans.get(id(outgoing))
+        if span is None:
+            return ()
+        carrier: dict[str, str] = {}
+        inside = self._trace.set_span_in_context(span)
+        self._propagation.TraceContextTextMapPropagator().inject(carrier, inside)
+        return tuple((name.encode(), value.encode("latin-1")) for name, value in carrier.items())
 
     def on_end(self, exchange: Exchange) -> None:
-        began = self._began.pop(id(exchange.draft), None)
-        if began is None:
+        span = self._spans.pop(id(exchange.draft), None)
+        if span is None:
             return
         try:
-            self._report(exchange, began)
+            self._report(exchange, span)
         except Exception as e:  # noqa: BLE001 - whatever a collector's SDK does, the answer is the client's
             log.warning("a request was not reported to the collector", extra={"what": location(e)})
 
@@ -98,23 +116,19 @@ class Telemetry(ChatObserver):
         except TimeoutError:
             log.warning("the collector did not take the last spans in time")
 
-    def _report(self, exchange: Exchange, began: int) -> None:
-        draft, trace = exchange.draft, self._trace
+    def _report(self, exchange: Exchange, span: Span) -> None:
         common = self._common(exchange)
         failed = exchange.outcome != "ok" or exchange.status >= 400
         if failed:
             common[ERROR] = str(exchange.status) if exchange.outcome == "ok" else exchange.outcome
-        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in draft.headers if name in TRACE}
-        parent = self._propagation.TraceContextTextMapPropagator().extract(carrier)
-        span = self._tracer.start_span(
-            f"chat {draft.target.model}",
-            context=parent,
-            kind=trace.SpanKind.CLIENT,
-            attributes=common | self._details(exchange),
-            start_time=began,
-        )
+        span.set_attributes(common | self._details(exchange))
+        inside = self._trace.set_span_in_context(span)
+        for part in exchange.draft.timings.parts if exchange.draft.timings else ():
+            # A part is ours; what the provider does is in its own spans.
+            one = self._tracer.start_span(f"kimi_proxy {part.name}", context=inside, start_time=part.began_ns)
+            one.end(part.ended_ns)
         if failed:
-            span.set_status(trace.StatusCode.ERROR)
+            span.set_status(self._trace.StatusCode.ERROR)
         span.end(self._now_ns())
         self._duration.record(exchange.elapsed_s, common)
         if usage := exchange.usage:
@@ -153,6 +167,7 @@ class Telemetry(ChatObserver):
             found |= {REASONING: usage.reasoning_tokens or None}
             # The conventions have no name for it.
             found |= {"kimi_proxy.cache_miss.cause": _miss_cause(exchange)}
+        found |= _saving(draft)
         return _drop_unknown(found)
 
 
@@ -185,6 +200,17 @@ def _miss_cause(exchange: Exchange) -> str | None:
     counts = usage.input_tokens, usage.cached_tokens
     miss = explain_miss(draft.cache, *counts, is_ours, exchange.reply.miss_reason)
     return miss.cause if miss else None
+
+
+def _saving(draft: Draft) -> dict[str, AttributeValue | None]:
+    """Return the tokens that were cut, why results were cut or not, and why stages did nothing."""
+    saved, why = 0, list[str]()
+    for note in draft.notes:
+        tokens, reasons = note.fields.get("tokens_saved"), note.fields.get("why")
+        saved += tokens if isinstance(tokens, int) else 0
+        why += map(str, reasons) if isinstance(reasons, Mapping) else ()
+    reasons = tuple(dict.fromkeys([*why, *draft.reasons]))
+    return {"kimi_proxy.tokens_saved": saved or None, "kimi_proxy.reasons": reasons or None}
 
 
 def _drop_unknown(found: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:

@@ -191,6 +191,15 @@ class MemoryTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """Connections to a database; a file has none."""
+
+    size: int = 0
+    idle: int = 0
+    waiting: int = 0  # calls that wait for one
+
+
+@dataclass(frozen=True, slots=True)
 class StoreUsage:
     """How full a store is, and whether it works."""
 
@@ -202,6 +211,7 @@ class StoreUsage:
     oldest: float | None  # when the oldest original was kept, in seconds of wall time
     commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
+    pool: PoolUsage = PoolUsage()
 
 
 class Originals(Protocol):

@@ -1,5 +1,7 @@
 """A team: who calls, what is theirs, what they may spend, and who did what."""
 
+from collections.abc import Callable
+
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
@@ -16,7 +18,14 @@ from kimi_proxy.services.team.person_data import PersonData
 class Team:
     """The people that share a server. What they do to texts that are kept is in the audit log."""
 
-    def __init__(self, config: Config, store: Store, publish: Publish = no_op, models: Models | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        publish: Publish = no_op,
+        models: Models | None = None,
+        count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
+    ) -> None:
         settings = config.team
         export = AuditExport(settings.audit_file, settings.audit_syslog)
         self.audit = AuditLog(store.team, settings.audit_days, export=export)
@@ -26,7 +35,7 @@ class Team:
             if settings.oidc.issuer
             else None
         )
-        self.budgets = Budgets(settings, store.team, models or Models.of(config), publish)
+        self.budgets = Budgets(settings, store.team, models or Models.of(config), publish, count=count_budget)
         recordings = Recordings(recordings_folder(config.record, config.home))
         self.person_data = PersonData(store, self.people, self.audit, recordings)
         store.audit_by(self.audit.add)

@@ -131,7 +131,9 @@ class Budgets:
         models: Models,
         publish: Publish = no_op,
         now: Callable[[], float] = time.time,
+        count: Callable[[str, str], None] = lambda budget, outcome: None,
     ) -> None:
+        self._count = count
         self._settings = settings.budgets
         self._refuses_blindly = settings.budgets_without_store == "refuse"
         self._tables = tables
@@ -168,13 +170,18 @@ class Budgets:
             spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room, reserve)
         except StoreUnavailable as e:
             log.warning("a request was not counted for its budget", extra={"what": str(e)[:300]})
+            for budget in budgets:
+                self._count(budget.name, "not_counted")
             if self._refuses_blindly and any(budget.settings.hard for budget in budgets):
                 raise BudgetUnknown(str(e)) from e
             return ADMITTED
         for budget, one in zip(budgets, spent, strict=True):
             self._alert(who, budget, one)
             if budget.is_over(one):
+                self._count(budget.name, "refused")
                 raise BudgetExceeded(budget.name, budget.refusal(one), (budget.resets_at - now).total_seconds())
+        for budget, one in zip(budgets, spent, strict=True):
+            self._count(budget.name, "near" if _is_near(budget, one) else "admitted")
         near = [(budget, one) for budget, one in zip(budgets, spent, strict=True) if _is_near(budget, one)]
         headers = tuple((HEADER, f"{budget.name}; used={_percent(budget, one)}%".encode()) for budget, one in near)
         return BudgetAdmission(headers, reserve.usd, self._settle) if reserve else BudgetAdmission(headers)

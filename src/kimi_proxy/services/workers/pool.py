@@ -20,6 +20,7 @@ import msgspec
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import location
 from kimi_proxy.core.prune import Cut, Pruned, Question
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.structure import syntax
@@ -178,10 +179,11 @@ class Workers:
 
         A chat request waits for this: where it would wait long for a child, a thread does it by line rules.
         """
-        try:
-            return await self._score(task, within_s, cpu_s)
-        except TimeoutError:
-            return await self.shorten_unscored(task)
+        with measure_time("scoring"):
+            try:
+                return await self._score(task, within_s, cpu_s)
+            except TimeoutError:
+                return await self.shorten_unscored(task)
 
     async def shorten_unscored(self, task: Task) -> ShortenedText:
         """Shorten a tool result by what needs no scores, in linear time."""

@@ -12,8 +12,9 @@ from psycopg import AsyncConnection, AsyncCursor, errors
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
-from kimi_proxy.services.store.protocols import AuditNote
+from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
 from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
 MIN_CONNECTIONS = 1
@@ -81,6 +82,12 @@ class PostgresDatabase:
             configure=None if self.pooling.is_transactional else wait_for_disk,
         )
 
+    @property
+    def pool_usage(self) -> PoolUsage:
+        counted = self._pool.get_stats()
+        size, idle = counted.get("pool_size", 0), counted.get("pool_available", 0)
+        return PoolUsage(size, idle, counted.get("requests_waiting", 0))
+
     async def open(self) -> None:
         """Connect, and bring up the tables; if the database is away, that is done when it is back.
 
@@ -123,8 +130,9 @@ class PostgresDatabase:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
             raise StoreUnavailable(self.trouble or "PostgreSQL is away")
-        async with self._errors():
-            done = await self._in_time(self._do(work))
+        with measure_time("store"):
+            async with self._errors():
+                done = await self._in_time(self._do(work))
         self.trouble = None
         return done
 

@@ -61,6 +61,7 @@ class PostgresStore:
 
     async def usage(self) -> StoreUsage:
         usage = StoreUsage(without_password(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
+        usage = replace(usage, pool=self._database.pool_usage)
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
 from kimi_proxy.services.store.protocols import AuditNote
 from kimi_proxy.services.store.sql import Moment, Row, SqlTables, WallClock, note_nothing
@@ -254,8 +255,9 @@ class Database:
             self._reads_locked = False
             return found
 
-        async with self.timeout():
-            return await self.in_reader(work)
+        with measure_time("store"):
+            async with self.timeout():
+                return await self.in_reader(work)
 
     def _after_commit(self) -> float:
         """Wait for a commit of ours, whose end wakes us: SQLite would sleep ever longer. Return the seconds left."""
@@ -288,8 +290,9 @@ class Database:
             return done
 
         try:
-            async with self.timeout(), self.turn:
-                return await self.in_writer(lambda: self.transact(write_if_open))
+            with measure_time("store"):
+                async with self.timeout(), self.turn:
+                    return await self.in_writer(lambda: self.transact(write_if_open))
         finally:
             is_wanted = False
 

@@ -9,6 +9,7 @@ from sqlite3 import Connection
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.core.timing import measure_time
 from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
@@ -100,6 +101,10 @@ class SqliteOriginals(SqlTables[Database]):
         self.commits = 0
 
     async def keep(self, original: Original) -> None:
+        with measure_time("store"):
+            await self._keep(original)
+
+    async def _keep(self, original: Original) -> None:
         async with self.database.timeout():
             compressed = await self.database.in_reader(lambda: compress(original.text))
             pending = PendingOriginal(original, compressed)
