@@ -1,4 +1,4 @@
-"""The first five minutes of a newcomer: a fresh clone, an empty home, one key in the environment, and the README's lines.
+"""The first five minutes of a newcomer: a fresh clone, an empty home, one key, and the README's lines.
 
     scripts/tour newcomer
 
@@ -177,10 +177,10 @@ def started(clone: Path, env: Mapping[str, str]) -> Iterator[str]:
 # Asks what an agent would: a question, and the long log that its tool has read.
 AGENT = f"""
 import json, os
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 KEY, MODEL = {KEY!r}, {MODEL!r}
 address = os.environ["ANTHROPIC_BASE_URL"]
-lines = (f"2026-11-16 12:{{at // 60 % 60:02}}:{{at % 60:02}} INFO worker {{at}} finished its step" for at in range(3000))
+lines = (f"12:{{at // 60 % 60:02}}:{{at % 60:02}} INFO worker {{at}} finished its step" for at in range(3000))
 log = "\\n".join(line if at != 1777 else "ERROR: no space left on device" for at, line in enumerate(lines))
 call = {{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {{"command": "cat import.log"}}}}
 result = {{"type": "tool_result", "tool_use_id": "toolu_1", "content": log}}
