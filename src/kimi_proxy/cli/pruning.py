@@ -28,7 +28,7 @@ from kimi_proxy.core.prune import Options, Question, SourceType
 from kimi_proxy.quick import PRUNE_OPTIONS, TEXT_SAMPLE, PruneOption, is_binary, savings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.features.pruning.explain import LineWhy
@@ -191,10 +191,19 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
     from kimi_proxy.features.records.read import parts
     from kimi_proxy.features.recovery import recover as pick
 
-    text = with_store(lambda store, who: _original(store, who, prune_id))
+    found = with_store(lambda store, who: _original(store, who, prune_id, ranges, numbers))
+    if not isinstance(found, str):
+        raw, chosen, last = found
+        _write_recovered(prune_id, raw, chosen, last, as_json)
+        return
+    text = found
     last = len(parts(text))
     chosen = parse(ranges, last) if ranges else whole(last)
     raw = pick(text, chosen, numbers) if chosen else ""
+    _write_recovered(prune_id, raw, chosen, last, as_json)
+
+
+def _write_recovered(prune_id: str, raw: str, chosen: Sequence[tuple[int, int]], last: int, as_json: bool) -> None:
     if as_json:
         listed = [{"start_line": start, "end_line": end} for start, end in chosen]
         metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original"}
@@ -204,10 +213,22 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
         write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
 
 
-async def _original(store: Store, who: Caller, prune_id: str) -> str:
+async def _original(
+    store: Store, who: Caller, prune_id: str, ranges: str, numbers: bool
+) -> str | tuple[str, Sequence[tuple[int, int]], int]:
+    """Return the text behind an id; of an output kept in parts, the lines asked for, their numbers and the last one."""
     from kimi_proxy.core.lines import decode_text
+    from kimi_proxy.features.recovery import LinesArgument, Recover
+    from kimi_proxy.services.output_parts import is_list_of_parts, last_line, read_parts
 
-    return decode_text((await store.originals.get(who, prune_id)).text)
+    original = await store.originals.get(who, prune_id)
+    if not is_list_of_parts(original):
+        return decode_text(original.text)
+    last = last_line(original)
+    chosen = parse(ranges, last) if ranges else []
+    listed = [LinesArgument(start_line=start, end_line=end) for start, end in chosen]
+    asked = Recover(id=prune_id, ranges=listed or None, include_line_numbers=numbers)
+    return await read_parts(who, store.originals, original, asked), chosen or [(1, last)], last
 
 
 @click.command()

@@ -43,6 +43,7 @@ from kimi_proxy.services.workers.pool import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker
     from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.output_parts import is_list_of_parts, read_parts
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
@@ -442,8 +443,12 @@ class Pruner:
         try:
             if asked.ranges is not None:
                 recovery.check([(lines.start_line, lines.end_line) for lines in asked.ranges])
-            text = (await self._original(who, asked.id)).text
-            raw = await _aside(len(text), lambda: recovery.part(decode_text(text), asked))
+            original = await self._original(who, asked.id)
+            if is_list_of_parts(original):
+                raw = await read_parts(who, self._originals, original, asked)
+            else:
+                text = original.text
+                raw = await _aside(len(text), lambda: recovery.part(decode_text(text), asked))
         except KimiProxyError as e:
             self._count_recovery(e.code)
             raise

@@ -13,7 +13,7 @@ from tests.support.processes import runs_in, until
 from tests.support.services.tools.toolbox import Toolbox, toolbox
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.core.markers import read as read_marker
@@ -41,10 +41,7 @@ async def whole(box: Toolbox, text: str) -> str:
 
 
 async def _hidden(box: Toolbox, marker: PruneMarker) -> str:
-    hidden = await box.recovered(marker.prune_id, marker.start, marker.end)
-    if "sommaire" in marker.reason:
-        return "".join([await _hidden(box, part) for line in hidden.split("\n") if (part := read_marker(line))])
-    return hidden
+    return await box.recovered(marker.prune_id, marker.start, marker.end)
 
 
 async def test_a_command_that_succeeds_gives_its_output_and_nothing_else(folder: Path):
@@ -121,9 +118,7 @@ async def test_a_wrong_argument_is_refused_by_name(folder: Path, arguments: dict
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(
-    "lines", [60_000, 1_500_000, too(5_000_000)], ids=["one part", "some parts", "a table of parts"]
-)
+@pytest.mark.parametrize("lines", [60_000, 1_500_000, too(5_000_000)], ids=["one part", "some parts", "many parts"])
 async def test_the_middle_of_a_long_output_is_recovered_to_the_byte(folder: Path, lines: int):
     async with toolbox(folder) as box:
         answer = await box.call("bash", command=f"seq {lines}")
@@ -131,6 +126,21 @@ async def test_the_middle_of_a_long_output_is_recovered_to_the_byte(folder: Path
         digest = hashlib.sha256((await whole(box, answer.text)).replace("\n\n", "\n").encode()).hexdigest()
 
     assert digest == hashlib.sha256("".join(f"{n}\n" for n in range(1, lines + 1)).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("lines", [1_500_000, too(7_000_000)], ids=["10 MB", "50 MB"])
+async def test_lines_of_a_huge_output_are_recovered_by_their_own_numbers_in_one_call(folder: Path, lines: int):
+    async with toolbox(folder) as box:
+        answer = await box.call("bash", command=f"seq {lines}")
+        (marker,) = [found for line in answer.text.split("\n") if (found := read_marker(line))]
+        middle = lines // 2
+        found = await box.recovered(marker.prune_id, middle, middle + 2)
+        with pytest.raises(InvalidRange) as refused:
+            await box.recovered(marker.prune_id, lines + 5, lines + 6)
+
+    assert found.split("\n") == [str(n) for n in range(middle, middle + 3)]
+    assert answer.text.split("\n")[: marker.start - 1] == [str(n) for n in range(1, marker.start)]
+    assert refused.value.max_line == marker.end
 
 
 async def test_of_a_long_table_the_rows_that_are_unlike_the_others_are_shown(folder: Path):

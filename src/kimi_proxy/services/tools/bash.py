@@ -17,7 +17,6 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.client_roots import seen_by_client
@@ -25,6 +24,7 @@ from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
 from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.output_parts import keep_parts
 from kimi_proxy.services.tools import ends, request
 from kimi_proxy.services.tools.ends import READ_BYTES_PER_TOKEN
 from kimi_proxy.services.tools.pruning import Pruning
@@ -32,7 +32,6 @@ from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem
 
 WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
 PART_BYTES = 4 * 1024**2
-LISTED_PARTS = 8  # more parts are listed in an original of their own
 
 
 async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
@@ -64,14 +63,8 @@ async def _choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> st
 
 async def _abbreviate(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
     end = min(spool.kept, spool.size - len(tail))
-    markers: list[str] = []
-    async for part in _parts(spool, len(head), end):
-        prune_id = await keeper.keep_text(who, part, "output")
-        markers.append(str(PruneMarker(prune_id, 1, part.count(b"\n") + 1, "suite de la sortie")))
-    if len(markers) > LISTED_PARTS:
-        prune_id = await keeper.keep_text(who, text_lines.join(markers).encode(), "contents")
-        reason = f"sommaire de {len(markers)} parties de la sortie"
-        markers = [str(PruneMarker(prune_id, 1, len(markers), reason))]
+    marker = await keep_parts(who, keeper, _parts(spool, len(head), end), head.count(b"\n") + 1)
+    markers = [marker] if marker else []
     if spool.lost:
         why = "the disk was full" if spool.full else "tools.max_output_bytes was reached"
         markers.append(f"[kimi-proxy] {spool.lost} bytes of output were not kept here: {why}")
