@@ -23,6 +23,8 @@ from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import is_one_line
+from kimi_proxy.features.sanitizer.lossless import aged_form, bounded_form
+from kimi_proxy.features.sanitizer.plan import result_of
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 
 MASK_ID, PRUNE_ID = "msk_0123456789abcdef", "prn_0123456789abcdef"
@@ -182,3 +184,26 @@ def test_chat_and_gateway_leave_valid_texts_that_come_back_whole(records: list[R
         marker = markers.read_mask(cut.render(MASK_ID))
         assert marker is not None
         assert cut.render(MASK_ID)[: marker.head_chars] == text[: marker.head_chars]
+
+
+@often
+@given(RECORDS, st.sampled_from(sorted(FORMS)), GOALS, st.integers(0, 29))
+def test_hooks_and_limits_leave_valid_texts_with_what_failed_and_what_is_quoted(
+    records: list[Record], form: str, goal: str, at: int
+):
+    records[at] = {**records[at], "note": FAILURE}
+    records[-at - 1] = {**records[-at - 1], "note": "zebra-4711"}
+    text = FORMS[form](records)
+    result, asked = result_of(Origin("bash"), text), f'{goal} "zebra-4711"'
+    unscored = Task(text, asked, Origin("bash"), True, 200, 200, b"seed", is_scored=False)
+    limited = bounded_form(result, b"seed", 700, goal=asked) if tokens.count(text) > 700 else shorten(unscored)
+
+    for done in (shorten(unscored), shorten(unscored, is_hurried=True), limited):
+        assert done is not None
+        assert is_valid(form, done.shown)
+        assert FAILURE in done.shown
+        assert "zebra-4711" in done.shown
+        assert {hidden.text for hidden in done.hidden} <= {text}
+    aged = aged_form(result, b"seed")
+    if aged is not None and form in ("json", "pretty json", "json by key"):
+        assert is_valid(form, aged.shown)
