@@ -240,14 +240,13 @@ def usage_of(metrics: Sequence[Metric]) -> list[tuple[UsageKey, UsageSum]]:
         # The provider refused the others; requests that keep a cache warm are no one's question.
         sent = 1 if metric.status == 200 and metric.outcome != KEPT_WARM else 0
         found[key] = found.get(key, UsageSum()) + UsageSum(
-            *(
-                sent,
-                metric.input_tokens or 0,
-                metric.cached_tokens or 0,
-                metric.output_tokens or 0,
-                metric.tokens_saved,
-            ),
-            *(account.net_saved_tokens if account else 0, metric.cost_usd or 0.0),
-            (account.net_saved_usd or 0.0) if account else 0.0,
+            requests=sent,
+            input_tokens=metric.input_tokens or 0,
+            cached_tokens=metric.cached_tokens or 0,
+            output_tokens=metric.output_tokens or 0,
+            tokens_saved=metric.tokens_saved,
+            net_saved_tokens=account.net_saved_tokens if account else 0,
+            cost_usd=metric.cost_usd or 0.0,
+            net_saved_usd=(account.net_saved_usd or 0.0) if account else 0.0,
         )
     return sorted(found.items(), key=lambda pair: pair[0])

@@ -1,8 +1,10 @@
 """Decisions in a database: how parts of conversations and histories of sessions left when they were first sent."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import astuple
 
 from kimi_proxy.core import json
+from kimi_proxy.core.batches import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
@@ -79,7 +81,7 @@ class SqlDecisions(SqlTables[D]):
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
         scopes, names = tuple(map(encode_text, who.scopes)), None if sessions is None else sorted(sessions)
-        parts = [None] if names is None else list(_in_parts(names))
+        parts = [None] if names is None else in_batches(names, SESSIONS_AT_ONCE)
         total = 0
         for part in parts:
             where = f"{one_of('scope', who.scopes)} AND {one_of('session', part)}"
@@ -142,11 +144,6 @@ def _uses(decided: Sequence[Row], compressed: Sequence[Row]) -> Iterator[tuple[s
             yield str(session), str(original)
 
 
-def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), SESSIONS_AT_ONCE):
-        yield names[start : start + SESSIONS_AT_ONCE]
-
-
 def decision_of(who: Caller, id: str, columns: str = DECISION) -> SqlStatement:
     """Return what asks for the decision for the part kept under `id`."""
     return SqlStatement(
@@ -190,15 +187,13 @@ def active_compression(who: Caller, session: str) -> SqlStatement:
 
 def new_compression(who: Caller, made: CompressionRecord) -> SqlStatement:
     """Return what adds a compression."""
-    compressed = compress(json.encode({"message": made.message, "summary": made.summary}))
+    *counted, kept, fingerprint, message, summary, original, summary_by, kind, is_automatic, undone = astuple(made)
+    text = compress(json.encode({"message": message, "summary": summary}))
     ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
+    rest = (original, summary_by, kind, is_automatic, undone, ratio, who.scope)
     return SqlStatement(
         f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio, scope) VALUES ({marks(17)})",
-        (
-            *(made.id, made.session, made.at, made.original_tokens, made.compressed_tokens),
-            *(made.cut, " ".join(map(str, made.kept)), made.fingerprint, compressed.hash, compressed.frame),
-            *(made.original, made.summary_by, made.kind, made.is_automatic, made.undone, ratio, who.scope),
-        ),
+        (*counted, " ".join(map(str, kept)), fingerprint, text.hash, text.frame, *rest),
     )
 
 

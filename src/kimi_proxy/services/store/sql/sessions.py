@@ -35,15 +35,10 @@ _MISS = ("cache_miss", "cache_missed_tokens", "cache_missed_usd", "cache_miss_de
 _OWNER = ("scope", "person", "team")
 _SESSION = ", ".join(field.name for field in fields(SessionRecord))
 # Of a request, in the order of the fields of Metric and Account.
-_METRIC = (
-    *("id", "session_id", "at", "provider", "model", "api", "tokens_estimated", "tokens_saved", "reasons"),
-    *("max_context", "status", "outcome", "finish", "input_tokens", "cached_tokens", "output_tokens", "cost_usd"),
-    *("first_token_ms", "duration_ms", "system_tokens", "memory_tokens", "tools_tokens", "chat_tokens"),
-    *_ACCOUNT,
-    *_MISS,
-    *("cache_life_s", "observed_tokens", "observed_usd", "quota"),
-    *_OWNER,
-)
+_METRIC = f"""id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons, max_context, status,
+  outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms, system_tokens,
+  memory_tokens, tools_tokens, chat_tokens, {", ".join(_ACCOUNT + _MISS)}, cache_life_s, observed_tokens, observed_usd,
+  quota, {", ".join(_OWNER)}"""
 
 # A request that was refused has left nothing to pay for, unless a summary was made for it.
 _SENT = "(metrics.status = 200 OR metrics.net_saved_tokens IS NOT NULL)"
@@ -164,9 +159,17 @@ class SqlSessions(SqlTables[D]):
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         asked = f"sum(CASE WHEN {_ASKED} THEN 1 ELSE 0 END)"
         counts = sums(
-            *(f"coalesce(tokens_before, {counted})", f"coalesce(tokens_after, {counted})"),
-            *("metrics.cached_tokens", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
-            *("summaries", "summary_tokens", "metrics.net_saved_tokens", "metrics.observed_tokens"),
+            f"coalesce(tokens_before, {counted})",
+            f"coalesce(tokens_after, {counted})",
+            "metrics.cached_tokens",
+            "cache_lost_tokens",
+            "recoveries",
+            "extra_turns",
+            "recovery_tokens",
+            "summaries",
+            "summary_tokens",
+            "metrics.net_saved_tokens",
+            "metrics.observed_tokens",
         )
         money = ", ".join(f"sum({name})" for name in ("cache_lost_usd", "overhead_usd", "cache_missed_usd"))
         rows = await self.database.rows(
@@ -203,7 +206,7 @@ class SqlSessions(SqlTables[D]):
         return [_readable(SessionRecord(*row), who) for row in rows]  # type: ignore[arg-type]
 
     async def _metrics(self, which: str, values: Row) -> list[tuple[int, Metric]]:
-        rows = await self.database.rows(f"SELECT seq, {', '.join(_METRIC)} FROM metrics WHERE {which}", values)
+        rows = await self.database.rows(f"SELECT seq, {_METRIC} FROM metrics WHERE {which}", values)
         return [(int(str(seq)), _metric(row)) for seq, *row in rows]
 
 
@@ -250,22 +253,27 @@ def open_session(session: SessionRecord) -> SqlStatement:
 
 def add_metric(metric: Metric) -> SqlStatement:
     """Return what writes a request down, unless that was done before: then it changes no row."""
-    context, account = metric.context, metric.account
+    values = tuple(value for field in fields(metric) for value in _metric_values(metric, field.name))
     return SqlStatement(
-        f"INSERT INTO metrics ({', '.join(_METRIC)}) VALUES ({marks(len(_METRIC))}) ON CONFLICT (id) DO NOTHING",
-        (
-            *(metric.id, metric.session, metric.at, metric.provider, metric.model, metric.api),
-            *(metric.tokens_estimated, metric.tokens_saved, " ".join(metric.reasons), metric.max_context),
-            *(metric.status, metric.outcome, metric.finish),
-            *(metric.input_tokens, metric.cached_tokens, metric.output_tokens, metric.cost_usd),
-            *(metric.first_token_ms, metric.duration_ms),
-            *((context.system, context.memory, context.tools, context.chat) if context else (None,) * 4),
-            *(astuple(account) if account else (None,) * len(_ACCOUNT)),
-            *(astuple(metric.miss) if metric.miss else (None,) * len(_MISS)),
-            *(metric.cache_life_s, metric.observed_tokens, metric.observed_usd, _quota_text(metric)),
-            *(metric.scope, metric.person, metric.team),
-        ),
+        f"INSERT INTO metrics ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values
     )
+
+
+def _metric_values(metric: Metric, field: str) -> Row:
+    """Return the values of the columns for one field."""
+    context, account, miss = metric.context, metric.account, metric.miss
+    match field:
+        case "reasons":
+            return (" ".join(metric.reasons),)
+        case "context":
+            return (context.system, context.memory, context.tools, context.chat) if context else (None,) * 4
+        case "account":
+            return astuple(account) if account else (None,) * len(_ACCOUNT)
+        case "miss":
+            return astuple(miss) if miss else (None,) * len(_MISS)
+        case "quota":
+            return (_quota_text(metric),)
+    return (getattr(metric, field),)
 
 
 def after_metric(metric: Metric) -> Iterator[SqlStatement]:
@@ -318,10 +326,23 @@ def _add_to_session(metric: Metric) -> SqlStatement:
            ON CONFLICT (id) DO UPDATE SET provider = excluded.provider, model = excluded.model, {_LAST_USED},
              {", ".join(added)} WHERE sessions.scope = excluded.scope""",
         (
-            *(metric.session, metric.provider, metric.model, metric.at, metric.at),
-            *(1, metric.input_tokens or 0, metric.cached_tokens or 0, metric.output_tokens or 0),
-            *(metric.tokens_saved, net_tokens, metric.cost_usd, before_usd, net_usd),
-            *(metric.scope, metric.person, metric.team),
+            metric.session,
+            metric.provider,
+            metric.model,
+            metric.at,
+            metric.at,
+            1,
+            metric.input_tokens or 0,
+            metric.cached_tokens or 0,
+            metric.output_tokens or 0,
+            metric.tokens_saved,
+            net_tokens,
+            metric.cost_usd,
+            before_usd,
+            net_usd,
+            metric.scope,
+            metric.person,
+            metric.team,
         ),
     )
 
