@@ -162,6 +162,7 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
         await w.call("POST", f"{one}/undo")
 
         await w.call("POST", "/api/playground/prune", PREVIEW)
+        await w.call("POST", "/api/show", {"model": MODEL})
         await w.call("POST", "/api/sessions", {"title": "new"}, 201)
         await w.call("PATCH", "/api/sessions/{session_id}", {"title": "renamed"})
         await w.call("PATCH", "/api/settings", {"memory.inject": True})

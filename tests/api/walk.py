@@ -161,6 +161,8 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
     **dict.fromkeys(GEMINI_ROUTES, (GEMINI,)),
     "/v1beta/models": ({},),
+    "/api/chat": (SHORT,),
+    "/api/show": ({"model": MODEL},),
     "/v1/responses": (
         *(RESPONSES, {**RESPONSES, "previous_response_id": "<response>"}, {**RESPONSES, "conversation": "<response>"}),
         {**RESPONSES, "input": [{"type": "item_reference", "id": "<item>"}]},

@@ -4,7 +4,7 @@ import importlib
 import warnings
 from types import ModuleType
 
-LIBRARIES = {"anthropic": "anthropic", "genai": "google.genai", "mcp": "mcp", "openai": "openai"}
+LIBRARIES = {"anthropic": "anthropic", "genai": "google.genai", "mcp": "mcp", "ollama": "ollama", "openai": "openai"}
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from kimi_proxy.api import ollama
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
 from kimi_proxy.api.azure import name_deployment
 from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm
@@ -67,6 +68,8 @@ def routes(chat: Chat) -> list[BaseRoute]:
         for ask, forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
         for path, form in forms.items()
     ]
+    asking.append(DescribedRoute("POST", ollama.CHAT_PATH, ChatEndpoint(chat.answer, Wire.CHAT, ollama.FORM), CHAT))
+    asking += ollama.routes(chat)
     listing = [DescribedRoute("GET", path, ByClient(partial(ChatEndpoint, chat.list_models)), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
         DescribedRoute(RELAYED_METHODS, path, RelayEndpoint(chat, wire), RELAY)
@@ -144,7 +147,7 @@ class ChatEndpoint:
         form, query = self._form, scope["query_string"].decode("latin-1")
         body = form.open(scope, name_deployment(scope, await _body(receive)))
         is_connected = watch_connection(scope)
-        came_with = tuple(scope["headers"]), query, is_connected, form.cloud
+        came_with = tuple(scope["headers"]), query, is_connected, form.cloud, form.shows_usage
         incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as came:
             answer = form.close(came)

@@ -23,6 +23,7 @@ class CloudForm:
     cloud: str = ""
     open: Callable[[Scope, bytes], bytes] = lambda _, body: body
     close: Callable[[Answer], Answer] = lambda answer: answer
+    shows_usage: bool = False  # it has a place for a count of tokens that it has no word to ask for
 
 
 def _model(scope: Scope) -> str:

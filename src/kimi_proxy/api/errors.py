@@ -38,6 +38,8 @@ RefusalCode = Literal[
     "upgrade_required",
 ]
 
+OLLAMA_PATHS = frozenset({"/api/chat", "/api/tags", "/api/show"})  # there an error is a text
+
 # Messages for the router's refusals.
 _REFUSALS: Mapping[int, tuple[RefusalCode, str]] = {
     404: ("not_found", "there is nothing at this path"),
@@ -90,6 +92,8 @@ def problem(
     data: JsonObject | None = None,
 ) -> Response:
     """Return an error in the shape that clients of `path` expect; `data` are further fields for programs."""
+    if path in OLLAMA_PATHS:
+        return json_answer({"error": message}, status, headers)
     if wire := wire_of_path(path):
         return json_answer(wire.format.error_body(status, code, message), status, headers)
     return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)

@@ -76,6 +76,14 @@ def value(raw: Raw | None) -> JsonValue:
         return None
 
 
+def value_of(data: bytes) -> JsonValue:
+    """Return the value of JSON that a provider sent; None if it is none."""
+    try:
+        return json.decode(data)
+    except ParseError:
+        return None
+
+
 def json_object(data: bytes) -> RawObject | None:
     """Return the members of the JSON object that a provider sent; None if it is none."""
     try:

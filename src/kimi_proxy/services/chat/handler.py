@@ -70,6 +70,7 @@ class ChatRequest:
     query: str = ""
     is_connected: Callable[[], bool] = lambda: False  # whether the connection on which it came is still open
     cloud: str = ""  # whose form of the API it came in: a provider of that type is asked first
+    shows_usage: bool = False  # the client is shown a count of tokens for which it did not ask
 
 
 class ChatObserver:
@@ -183,7 +184,7 @@ class Chat:
         began, timings = self._now(), begin_timings() if self._is_timed else None
         request = await _parse(incoming)
         target = self.models.target(
-            request.model, incoming.wire, self._credential(incoming), translate=True, prefer=incoming.cloud
+            request.model, incoming.wire, self.credential(incoming), translate=True, prefer=incoming.cloud
         )
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
@@ -196,6 +197,8 @@ class Chat:
         outgoing = await self._run_stages(received)
         if received.is_attested and "attested" not in outgoing.reasons:
             outgoing = replace(outgoing, reasons=(*outgoing.reasons, "attested"))
+        if incoming.shows_usage:
+            outgoing = replace(outgoing, hides_usage=False)
         for observer in self._observers:
             self._call(observer.on_start, received, outgoing)
         # If no stage had anything to do, these are the caller's own bytes.
@@ -209,7 +212,7 @@ class Chat:
         """Let an Anthropic provider count; for the models of others, we do."""
         request = await _parse(incoming)
         try:
-            target = self.models.target(request.model, incoming.wire, self._credential(incoming), prefer=incoming.cloud)
+            target = self.models.target(request.model, incoming.wire, self.credential(incoming), prefer=incoming.cloud)
         except NoProvider:
             json.refuse_many_values(request.body)
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
@@ -226,7 +229,7 @@ class Chat:
 
         Codex with the login of a plan reads its own catalogue there.
         """
-        if self.models.is_plan_login(self._credential(incoming)):
+        if self.models.is_plan_login(self.credential(incoming)):
             async with self.relay(replace(incoming, wire=Wire.RESPONSES), "GET", MODELS_PATH) as answer:
                 yield answer
             return
@@ -236,7 +239,7 @@ class Chat:
     async def _list_models(self, incoming: ChatRequest) -> JsonObject:
         """Return what the providers list: that of one as it came, those of several under names that lead to each."""
         wire, found = incoming.wire, list[tuple[str, str]]()
-        names = self.models.listing(wire, self._credential(incoming))
+        names = self.models.listing(wire, self.credential(incoming))
         listings = await asyncio.gather(*(self._listing(name, incoming) for name in names))
         if len(names) == 1 and listings[0] and self.models.upstream_wire(Target(names[0], ""), wire) is wire:
             return listings[0]
@@ -266,8 +269,8 @@ class Chat:
         request = chat.Request(incoming.wire, incoming.body)
         is_file = is_form(incoming.headers)
         model = model_in_form(incoming.body) if is_file else request.model if incoming.body else ""
-        target = self.models.target(model, incoming.wire, self._credential(incoming))
-        key = self._credential(incoming)
+        target = self.models.target(model, incoming.wire, self.credential(incoming))
+        key = self.credential(incoming)
         is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
         has_own_key = bool(key) and not is_ours
         if self._budgets and not has_own_key and path.startswith(STORED):
@@ -369,7 +372,8 @@ class Chat:
             return send(question)
         return self._recall.answer(send, question, draft, on_recall)
 
-    def _credential(self, incoming: ChatRequest) -> str:
+    def credential(self, incoming: ChatRequest) -> str:
+        """Return the client's own key for its provider; "" if it sent none."""
         return credential(incoming.headers, self._token)
 
     def _call(self, observe: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
