@@ -1,6 +1,6 @@
 """What answers a question in structured texts, and whether it stays: through prune, chat, gateway and hook.
 
-    scripts/bench structured [--rival headroom] [--each] [--seed N]
+    scripts/bench structured [--outputs] [--rival headroom] [--each] [--seed N]
 
 A needle counts as kept if it stands in what is left. What was JSON, XML, CSV or YAML has to be so still, by parsers
 that are not ours, and whatever a marker names has to come back as it was.
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import rivals
 import sanitizer
+import structured_outputs
 import structured_tables  # noqa: F401 - adds its texts
 import structured_texts
 import yaml
@@ -67,8 +68,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--each", action="store_true", help="text by text, with what was lost")
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--only", default="", help="only texts whose name holds this")
+    parser.add_argument("--outputs", action="store_true", help="what commands print, instead of the 42 texts")
     given = parser.parse_args(arguments)
-    chosen = [text for text in structured_texts.texts(given.seed) if given.only in text.name]
+    source = structured_outputs if given.outputs else structured_texts
+    chosen = [text for text in source.texts(given.seed) if given.only in text.name]
     found = asyncio.run(_measured(chosen))
     if given.rival:
         found["Headroom"] = _through_headroom(chosen)

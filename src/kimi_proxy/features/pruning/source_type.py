@@ -75,12 +75,13 @@ def _votes(lines: Sequence[str]) -> dict[SourceType, int]:
     heads = [line[:300] for line in lines]
     return {
         "code": sum(1 for line in heads if line.rstrip().endswith(_CODE_ENDS) or _CODE_LINE.match(line)),
-        "logs": sum(1 for line in heads if _is_logged(line)),
+        "logs": sum(1 for line in heads if is_logged(line)),
         "docs": sum(1 for line in heads if _DOC_LINE.match(line)),
     }
 
 
-def _is_logged(line: str) -> bool:
+def is_logged(line: str) -> bool:
+    """Return whether a line begins with a time or a level, or is one of a test run or a build."""
     clock = _CLOCK.search(line)
     if clock is not None and clock.start() <= CLOCK_CHARS:
         return True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from kimi_proxy.core.lines import split
+from kimi_proxy.features.records.alike import read_lines, read_paragraphs
 from kimi_proxy.features.records.markup import read_json, read_ndjson, read_xml
 from kimi_proxy.features.records.tree import (
     INLINE,
@@ -39,7 +40,7 @@ def read(text: str) -> Node | None:
     rows = Rows(text)
     readers: tuple[Callable[[Rows], Node | None], ...] = (
         *(_read_diff, _read_commits, _read_short_log, _read_markdown, _read_psql),
-        *(_read_delimited, _read_columns, _read_yaml, _read_traces),
+        *(_read_delimited, _read_columns, _read_yaml, _read_traces, read_paragraphs, read_lines),
     )
     for by_rows in readers:
         if (found := by_rows(rows)) is not None:
