@@ -1,14 +1,21 @@
 """What is fuzzed: each takes any bytes, raises only what it may, and keeps its promises."""
 
+import asyncio
 import json as plain
 import os
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from starlette.types import Message, Receive, Scope, Send
+from tests.support.fakes import MemoryFacts, MemoryOriginals
+
+from kimi_proxy.api.guard import Guard, Rules, cookie_in
 from kimi_proxy.core import json, jsonrpc
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit, parse
 from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader
 from kimi_proxy.core.config.servers import MaskingSettings
@@ -20,16 +27,25 @@ from kimi_proxy.core.errors import (
     ToolFailed,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, is_id, quoted_id, quoted_ids, read, read_mask, rewritten_id
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.features import gateway, masking
+from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import put_block, remove_block
+from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.translation import TRANSLATIONS
+from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
+from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.handler import local_session
+from kimi_proxy.services.chat.messages import Messages
+from kimi_proxy.services.team.report import columns
 
 LIMITS = MaskingSettings(max_chars=40, head_chars=12, tail_chars=9)
+TOOLS = ("Bash", "Read", "Task", "mcp__s__t", "WebFetch", "x")  # whose responses hooks read
 VALUE: JsonValue = {"command": "kimi-proxy", "args": ["é", 1, None]}
 
 
@@ -201,6 +217,90 @@ def _edit_toml(text: str) -> None:
     assert _without(after, path) == _without(before, path)
 
 
+def translation(data: bytes) -> None:
+    """A request is translated in the same bytes again or refused by name; any answer leads to JSON and to events."""
+    given = _object(data)
+    for translate in TRANSLATIONS.values():
+        try:
+            made = translate(given, ChatDialect())
+        except KimiProxyError:
+            continue
+        assert json.encode(translate(given, ChatDialect()).request) == json.encode(made.request)
+        with suppress(KimiProxyError):
+            json.decode_deep(json.encode(made.answer(given)))
+        json.decode_deep(json.encode(made.error(400, data)))
+        events = made.events()
+        with suppress(KimiProxyError):
+            for at in range(0, len(data), 11):
+                events.feed(data[at : at + 11])
+            events.end()
+
+
+def hook_events(data: bytes) -> None:
+    """Whatever an agent gives to a hook is read; the texts that may be cut are in its tool's response."""
+    given = _object(data)
+    for event in (given, *({**given, "hook_event_name": "PostToolUse", "tool_name": tool} for tool in TOOLS)):
+        for steps, text in hooks.parse(event).texts:
+            place: object = event.get("tool_response")
+            for step in steps:
+                assert isinstance(place, dict | list)
+                place = place[step]  # type: ignore[call-overload]
+            assert place == text
+
+
+def compressed_messages(data: bytes) -> None:
+    """Messages of another gateway come back as many as they were, and as they were where nothing is cut."""
+
+    async def keep_whole(draft: Draft) -> Draft:
+        return draft
+
+    given = _object(data)
+    stage = Messages(keep_whole, local_session, MemoryOriginals(), ChatFacts(MemoryFacts()), lambda stage, error: None)
+    model, session = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "session_id"))
+    with suppress(KimiProxyError):
+        done = asyncio.run(stage.shorten(LOCAL, given.get("messages"), model, session))
+        assert done.messages == given.get("messages")
+        assert done.tokens_before == done.tokens_after
+    with suppress(KimiProxyError):
+        asyncio.run(stage.original(LOCAL, data.decode("latin-1")))
+
+
+def access(data: bytes) -> None:
+    """No head lets anyone in who has no token, and none is an error of ours."""
+    head, _, body = data.partition(b"\n\n")
+    pairs = (line.partition(b":") for line in head.split(b"\n"))
+    headers = [(name.strip().lower(), value.strip()) for name, _, value in pairs]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it came in without a token")
+
+    scope = {"type": "http", "method": "POST", "path": "/api/report", "server": ("127.0.0.1", 8000), "headers": headers}
+    with suppress(ValueError):  # httptools refuses a length that is no number before we see it
+        for name, value in headers:
+            if name == b"content-length":
+                int(value)
+        asyncio.run(Guard(app, Rules(token="x" * 32))(scope, receive, send))
+        assert sent[0]["status"] in (400, 401, 403, 408, 413, 415, 421)
+    cookie_in(headers, "kimi")
+    with suppress(KimiProxyError):
+        assert columns(data.decode("latin-1"))
+
+
+def _object(data: bytes) -> JsonObject:
+    try:
+        value = json.decode(data)
+    except ParseError:
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
 def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
@@ -253,4 +353,8 @@ TARGETS = {
     "paths": paths,
     "transcripts": transcripts,
     "config_files": config_files,
+    "translation": translation,
+    "hooks": hook_events,
+    "compress": compressed_messages,
+    "access": access,
 }
