@@ -1,5 +1,7 @@
 """When the provider's prompt cache of a conversation is cold."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,6 +50,18 @@ async def test_a_conversation_without_an_answer_is_new_in_a_session_that_is_busy
     again = await is_cold(caches, BEGUN[:1])
 
     assert (first, again) == (True, False)
+
+
+async def test_of_a_request_that_is_remembered_only_its_bytes_stay_in_memory():
+    """What was parsed from them took several times their room, for each of thousands of conversations."""
+    caches = last_at(None)
+    draft = Draft(request(Wire.CHAT, BEGUN), Target("kimi", "kimi-k2"), Session("s-1"), LOCAL)
+    await caches.observe(draft)
+    parsed = weakref.ref(draft.request)
+    del draft
+    gc.collect()
+
+    assert parsed() is None
 
 
 async def test_a_conversation_that_the_provider_keeps_is_the_same_when_it_goes_on():

@@ -215,7 +215,8 @@ class PromptCaches(ChatObserver):
     def _note(self, place: ScopedKey, sent: _SentRequest, request: Request | None = None) -> None:
         self._sent.put(place, sent, 200 + (len(sent.digests.messages) if sent.digests else 0))
         if request is not None and sent.digests is not None:
-            self._bodies.put(place, request, len(request.body))
+            # Only the bytes: what was parsed from them takes several times their room.
+            self._bodies.put(place, Request(request.wire, request.body), len(request.body))
 
     async def _digests(self, request: Request) -> PrefixDigests | None:
         """Return None where the provider keeps the conversation, of which only the end is here."""
