@@ -23,6 +23,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
@@ -307,7 +308,7 @@ async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(se
         await send(0)
         for number in range(8):
             text = "\n".join(f"value_{number}_{row} = lookup({row * number}, default={row})" for row in range(40))
-            call = Call(f"c{number}", "read_file", {"path": f"src/m{number}.py"})
+            call = Call(f"c{number}", "bash", {"command": f"./values {number}"})
             items += [Assistant("", (call,)), Result(f"c{number}", text)]
             clock.advance(3600 if number == 6 else 0)
             await send(number % 3)
@@ -316,7 +317,7 @@ async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(se
     await workers.close()
     cut = [sum(b"PRUN" in message for message in messages) for messages in sent]
 
-    assert cut == [0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4]
+    assert cut == [0, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5]  # the newest two stay
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(sent[7:]))
 
 
@@ -341,3 +342,17 @@ async def test_a_viewer_sees_of_other_replicas_only_what_is_theirs(server: str, 
                 await asyncio.wait([seen], timeout=0.2)
 
     assert json.loads(await seen)["of"] == bea.scope
+
+
+async def test_only_the_server_with_the_newest_request_keeps_a_cache_warm(server: str, tmp_path: Path):
+    first, newer = b"a" * 32, b"b" * 32
+    async with opened(server, tmp_path) as store:
+        replicas = store.replicas
+        await replicas.note_sent(b"talk", SentPrefix(100.0, 330.0), first, if_unknown=True)
+        assert await replicas.renew_sent(b"talk", first, 370.0)
+        assert not await replicas.renew_sent(b"another", first, 370.0)
+
+        # 300 s after the refresh, and 570 s after the request, the cache is still warm.
+        assert await replicas.note_sent(b"talk", SentPrefix(670.0, 330.0), newer, if_unknown=True) == (False, first)
+        assert not await replicas.renew_sent(b"talk", first, 700.0)
+        assert await replicas.renew_sent(b"talk", newer, 700.0)

@@ -89,7 +89,7 @@ OPTIONS = {
 }
 # Every part of what is done for the prompt cache, on and off.
 PARTS = (
-    replace(DEFAULT, name="before", title="default, as in 0.2", after_change=False, unsends_small=True),
+    replace(DEFAULT, name="before", title="default, with two faults of 0.2", after_change=False, unsends_small=True),
     replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
     replace(DEFAULT, title="default"),
     *OPTIONS.values(),

@@ -56,11 +56,12 @@ class PostgresReplicas:
         self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
     ) -> tuple[bool, bytes]:
         async def work(connection: Connection, moment: Moment) -> tuple[bool, bytes]:
-            # One statement: of two servers, the second one sees what the first one sent.
+            # One statement: of two servers, the second one sees what the first one sent. What it was before has to be
+            # read before it changes: a row that the statement itself has changed cannot be locked any more.
             rows = await connection.execute(
                 """WITH before AS (SELECT digest FROM sent_prefix WHERE conversation = %s FOR UPDATE)
                    INSERT INTO sent_prefix AS old (conversation, at, life_s, beginning, digest, cold)
-                   VALUES (%s, %s, %s, %s, %s, %s)
+                   SELECT %s, %s, %s, %s, %s, %s FROM (SELECT count(*) FROM before) AS read_first
                    ON CONFLICT (conversation) DO UPDATE SET at = excluded.at, life_s = excluded.life_s,
                      beginning = excluded.beginning, digest = excluded.digest,
                      cold = old.life_s = 0 OR excluded.at - old.at > old.life_s
