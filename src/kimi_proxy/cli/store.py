@@ -1,4 +1,4 @@
-"""`kimi-proxy store copy`: move what is kept from one machine's file into a team's database."""
+"""`kimi-proxy store`: move what is kept from one machine's file into a team's database, and encrypt it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,36 @@ from kimi_proxy.core.errors import ConfigError
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Move what is kept into another database."""
+    """Move what is kept into another database, or encrypt it."""
+
+
+@store.command()
+@json_option
+def encrypt(as_json: bool) -> None:
+    """Encrypt what is kept with the newest key of KIMI_PROXY_STORE_KEY or store.key_command.
+
+    Run it after a key was set or put before the older ones; servers go on meanwhile. Older keys can go when it is done.
+    """
+    import asyncio
+
+    from kimi_proxy.cli.console import log_errors_only, server_config
+    from kimi_proxy.services.store import open_store
+
+    log_errors_only()
+    config = server_config()
+
+    async def run() -> int:
+        opened = await open_store(config)
+        try:
+            return await opened.reencrypt()
+        finally:
+            await opened.close()
+
+    count = asyncio.run(run())
+    if as_json:
+        write_json({"encrypted": count})
+    else:
+        remark(f"{count:,} texts are encrypted by the newest key now; all others were already")
 
 
 @store.command()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kimi_proxy.core.config import Config, StoreSettings
+    from kimi_proxy.services.store.encryption import TextCipher
     from kimi_proxy.services.store.protocols import Store
 
 __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
@@ -33,9 +34,14 @@ async def open_store(config: Config) -> Store:
 
     ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
     timeout_s = config.store.timeout_ms / 1000
+    cipher = None
+    if config.store_key is not None or config.store.key_command:
+        from kimi_proxy.services.store.encryption import load_cipher
+
+        cipher = load_cipher(config)
     if config.store.url:
-        return await _postgres(config.store, ttl_s)
-    return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
+        return await _postgres(config.store, ttl_s, cipher)
+    return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, cipher=cipher)
 
 
 @asynccontextmanager
@@ -65,7 +71,7 @@ def file_usage(home: str, max_bytes: int) -> dict[str, object]:
     return usage(f"{home}/store/originals.sqlite3", max_bytes)
 
 
-async def _postgres(settings: StoreSettings, ttl_s: float) -> Store:
+async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | None) -> Store:
     try:
         from kimi_proxy.services.store.postgres.database import Pooling
         from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -79,4 +85,5 @@ async def _postgres(settings: StoreSettings, ttl_s: float) -> Store:
         max_bytes=settings.max_bytes,
         timeout_s=settings.timeout_ms / 1000,
         pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
+        cipher=cipher,
     )

@@ -456,6 +456,9 @@ class Store(Protocol):
     def audit_by(self, note: AuditNote) -> None:
         """Have `note` called whenever a person recovers, searches, exports, compresses or deletes something."""
 
+    async def reencrypt(self) -> int:
+        """Encrypt by the newest key whatever is not; return how many texts that were."""
+
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work says so in `state`."""
 

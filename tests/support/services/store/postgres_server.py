@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
+from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
@@ -139,9 +140,10 @@ async def opened(
     ttl_s: float = TTL_S,
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,
+    cipher: TextCipher | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
-        url_of(server, home), ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now
+        url_of(server, home), ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, cipher=cipher
     )
     try:
         yield store

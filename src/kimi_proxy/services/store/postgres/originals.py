@@ -76,7 +76,7 @@ class PostgresOriginals:
         self.commits = 0
 
     async def keep(self, original: Original) -> None:
-        compressed = await asyncio.to_thread(compress, original.text)
+        compressed = await asyncio.to_thread(compress, original.text, self._database.cipher)
         size = len(compressed.frame) + len(original.about) + PAGE
         if size > self._max_bytes // 4:
             raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
@@ -107,7 +107,9 @@ class PostgresOriginals:
             row = await (await _execute_or_peek(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
                 scope, key, about, hashed, frame = map(read_bytes, row)
-                return Original(id, decode_text(scope), key, decompress(CompressedText(hashed, frame)), about)
+                return Original(
+                    id, decode_text(scope), key, decompress(CompressedText(hashed, frame), self._database.cipher), about
+                )
             known = await connection.execute(
                 """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
                    UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s""",
@@ -143,7 +145,11 @@ class PostgresOriginals:
                 ([*map(encode_text, who.scopes)], before, limit),
             )
             return [
-                StoredText(read_int(seq), decode_text(read_bytes(id)), readable(read_bytes(hashed), read_bytes(frame)))
+                StoredText(
+                    read_int(seq),
+                    decode_text(read_bytes(id)),
+                    readable(read_bytes(hashed), read_bytes(frame), self._database.cipher),
+                )
                 for seq, id, hashed, frame in await rows.fetchall()
             ]
 
@@ -328,5 +334,5 @@ def _read_listed(row: Row) -> ListedOriginal:
         about=read_bytes(about),
         created=read_float(created),
         last_used=read_float(last_used),
-        decision=decision(tuple(decided)) if decided[0] is not None else None,
+        decision=decision(tuple(decided), None) if decided[0] is not None else None,
     )

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import WallClock
+from kimi_proxy.services.store.sql import WallClock, reencrypt
 from kimi_proxy.services.store.sql.facts import SqlFacts
 
 SWEEP_S = 60.0
@@ -42,12 +43,14 @@ class PostgresStore:
         timeout_s: float,
         pooling: Pooling | None = None,
         now: Callable[[], float] = time.time,
+        cipher: TextCipher | None = None,
     ) -> "PostgresStore":
         """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
 
         Raise ConfigError if a newer version has written its tables.
         """
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
+        database.cipher = cipher
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
         with suppress(StoreUnavailable):
@@ -67,6 +70,10 @@ class PostgresStore:
         except StoreUnavailable as e:
             return replace(usage, state=f"degraded: {e}")
         return replace(usage, originals=originals, bytes_on_disk=size, oldest=oldest)
+
+    async def reencrypt(self) -> int:
+        """Encrypt by the newest key whatever is not; return how many texts that were."""
+        return await reencrypt(self._database)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""

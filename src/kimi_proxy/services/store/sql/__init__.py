@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.services.store.encryption import MAGIC, VARIABLE, TextCipher
 from kimi_proxy.services.store.protocols import AuditNote
 
 if sys.version_info >= (3, 14):
@@ -59,6 +60,7 @@ class SqlDatabase(Protocol):
 
     clock: "WallClock"
     note: AuditNote
+    cipher: TextCipher | None
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that only reads."""
@@ -155,14 +157,20 @@ class CompressedText:
     frame: bytes
 
 
-def compress(text: bytes) -> CompressedText:
-    return CompressedText(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
+def compress(text: bytes, cipher: TextCipher | None = None) -> CompressedText:
+    hashed, frame = hashlib.sha256(text).digest(), zstd.compress(text, LEVEL)
+    return CompressedText(hashed, cipher.encrypt(frame, hashed) if cipher else frame)
 
 
-def decompress(compressed: CompressedText) -> bytes:
+def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> bytes:
     """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
+    frame = compressed.frame
+    if frame.startswith(MAGIC):
+        if cipher is None:
+            raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
+        frame = cipher.decrypt(frame, compressed.hash)
     try:
-        text = zstd.decompress(compressed.frame)
+        text = zstd.decompress(frame)
     except zstd.ZstdError as e:
         raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
     if hashlib.sha256(text).digest() != compressed.hash:
@@ -170,8 +178,40 @@ def decompress(compressed: CompressedText) -> bytes:
     return text
 
 
-def readable(hashed: bytes, frame: bytes) -> bytes | None:
+def readable(hashed: bytes, frame: bytes, cipher: TextCipher | None = None) -> bytes | None:
     """Return the text, or None if the disk gave back something else."""
     with suppress(StoreUnavailable):
-        return decompress(CompressedText(hashed, frame))
+        return decompress(CompressedText(hashed, frame), cipher)
     return None
+
+
+# Columns that hold frames, by table: the number of a row, the hash of the text, the frame.
+_FRAMES = (
+    ("text", "seq", "hash", "frame"),
+    ("decision", "seq", "hash", "shown"),
+    ("fact", "seq", "hash", "frame"),
+    ("compression_log", "id", "hash", "frame"),
+)
+REENCRYPT_AT_ONCE = 100
+
+
+async def reencrypt(database: SqlDatabase) -> int:
+    """Encrypt with the newest key what is not encrypted by it; return how many texts that were.
+
+    Raise StoreUnavailable if there is no key, or an older one is missing.
+    """
+    cipher, total = database.cipher, 0
+    if cipher is None:
+        raise StoreUnavailable(f"there is no key: set {VARIABLE}")
+    for table, number, hash_column, frame_column in _FRAMES:
+        last = 0
+        columns = f"{number}, {hash_column}, {frame_column}"
+        select = f"SELECT {columns} FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?"  # noqa: S608 - fixed names
+        change = f"UPDATE {table} SET {frame_column} = ? WHERE {number} = ? AND {frame_column} = ? RETURNING 1"  # noqa: S608
+        while rows := await database.rows(select, (last, REENCRYPT_AT_ONCE)):
+            last = int(str(rows[-1][0]))
+            for seq, hashed, frame in rows:
+                if isinstance(frame, bytes) and isinstance(hashed, bytes) and frame and not cipher.is_current(frame):
+                    plain = cipher.decrypt(frame, hashed) if frame.startswith(MAGIC) else frame
+                    total += len(await database.change(change, (cipher.encrypt(plain, hashed), seq, frame)))
+    return total

@@ -35,7 +35,7 @@ class SqlFacts(SqlTables[D]):
                 (encode_text(who.scope), kind, *some),
             )
             for key, hashed, frame, last_used in rows:
-                found[key] = decompress(CompressedText(hashed, frame))  # type: ignore[index, arg-type]
+                found[key] = decompress(CompressedText(hashed, frame), self.database.cipher)  # type: ignore[index, arg-type]
                 if last_used < stale:  # type: ignore[operator]
                     self._used.setdefault(who.scope, set()).add(key)  # type: ignore[arg-type]
         return found
@@ -46,7 +46,7 @@ class SqlFacts(SqlTables[D]):
         scope, now, added = encode_text(who.scope), self.database.clock.look().latest, set[object]()
         ends = encode_text(session), now, now
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
-            compressed = [(key, compress(facts[key])) for key in some]
+            compressed = [(key, compress(facts[key], self.database.cipher)) for key in some]
             rows = await self.database.change(
                 f"""INSERT INTO fact ({_FACT}) VALUES {", ".join([f"({marks(8)})"] * len(some))}
                    ON CONFLICT DO NOTHING RETURNING key""",

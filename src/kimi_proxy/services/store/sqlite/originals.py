@@ -106,7 +106,7 @@ class SqliteOriginals(SqlTables[Database]):
 
     async def _keep(self, original: Original) -> None:
         async with self.database.timeout():
-            compressed = await self.database.in_reader(lambda: compress(original.text))
+            compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
             pending = PendingOriginal(original, compressed)
             if pending.size > self._max_bytes // 4:
                 raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
@@ -144,7 +144,7 @@ class SqliteOriginals(SqlTables[Database]):
         scope = decode_text(raw)
         if not self._use((scope, id), last_used, moment):
             raise PruneIdNotFound(id, "expired")
-        return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
+        return Original(id, scope, key, decompress(CompressedText(hashed, frame), self.database.cipher), about)
 
     @reads
     def live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
@@ -163,7 +163,7 @@ class SqliteOriginals(SqlTables[Database]):
         asked = (decision_of(who, decode_text(row[1]), LISTED_DECISION) for row in rows)
         decided = [connection.execute(*each).fetchone() for each in asked]
         return [
-            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row) if row else None)
+            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row, None) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
@@ -179,7 +179,10 @@ class SqliteOriginals(SqlTables[Database]):
                WHERE {one_of("record.scope", who.scopes)} AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
             (*map(encode_text, who.scopes), before, limit),
         )
-        return [StoredText(seq, decode_text(id), readable(hashed, frame)) for seq, id, hashed, frame in rows.fetchall()]
+        return [
+            StoredText(seq, decode_text(id), readable(hashed, frame, self.database.cipher))
+            for seq, id, hashed, frame in rows.fetchall()
+        ]
 
     @reads
     def of_sessions(self, connection: Connection, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
