@@ -17,7 +17,7 @@ from tests.support.evil import evil
 from tests.support.texts import lines_of
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.core.chat import parse
 from kimi_proxy.features.clients import CLIENTS, Connection, server_entry
 from kimi_proxy.services.clients.places import HookTarget, Wanted
 
@@ -46,12 +46,12 @@ async def test_a_plugin_cuts_what_a_command_printed(tmp_path: Path, case: AgentC
 @pytest.mark.parametrize("case", WITH_SERVERS, ids=lambda case: case.name)
 async def test_an_agent_offers_the_tools_of_the_server_that_init_wrote(tmp_path: Path, case: AgentCase):
     model = case.worker()
-    async with evil(model) as provider:
+    async with evil(case.provider(model)) as provider:
         at = new_place(tmp_path, provider.url.removesuffix("/v1"))
         server = Connection((sys.executable, "-P", "-m", "kimi_proxy"), str(at.project), tools=True)
         outcome = await run(case, at, Wanted(server))
 
-    offered = {name for raw in model.requests for name in parse(raw, Wire.CHAT).tool_names}
+    offered = {name for raw in model.requests for name in parse(raw, case.wire).tool_names}
     assert outcome.is_success, outcome
     assert {"recover_text", "read"} <= {name.rpartition("pruner")[2].lstrip("_") for name in offered}, offered
 
