@@ -40,7 +40,7 @@ from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import local_session
+from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.team.report import columns
 
@@ -255,7 +255,9 @@ def compressed_messages(data: bytes) -> None:
         return draft
 
     given = _object(data)
-    stage = Messages(keep_whole, local_session, MemoryOriginals(), ChatFacts(MemoryFacts()), lambda stage, error: None)
+    stage = Messages(
+        keep_whole, LocalSessions().find, MemoryOriginals(), ChatFacts(MemoryFacts()), lambda stage, error: None
+    )
     model, session = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "session_id"))
     with suppress(KimiProxyError):
         done = asyncio.run(stage.shorten(LOCAL, given.get("messages"), model, session))
