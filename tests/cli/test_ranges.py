@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.cli.pruning import parse, whole
+from kimi_proxy.cli.pruning import all_lines, parse
 from kimi_proxy.core.errors import InvalidRange
 
 
@@ -29,5 +29,5 @@ def test_what_is_no_range_is_refused_with_an_example(text: str):
 
 
 def test_the_whole_of_a_text_is_all_its_lines():
-    assert whole(99) == ((1, 99),)
-    assert whole(0) == ()
+    assert all_lines(99) == ((1, 99),)
+    assert all_lines(0) == ()

@@ -15,7 +15,7 @@ from kimi_proxy.api import mcp
 from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.api.gateway_catalog import gateway_catalog
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
-from kimi_proxy.api.mcp.http import EVENTS, endpoint, json_reply, names_version, rpc_spec, unless_gone, with_notices
+from kimi_proxy.api.mcp.http import EVENTS, cancel_if_gone, endpoint, json_reply, names_version, rpc_spec, with_notices
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import Caller
@@ -96,7 +96,7 @@ def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
         headers, raw = request.scope["headers"], await request.body()
         work = reply(caller_of(request), gateway, request.path_params["server_name"], raw, versions, headers)
         # With a handshake a lost connection says nothing; without one it takes the request back.
-        work = unless_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
+        work = cancel_if_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
         # A client that wants notices of progress says so.
         if b"progressToken" in raw and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
             return await with_notices(work)

@@ -86,9 +86,9 @@ async def _send(socket: WebSocket, text: str) -> None:
 
 async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
     """Disconnect a viewer who may not look any more, or of whom that cannot be said."""
-    came_as = caller_of(socket)
+    identified_as = caller_of(socket)
     with suppress(StoreUnavailable):
-        while await identify(socket.scope["headers"]) == came_as:  # noqa: ASYNC110 - it may end on another server
+        while await identify(socket.scope["headers"]) == identified_as:  # noqa: ASYNC110 - it may end on another server
             await asyncio.sleep(CHECK_S)
     with suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
         async with asyncio.timeout(SEND_S):

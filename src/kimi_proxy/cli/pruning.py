@@ -41,7 +41,7 @@ Range = tuple[int, int]
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})?)?", re.ASCII)
 
 
-def whole(last: int) -> tuple[Range, ...]:
+def all_lines(last: int) -> tuple[Range, ...]:
     """Return the range of all lines of a text whose last one is `last`; none for an empty text."""
     return ((1, last),) if last else ()
 
@@ -198,7 +198,7 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
         return
     text = found
     last = len(parts(text))
-    chosen = parse(ranges, last) if ranges else whole(last)
+    chosen = parse(ranges, last) if ranges else all_lines(last)
     raw = pick(text, chosen, numbers) if chosen else ""
     _write_recovered(prune_id, raw, chosen, last, as_json)
 

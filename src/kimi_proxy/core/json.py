@@ -289,13 +289,13 @@ def _text_end(raw: bytes, end: int, last: int) -> int:
     return last
 
 
-def _as_it_came(value: object) -> Raw:
+def _write_unread(value: object) -> Raw:
     if isinstance(value, UnreadObject):
         return value.view
     raise NotImplementedError(f"{type(value).__name__} is not JSON")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_as_it_came)
+_ENCODER = msgspec.json.Encoder(enc_hook=_write_unread)
 
 
 def as_type(value: JsonValue, kind: type[T]) -> T | None:

@@ -17,12 +17,12 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
-def _whole(value: object) -> object:
+def _to_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # JSON Schema's integer, for strict models: 3.0 is one, true is not.
-Integer = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_to_integer)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class ScriptedModel:
             usage = await asyncio.to_thread(self._usage, body, reply)
             id, model = f"answer-{next(self._ids)}", body.model
             if not body.is_stream:
-                return json_answer(whole(wire, reply, usage, id, model))
+                return json_answer(complete_body(wire, reply, usage, id, model))
             return StreamingResponse(self._pace(frames(wire, reply, usage, id, model)), media_type="text/event-stream")
 
         return complete
@@ -126,7 +126,7 @@ def frames(wire: Wire, reply: ModelReply, usage: Usage, id: str, model: str) -> 
     yield b"data: [DONE]\n\n"
 
 
-def whole(wire: Wire, reply: ModelReply, usage: Usage, id: str, model: str) -> JsonObject:
+def complete_body(wire: Wire, reply: ModelReply, usage: Usage, id: str, model: str) -> JsonObject:
     """Return the answer in one piece."""
     return _message(reply, usage, id, model) if wire is Wire.MESSAGES else _completion(reply, usage, id, model)
 

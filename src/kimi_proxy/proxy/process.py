@@ -474,13 +474,13 @@ def end(process: Pid, grace_s: float) -> Literal["gone", "ended", "killed"]:
     """Send SIGTERM and, `grace_s` later, SIGKILL; return what it took."""
     if not process.runs:
         return "gone"
-    if _gone_after(process, signal.SIGTERM, grace_s):
+    if _wait_until_gone(process, signal.SIGTERM, grace_s):
         return "ended"
-    _gone_after(process, SIGKILL, grace_s)
+    _wait_until_gone(process, SIGKILL, grace_s)
     return "killed"
 
 
-def _gone_after(process: Pid, number: signal.Signals, within_s: float) -> bool:
+def _wait_until_gone(process: Pid, number: signal.Signals, within_s: float) -> bool:
     with suppress(ProcessLookupError):
         os.kill(process.number, number)
     deadline = time.monotonic() + within_s

@@ -67,7 +67,7 @@ class HubEvent:
         """Return it as an admin sees what is another person's: who and how much, and nothing that anyone wrote."""
         return frame(self.name, self.seq, self.at, {**without_words(self.fields), "owner": self.scope})
 
-    def shown_to(self, viewer: Caller) -> str | None:
+    def text_for(self, viewer: Caller) -> str | None:
         """Return what `viewer` may see of it; None if that is nothing."""
         if self.scope in viewer.scopes:
             return self.text
@@ -89,7 +89,7 @@ class Viewer:
             self._news.set()
 
     def _sees(self, event: HubEvent) -> bool:
-        return event.shown_to(self.who) is not None
+        return event.text_for(self.who) is not None
 
     def push(self, event: HubEvent) -> None:
         if not self._sees(event):
@@ -108,7 +108,7 @@ class Viewer:
         event = self._waiting.popleft()
         if not self._waiting:
             self._news.clear()
-        return event.shown_to(self.who) or ""
+        return event.text_for(self.who) or ""
 
 
 class Hub:

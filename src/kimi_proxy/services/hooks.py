@@ -17,7 +17,7 @@ from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
-from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, task_of, whole
+from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, leave_uncut, task_of
 from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
@@ -101,7 +101,7 @@ class ToolHooks:
             async with asyncio.timeout(deadline.left_s):
                 cuts = await self._cuts(who, event, deadline)
         except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
-            self._whole("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
+            self._report_uncut("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
             return {}
         if not cuts:
             return {}
@@ -142,7 +142,7 @@ class ToolHooks:
     async def _shorten(self, output: LongOutput, cut: EntryCut, goal: str, deadline: WaitLimit) -> ShortenedText:
         task = task_of(output, cut, goal, self._limits, self._seed(output))
         if task is None:
-            return whole(output, "below_threshold")
+            return leave_uncut(output, "below_threshold")
         task = replace(task, is_scored=len(output.text) <= SCORED_MAX_CHARS)
         scored = await self._workers.shorten(task, deadline.left_s, self._cpu_s)
         light = lossless_form(output, (), self._seed(output))
@@ -200,6 +200,6 @@ class ToolHooks:
             }
             self._publish(who, PRUNE_EVENT, fields)
 
-    def _whole(self, why: str, what: str) -> None:
+    def _report_uncut(self, why: str, what: str) -> None:
         self._metrics.hook_outputs.labels(why).inc()
         log.warning("a hook let an output through whole", extra={"why": why, "what": what[:300]})

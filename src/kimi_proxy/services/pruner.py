@@ -175,8 +175,8 @@ class PruneAnswer:
     def without_id(self, text: str) -> PruneAnswer:
         """Return the answer that leaves `text` whole, because nothing could bring it back."""
         codes = (*self.pruned.warnings, "recovery_unavailable")
-        whole = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
-        return replace(self, prune_id=None, pruned=whole)
+        uncut = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
+        return replace(self, prune_id=None, pruned=uncut)
 
     def stats(self) -> PruneStatsBody:
         pruned = self.pruned
@@ -317,7 +317,7 @@ class Pruner:
         began = time.monotonic()
 
         def unrecoverable(code: WarningCode) -> PruneAnswer:
-            return PruneAnswer(None, _whole(question, code), self._no_reranking()).without_id(question.text)
+            return PruneAnswer(None, _leave_uncut(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
         work = _within(timeout_s + LATE_S, self._answer_once(who, question, began + timeout_s, cpu_s))
@@ -360,8 +360,8 @@ class Pruner:
     async def _select(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
         """Score the lines and select among them within the deadline; the whole text if that fails."""
 
-        def whole(code: WarningCode) -> PendingAnswer:
-            answer = PruneAnswer(prune_id, _whole(request.question, code), self._no_reranking())
+        def fall_back(code: WarningCode) -> PendingAnswer:
+            answer = PruneAnswer(prune_id, _leave_uncut(request.question, code), self._no_reranking())
             return PendingAnswer(prune_id, answer, is_lasting=False)
 
         async def select_lines() -> PendingAnswer:
@@ -373,8 +373,8 @@ class Pruner:
             return PendingAnswer(prune_id, answer, is_lasting=not failed)
 
         if len(request.question.text) > self._config.max_input_chars:
-            return whole("input_too_large")
-        return await self._fail_open("engine", _within(request.left_s, select_lines()), whole)
+            return fall_back("input_too_large")
+        return await self._fail_open("engine", _within(request.left_s, select_lines()), fall_back)
 
     async def _rerank(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
         """Return what the answer says about the reranker, and one score per line; None leaves them to the engine."""
@@ -470,10 +470,10 @@ class Pruner:
     async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
         """Return what would be cut, and why each line would stay or go; nothing is kept, and no id is given."""
         if len(question.text) > self._config.max_input_chars:
-            return _whole(question, "input_too_large"), ()
+            return _leave_uncut(question, "input_too_large"), ()
         timeout_s = _timeout_s(question)
         work = self._workers.prune(question, NO_ID, None, timeout_s)
-        pruned = await self._fail_open("preview", work, lambda code: _whole(question, code))
+        pruned = await self._fail_open("preview", work, lambda code: _leave_uncut(question, code))
         if not with_why:
             return pruned, []
         cuts = [annotation.cut for annotation in pruned.annotations]
@@ -513,7 +513,7 @@ def _timeout_s(question: Question) -> float:
     return min(question.options.timeout_ms / 1000, MAX_TIMEOUT_S)
 
 
-def _whole(question: Question, code: WarningCode) -> Pruned:
+def _leave_uncut(question: Question, code: WarningCode) -> Pruned:
     """Return the text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
     lines = question.text.count("\n") + 1 if question.text else 0
     return no_op_result(question.text, lines, tokens.estimate(question.text), code)

@@ -15,7 +15,7 @@ from kimi_proxy.features.sanitizer.decide import (
     choose_entry,
     decide,
     entry_task,
-    whole,
+    leave_uncut,
 )
 from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, OldCuts, choose_old
 from kimi_proxy.features.sanitizer.plan import LongOutput, plan
@@ -50,7 +50,7 @@ def scores(one: RequestResults) -> dict[bytes, ShortenedText]:
     for output in one.outputs:
         if output.is_unread:
             task = entry_task(output, one, DEFAULT, EntryLimits(preview_chars=200), seed(output))
-            scored[output.key] = shorten(task) if task else whole(output, "below_threshold")
+            scored[output.key] = shorten(task) if task else leave_uncut(output, "below_threshold")
     return scored
 
 
@@ -78,7 +78,7 @@ def test_a_new_result_that_points_to_an_old_one_is_shown_again_when_that_goes():
     again = log("alpha")
     items = [*turn("a", again), *(item for n in range(5) for item in turn(f"c{n}", log(f"w{n}"))), *turn("b", again)]
     asked = conversation([User("why?"), *items])
-    scored = {output.key: whole(output, "asked_again") for output in asked.outputs if output.is_unread}
+    scored = {output.key: leave_uncut(output, "asked_again") for output in asked.outputs if output.is_unread}
 
     pointed = decide(asked, DEFAULT, Facts(WARM, seed, scored=scored))
     renewed = decide(asked, DEFAULT, Facts(COLD, seed, scored=scored))

@@ -76,7 +76,7 @@ async def test_what_went_whole_since_counts_for_more_than_what_is_remembered(tmp
         decisions = ChatDecisions(store.originals, store.decisions, 60, Clock(0.0))
         await decisions.commit(LOCAL, [CUT], "ses_1")
         await decisions.read_known(LOCAL, [OUTPUT])
-        decisions.went_whole(LOCAL, [OUTPUT], "store_unavailable")
+        decisions.mark_uncut(LOCAL, [OUTPUT], "store_unavailable")
         told = await decisions.read_known(LOCAL, [OUTPUT])
 
     assert told[OUTPUT.key].shown is None

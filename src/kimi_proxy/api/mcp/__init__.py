@@ -158,7 +158,7 @@ async def call_tool(who: Caller, catalog: Catalog, params: JsonObject) -> JsonOb
     return _tool_result(await catalog.call(who, *_choose_tool(catalog, params)))
 
 
-async def call_tool_kindly(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
+async def call_tool_or_report(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
     """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
     tool, arguments = _choose_tool(catalog, params)
     if (question := await roots.require_roots(tool.name, params)) is not None:
@@ -301,14 +301,14 @@ PLAIN = ProtocolVersion(mcp.HANDSHAKE_VERSIONS, {**_BY_HANDSHAKE, "tools/call": 
 # `initialize` first; a tool's complaint is a result that the model reads.
 HANDSHAKE = ProtocolVersion(
     mcp.HANDSHAKE_VERSIONS,
-    {**_BY_HANDSHAKE, "tools/call": call_tool_kindly},
+    {**_BY_HANDSHAKE, "tools/call": call_tool_or_report},
     statuses={-32700: 400, -32600: 400},
 )
 
 # No handshake: each request carries its envelope, each result says what it is.
 STATELESS = ProtocolVersion(
     mcp.STATELESS_VERSIONS,
-    {"server/discover": discover, **_LISTS, "tools/call": call_tool_kindly},
+    {"server/discover": discover, **_LISTS, "tools/call": call_tool_or_report},
     statuses={**dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400), -32601: 404, -32603: 500},
     enveloped=True,
 )

@@ -62,12 +62,12 @@ def with_description(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     """Return `routes`, and those that describe them."""
 
     @cache
-    def whole() -> JsonObject:
+    def make_document() -> JsonObject:
         return document([*all_routes, *PROBES])
 
     # Not async: it takes a quarter of a second to make, in a worker thread.
     def show(request: Request) -> Response:
-        return gzip_answer(request, whole())
+        return gzip_answer(request, make_document())
 
     def schema(request: Request) -> Response:
         return gzip_answer(request, schema_of(str(request.path_params["name"])))

@@ -74,7 +74,7 @@ def read_lines(
     signals |= _positions(found, signals["near"]) | _shared_roots(akin) | _rarest(found)
     check()
     signals |= _pick(before.signals, SHAPES) if before else _line_shapes(lines, found.words)
-    signals |= _whole(found, wanted, fold(goal[:GOAL_CHARS]))
+    signals |= _score_text_and_goal(found, wanted, fold(goal[:GOAL_CHARS]))
     of_call = call_signals(lines, found.words, context, source_type) if context else None
     check()
     return WordSignals(found, akin, signals, of_call)
@@ -182,8 +182,8 @@ _INTENTS: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def _whole(found: Matches, goal: Goal, folded: str) -> dict[str, Floats]:
-    """What is the same for all lines: how long text and goal are, how often they meet, and what the goal wants."""
+def _score_text_and_goal(found: Matches, goal: Goal, folded: str) -> dict[str, Floats]:
+    """Return the signals that all lines share: lengths of text and goal, how often they meet, what the goal wants."""
     n = len(found.lengths)
     values = {
         "text_lines": math.log1p(n) / 8,

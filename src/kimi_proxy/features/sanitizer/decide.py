@@ -192,7 +192,7 @@ def enter(
     return choose_entry(engine, lossless, make_bounded, lambda form: form.tokens_after, whole_tokens) or scored
 
 
-def whole(output: LongOutput, why: Reason) -> ShortenedText:
+def leave_uncut(output: LongOutput, why: Reason) -> ShortenedText:
     """Return the form of a result of which nothing is cut, for that reason."""
     return ShortenedText(output.text, why, (), 0, 0)
 
@@ -278,4 +278,4 @@ def _renew(
         if decision is not None and decision.why == "repeated" and output.key not in gone:
             earlier = readable_before(outputs[:at], decisions, output, facts.rows, gone)
             light = lossless_form(output, earlier, facts.draw(output), hint)
-            yield output, enter(output, whole(output, "asked_again"), light, conversation.goal, facts.draw, hint)
+            yield output, enter(output, leave_uncut(output, "asked_again"), light, conversation.goal, facts.draw, hint)

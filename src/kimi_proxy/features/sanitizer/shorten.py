@@ -96,17 +96,17 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     """
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
-        return _whole(task, before, "below_threshold")
+        return _leave_uncut(task, before, "below_threshold")
     records = None if is_hurried and len(task.text) > HURRIED_RECORDS_CHARS else read(task.text)
     kind = kind_of(task.origin, task.text) if records is None else "records"
     if task.is_unread and before <= min(HUGE_TOKENS, PATIENCE.get(kind, 1) * task.threshold_tokens):
-        return _whole(task, before, "below_threshold")
+        return _leave_uncut(task, before, "below_threshold")
     ids = ids_of(task.seed)
     if records is not None:
         ranking = Ranking(task.text, records, task.goal, _chars_of(task, before), _no_deadline if is_hurried else check)
-        return _fit(task, ranking, ids, before, is_of_records=True) or _whole(task, before)
+        return _fit(task, ranking, ids, before, is_of_records=True) or _leave_uncut(task, before)
     if kind == "json":
-        return _whole(task, before, "out_of_time" if is_hurried else "unreadable_json")
+        return _leave_uncut(task, before, "out_of_time" if is_hurried else "unreadable_json")
     shorter = _shorten_text(task, kind, ids, before, None if is_hurried or not task.is_scored else check)
     if (shorter.tokens_after or before) > HUGE_TOKENS:
         rows = rank(task.text, task.goal, _chars_of(task, before))
@@ -114,7 +114,7 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     return shorter
 
 
-def _whole(task: Task, tokens_before: int, why: Reason = "nothing_to_cut") -> ShortenedText:
+def _leave_uncut(task: Task, tokens_before: int, why: Reason = "nothing_to_cut") -> ShortenedText:
     return ShortenedText(task.text, why, (), tokens_before, tokens_before)
 
 
@@ -250,7 +250,7 @@ def _shorten_text(
     if len(task.text) > LONG_LINE_CHARS * (task.text.count("\n") + 1):
         rows = read_rows(task.text)
         ranking = rows and Ranking(task.text, rows, task.goal, _chars_of(task, before), check or _no_deadline)
-        return (ranking and _fit(task, ranking, next_id, before)) or _whole(task, before)
+        return (ranking and _fit(task, ranking, next_id, before)) or _leave_uncut(task, before)
     lines = split(task.text)
     judged, as_type = strip_row_numbers(lines), SOURCE_TYPES[kind]
     prune_id = next_id("prn")
@@ -265,13 +265,13 @@ def _shorten_text(
         found = _scored_cuts(task, judged, as_type, ratio, check, scores, before)
     cuts = tuple(_worth_a_marker(found, lines))
     if not cuts:
-        return _whole(task, before, "nothing_to_cut" if check else "out_of_time")
+        return _leave_uncut(task, before, "nothing_to_cut" if check else "out_of_time")
     text = render(readable_rows(task.origin, lines, cuts), annotate(cuts, prune_id), _SHOWN)
     hint = task.hint.replace("{id}", prune_id)
     shown = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{hint}" if hint else text
     after = tokens.count(shown)
     if after >= before:
-        return _whole(task, before)
+        return _leave_uncut(task, before)
     context = None if kind == "listing" else task.context
     return ShortenedText(shown, "pruned", (Hidden(prune_id, task.text, as_type, ratio, cuts, context),), before, after)
 

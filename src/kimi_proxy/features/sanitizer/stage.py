@@ -55,7 +55,7 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
     shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
     request = draft.request
     if shown:
-        request = _with_shown(request, decided.outputs, shown, decided.pending_results)
+        request = _replace_outputs(request, decided.outputs, shown, decided.pending_results)
         # What the provider has compacted away is sent as it was, and saves nothing any more.
         read_from = request.read_from
         counted = [decided.decisions[output.key] for output in decided.outputs if output.spot[0] >= read_from]
@@ -66,7 +66,7 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
     return draft if request is draft.request else replace(draft, request=request)
 
 
-def _with_shown(
+def _replace_outputs(
     request: Request, outputs: Sequence[LongOutput], shown: Mapping[bytes, str], pending_results: Mapping[str, str]
 ) -> Request:
     """Return `request` with each output that was cut as it is shown, by its key; all others stay as they came."""

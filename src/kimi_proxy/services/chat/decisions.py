@@ -143,7 +143,7 @@ class ChatDecisions:
         for output in outputs:
             record = records.get(output.key)
             if record and not live.issuperset(record.original_ids) and not await self._kept_again(who, output, record):
-                records[output.key] = self._went_whole(who, output, "expired")
+                records[output.key] = self._record_uncut(who, output, "expired")
         return {key: self._remember(who, record) for key, record in records.items()}
 
     async def commit(self, who: Caller, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
@@ -223,11 +223,11 @@ class ChatDecisions:
             return False
         return session_of(about) in ("", session.id, session.parent)
 
-    def went_whole(self, who: Caller, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
+    def mark_uncut(self, who: Caller, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
         """Remember that these went out whole, and must again."""
-        return {output.key: _decision(self._went_whole(who, output, why)) for output in outputs}
+        return {output.key: _decision(self._record_uncut(who, output, why)) for output in outputs}
 
-    def _went_whole(self, who: Caller, output: LongOutput, why: Reason) -> DecisionRecord:
+    def _record_uncut(self, who: Caller, output: LongOutput, why: Reason) -> DecisionRecord:
         return self._add_unwritten(who, DecisionRecord(output.key, why))
 
     def _add_unwritten(self, who: Caller, record: DecisionRecord) -> DecisionRecord:

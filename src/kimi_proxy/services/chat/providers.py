@@ -218,7 +218,7 @@ def _in_its_api(name: str, provider: Provider, question: UpstreamRequest, body: 
 
 def _reply(name: str, reply: ReplyStream, translation: Translation) -> ReplyStream:
     is_stream = reply.status == 200 and reply.media_type == _STREAM
-    body = _events(reply, translation.events()) if is_stream else _whole(name, reply, translation)
+    body = _events(reply, translation.events()) if is_stream else _translate_body(name, reply, translation)
     translated = RewrittenReply(reply, body)
     translated.media_type = _STREAM if is_stream else "application/json"
     headers = [(key, value) for key, value in translated.headers if key != b"content-type"]
@@ -235,7 +235,7 @@ async def _events(reply: ReplyStream, events: StreamTranslator) -> AsyncIterator
         yield rest
 
 
-async def _whole(name: str, reply: ReplyStream, translation: Translation) -> AsyncIterator[bytes]:
+async def _translate_body(name: str, reply: ReplyStream, translation: Translation) -> AsyncIterator[bytes]:
     body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     if rest is not None:
         raise UpstreamUnreadable(f"{name} answered with more than 16 MiB")

@@ -166,7 +166,7 @@ class Recall:
             elif reply.media_type == _STREAM:
                 yield RewrittenReply(reply, self._stream(reply, progress))
             else:
-                yield await self._whole(reply, progress)
+                yield await self._read_whole_reply(reply, progress)
 
     async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
         draft = progress.draft
@@ -190,7 +190,7 @@ class Recall:
         await self._keep_pending(rounds, progress)
         yield rounds.ending()
 
-    async def _whole(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
+    async def _read_whole_reply(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
         draft = progress.draft
         rounds = progress.request.format.recall_body(draft.own_tool, _sums_usage(draft.headers))
         while True:

@@ -28,7 +28,7 @@ from kimi_proxy.features.sanitizer.decide import (
     ShortenedOutput,
     decide,
     entry_task,
-    whole,
+    leave_uncut,
 )
 from kimi_proxy.features.sanitizer.history import contexts
 from kimi_proxy.features.sanitizer.lossless import rows_of
@@ -224,7 +224,7 @@ class Sanitizer:
             unknown = (output for output in outputs if output.key not in known and output.is_unread)
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
         if refusal is not None:
-            return known | self._decisions.went_whole(who, new, refusal), 0
+            return known | self._decisions.mark_uncut(who, new, refusal), 0
         moment = CutMoment.of(draft.request, cache)
         if not new and not moment.allows_cuts(self._policy):
             return known, 0
@@ -241,7 +241,7 @@ class Sanitizer:
         """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
         known = self._decisions.from_memory(who, outputs)
         others = [o for o in outputs if o.key not in known and not self._decisions.is_short(who, o)]
-        unread = self._decisions.went_whole(who, (one for one in others if one.is_unread), "store_unavailable")
+        unread = self._decisions.mark_uncut(who, (one for one in others if one.is_unread), "store_unavailable")
         return known | {output.key: Decision("store_unavailable") for output in others} | unread
 
     async def _conversation(
@@ -290,7 +290,7 @@ class Sanitizer:
         scored: dict[bytes, ShortenedText] = {}
         for some in in_batches([by_key[output.key] for output in new], AT_ONCE):
             if deadline.is_past_hurry:
-                scored |= {output.key: whole(output, output.whole_because or "out_of_time") for output in some}
+                scored |= {output.key: leave_uncut(output, output.whole_because or "out_of_time") for output in some}
                 continue
             tasks = (self._one(conversation, output, contexts.get(output.spot), deadline) for output in some)
             forms = await asyncio.gather(*tasks)
@@ -308,18 +308,18 @@ class Sanitizer:
     ) -> ShortenedText:
         """Return what the engine leaves of a result that is long enough for it."""
         if output.whole_because:
-            return whole(output, output.whole_because)
+            return leave_uncut(output, output.whole_because)
         seed = self._seed(output)
         task = await asyncio.to_thread(entry_task, output, conversation, self._policy, self._limits, seed, context)
         if task is None:
-            return whole(output, "below_threshold")
+            return leave_uncut(output, "below_threshold")
         try:
             return await self._workers.shorten(task, deadline.left_s, self._cpu_s)
         except TimeoutError:
-            return whole(output, "out_of_time")
+            return leave_uncut(output, "out_of_time")
         except ChildProcessError as e:
             self._grace.fell_back("shorten", "failed", str(e))
-            return whole(output, "failed")
+            return leave_uncut(output, "failed")
 
     # The transaction
 
@@ -338,7 +338,7 @@ class Sanitizer:
         except (StoreUnavailable, TimeoutError) as e:
             self._grace.fell_back("settle", "store_unavailable", str(e))
             entered = [one.output for one in made if not one.replaces]
-            return known | self._decisions.went_whole(draft.caller, entered, "store_unavailable"), 0
+            return known | self._decisions.mark_uncut(draft.caller, entered, "store_unavailable"), 0
 
 
 def _mask_to_json(mask: ListedOriginal) -> MaskBody:

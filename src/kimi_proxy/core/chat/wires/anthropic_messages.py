@@ -291,7 +291,7 @@ class AnthropicMessages(WireFormat):
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         match read.string(members.get("type")):
             case "message_start":
-                return self._whole(facts, read.members(members.get("message")))
+                return self._read_body_facts(facts, read.members(members.get("message")))
             case "message_delta":
                 finish = read.string(read.members(members.get("delta")).get("stop_reason"))
                 return _with_cleared(facts.update(None, finish, self.usage(read.value(members.get("usage")))), members)
@@ -300,7 +300,7 @@ class AnthropicMessages(WireFormat):
             case _:
                 return facts
 
-    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+    def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         finish, usage = read.string(members.get("stop_reason")), self.usage(read.value(members.get("usage")))
         return _with_cleared(facts.update(members.get("model"), finish, usage), members)
 

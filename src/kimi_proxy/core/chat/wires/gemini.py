@@ -259,7 +259,7 @@ class GeminiContents(WireFormat):
             reasoning_tokens=thoughts,
         )
 
-    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+    def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         candidate = next((read.members(raw) for raw in read.array(members.get("candidates"))[:1]), {})
         finish = read.string(candidate.get("finishReason"))
         # Every event counts all that came so far: the last is right, also where another round followed on the first.
@@ -268,7 +268,7 @@ class GeminiContents(WireFormat):
         known = known if counted is None else replace(known, usage=counted)
         return replace(known, is_complete=True) if finish and not known.is_complete else known
 
-    _event = _whole
+    _event = _read_body_facts
 
     # Errors
 

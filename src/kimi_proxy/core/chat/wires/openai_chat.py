@@ -286,7 +286,7 @@ class OpenAiChat(WireFormat):
             reasoning_tokens=count(value, "completion_tokens_details", "reasoning_tokens"),
         )
 
-    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+    def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         """Kimi counts inside of the choice, Groq in a member of its own."""
         choice = next((read.members(raw) for raw in read.array(members.get("choices"))[:1]), {})
         counted = members.get("usage") or choice.get("usage") or read.members(members.get("x_groq")).get("usage")
@@ -294,7 +294,7 @@ class OpenAiChat(WireFormat):
             members.get("model"), read.string(choice.get("finish_reason")), self.usage(read.value(counted))
         )
 
-    _event = _whole
+    _event = _read_body_facts
 
     def _message(self, body: JsonBody, raw: Raw) -> Message:
         fields = read.members(raw)

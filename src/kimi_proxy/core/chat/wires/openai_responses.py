@@ -269,10 +269,10 @@ class OpenAiResponses(WireFormat):
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         if "response" not in members:
             return facts
-        facts = self._whole(facts, read.members(members["response"]))
+        facts = self._read_body_facts(facts, read.members(members["response"]))
         return replace(facts, is_complete=True) if read.string(members.get("type")) in _ENDS else facts
 
-    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
+    def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         status = read.string(members.get("status"))
         finish = "" if status in ("in_progress", "queued") else status
         facts = facts.update(members.get("model"), finish, self.usage(read.value(members.get("usage"))))

@@ -315,13 +315,13 @@ class WireFormat(ABC):
         members = read.json_object(body)
         if members is None:
             return ReplyFacts(unreadable=1)
-        return replace(self._whole(ReplyFacts(), members), is_complete=True)
+        return replace(self._read_body_facts(ReplyFacts(), members), is_complete=True)
 
     @abstractmethod
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts: ...
 
     @abstractmethod
-    def _whole(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts: ...
+    def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts: ...
 
     # Errors
 
