@@ -24,7 +24,7 @@ def test_a_switch_counts_at_once_and_the_file_keeps_its_comments(windows: Window
         switch.wait_for()
         assert switch.is_checked()
         switch.click()
-        window.page.get_by_text("Saved.").wait_for()
+        window.page.get_by_text("Saved.", exact=True).wait_for()
 
         assert product.get("/api/sanitizer/stats")["enabled"] is False
         assert (tmp_path / "config.toml").read_text() == TOML.replace("enabled = true", "enabled = false")

@@ -104,6 +104,23 @@ def test_models_are_listed_with_their_source_and_age(cli: Cli):
     assert {"provider", "name", "window", "checked", "source"} <= set(listed[0])
 
 
+def test_models_that_the_running_proxy_offers_are_listed(cli: Cli):
+    (cli.here / "config.toml").write_text(
+        '[providers.local]\ntype = "openai"\nbase_url = "http://127.0.0.1:9"\n'
+        '[models."local/small"]\nprovider = "local"\n[models."local/large"]\nprovider = "local"\n'
+    )
+    ports = {"KIMI_PROXY_PORT": "0", "MCP_PRUNER_PORT": "0"}
+    there = Cli(cli.here, {**cli.env, **ports})
+    without = there("models", "--offered")
+    with serving(there, "start", name="proxy"):
+        every = json.loads(there("models", "--offered", "--json").stdout)["models"]
+        some = there("models", "--offered", "LARGE")
+
+    assert (without.returncode, b"no proxy runs: start it with kimi-proxy start" in without.stderr) == (2, True)
+    assert every == ["local/small", "local/large"]
+    assert some.stdout == b"local/large\n"
+
+
 @pytest.mark.parametrize(
     ("toml", "named"),
     [

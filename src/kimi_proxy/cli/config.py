@@ -17,7 +17,9 @@ from kimi_proxy.cli.console import (
     json_option,
     load,
     load_of_server,
+    proxy_address,
     remark,
+    server_config,
     use_config_file,
     write,
     write_json,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 WIDTH = 44
 EXAMPLE = "config.example.toml"
+LIST_TIMEOUT_S, MAX_LIST_BYTES = 10.0, 16 * 1024**2
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
@@ -200,12 +203,18 @@ def _comment_out(text: str) -> str:
 
 @click.command()
 @click.argument("name", default="", metavar="[WORDS]", help="Only models whose names hold these words.")
+@click.option(
+    "--offered", is_flag=True, help="Those that the running proxy offers to clients, as /v1/models lists them."
+)
 @json_option
-def models(name: str, as_json: bool) -> None:
+def models(name: str, offered: bool, as_json: bool) -> None:
     """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.
 
     What [models] of the configuration says wins over this list.
     """
+    if offered:
+        _list_offered(name, as_json)
+        return
     from dataclasses import asdict
     from datetime import date
 
@@ -219,6 +228,32 @@ def models(name: str, as_json: bool) -> None:
     today = date.today()
     write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
     remark(f"{len(rows)} models; prices in US dollars for a million tokens: input, from the cache, output")
+
+
+def _list_offered(words: str, as_json: bool) -> None:
+    """Print what the running proxy answers to clients that ask for models: those of the settings, or the providers'."""
+    import asyncio
+
+    from kimi_proxy.core import json
+    from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
+    from kimi_proxy.proxy.http import FAILURES, get
+
+    config = server_config()
+    address = proxy_address(config)
+    if address is None:
+        raise UpstreamUnreachable("no proxy runs: start it with kimi-proxy start")
+    headers = {"authorization": f"Bearer {config.token.get_secret_value()}"} if config.token else {}
+    try:
+        status, body = asyncio.run(get(f"{address}/v1/models", headers, LIST_TIMEOUT_S, MAX_LIST_BYTES))
+        answer = json.decode(body)
+    except (*FAILURES, ParseError) as e:
+        raise UpstreamUnreadable(f"{address} did not list its models: {type(e).__name__}") from e
+    found = answer.get("data") if isinstance(answer, Mapping) and status == 200 else None
+    rows = found if isinstance(found, list) else []
+    listed = [str(one["id"]) for one in rows if isinstance(one, Mapping) and "id" in one]
+    chosen = [id for id in listed if words.lower() in id.lower()]
+    write_json({"models": chosen}) if as_json else write("".join(f"{id}\n" for id in chosen))
+    remark(f"{len(chosen)} models, as {address}/v1/models lists them")
 
 
 def _model_row(row: KnownModel, age_days: int) -> str:

@@ -19,6 +19,11 @@ export function signal(value) {
 /** The value of a signal; the component is drawn again when it changes. */
 export function useSignal(source) {
   const [, redraw] = useState(0);
-  useEffect(() => source.listen(() => redraw((n) => n + 1)), [source]);
-  return source.get();
+  const seen = source.get();
+  useEffect(() => {
+    const stop = source.listen(() => redraw((n) => n + 1));
+    if (source.get() !== seen) redraw((n) => n + 1); // it changed between the drawing and now
+    return stop;
+  }, [source]);
+  return seen;
 }

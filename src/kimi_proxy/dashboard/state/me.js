@@ -2,8 +2,8 @@
 import { get, locked } from "../lib/api.js";
 import { signal } from "../lib/signal.js";
 
-/** `{is_team, person, team, role}` as /api/me says it. */
-export const me = signal({ is_team: false, person: "", team: "", role: "admin" });
+/** `{is_team, person, team, role}` as /api/me says it; without a role until it has answered. */
+export const me = signal({ is_team: false, person: "", team: "", role: "" });
 
 const ask = () => get("/api/me").then(me.set, () => {});
 
