@@ -4,6 +4,8 @@ import sqlite3
 from os.path import exists  # pathlib takes longer to load than this to run
 
 TIMEOUT_S = 1.0
+# What only a process with an open store has.
+_UNKNOWN = {"commits": 0, "set_aside": [], "pool": {"size": 0, "idle": 0, "waiting": 0}}
 
 
 def usage(path: str, max_bytes: int) -> dict[str, object]:
@@ -13,7 +15,7 @@ def usage(path: str, max_bytes: int) -> dict[str, object]:
     """
     nothing = {"path": path, "state": "ok", "originals": 0, "bytes_on_disk": 0, "max_bytes": max_bytes}
     if not exists(path):  # noqa: PTH110
-        return {**nothing, "oldest": None, "commits": 0, "set_aside": []}
+        return {**nothing, "oldest": None, **_UNKNOWN}
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=TIMEOUT_S)
         try:
@@ -23,7 +25,7 @@ def usage(path: str, max_bytes: int) -> dict[str, object]:
     except sqlite3.Error as e:
         raise OSError(f"{path} cannot be read: {e}") from e
     held = {**nothing, "originals": originals, "bytes_on_disk": size, "oldest": oldest}
-    return {**held, "commits": 0, "set_aside": []}
+    return {**held, **_UNKNOWN}
 
 
 def counts(connection: sqlite3.Connection) -> tuple[int, int, float | None]:
