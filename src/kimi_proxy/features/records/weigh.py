@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from string import ascii_letters, digits
 
 import numpy as np
 
@@ -31,9 +32,13 @@ REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-][^\W\d_]+)*"), re.compile(r"\d+")
 _LETTER = re.compile(r"[^\W\d_]")
+# The same for ASCII, in a third of the time.
+_AS_A_OR_0 = str.maketrans(dict.fromkeys(ascii_letters, "a") | dict.fromkeys(digits, "0"))
+_MANY_A, _MANY_0 = re.compile(r"a+(?:[ _-]a+)*"), re.compile(r"00+")
 WORD_WITHIN_CHARS = 40
 _NOTHING = frozenset({"", '""', "null", "0", "false", "none", "[]", "{}", "no", "-", "ok", "0.0"})
 _FLAGS = frozenset({"true", "false"})
+_PLAIN = frozenset({"true", "false", "null"})
 
 Column = list[Node]
 
@@ -69,10 +74,6 @@ def weigh_log(lines: Column, check: Callable[[], None], failures: list[int]) -> 
             line.odd = min(MAX_ODD, line.odd + CONTEXT_WEIGHT)
 
 
-def _is_leaf(node: Node) -> bool:
-    return not node.children or node.style is IN_STRING
-
-
 def _sorted_by_place(
     root: Node, check: Callable[[], None], failures: list[int]
 ) -> tuple[list[Column], list[list[Node]]]:
@@ -86,20 +87,29 @@ def _sorted_by_place(
     while rest:
         check()
         alike = rest.pop()
-        columns.append([node for node in alike if _is_leaf(node)])
+        inner: list[Node] = []
+        leaves: Column = []
+        columns.append(leaves)
         for node in alike:
+            if node.children and node.style is not IN_STRING:
+                inner.append(node)
+                continue
+            leaves.append(node)
             if node.style is IN_STRING:
                 columns.append(node.children)
                 weigh_log(node.children, check, failures)
-        inner = [node for node in alike if not _is_leaf(node)]
         # Whether names count is decided for all that stand at a place: one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
         are_lists = 2 * sum(node.is_list for node in several) > len(several)
         by_column = are_lists and _are_rows(several)
         below: dict[str, list[Node]] = defaultdict(list)
         for node in inner:
+            if not are_lists:
+                for child in node.children:
+                    below[child.key].append(child)
+                continue
             for at, child in enumerate(node.children):
-                is_named = not are_lists or child.key.startswith("@")
+                is_named = child.key.startswith("@")
                 below[child.key if is_named else str(at) if by_column else ""].append(child)
         if not are_lists:
             groups.append(inner)
@@ -138,11 +148,14 @@ def _weigh_keys(group: Sequence[Node]) -> None:
     if len(group) < ENOUGH:
         return
     few = max(1, int(RARE * len(group)))
-    seen = Counter(key for node in group for key in {child.key for child in node.children})
+    keys_of = [tuple([child.key for child in node.children]) for node in group]  # nearly all of them are the same
+    seen: Counter[str] = Counter()
+    for keys, count in Counter(keys_of).items():
+        seen.update(dict.fromkeys(keys, count))
     usual = {key for key, count in seen.items() if len(group) - few <= count < len(group)}
     rare = {key for key, count in seen.items() if count <= few}
-    for node in group:
-        if usual and not usual <= {child.key for child in node.children}:
+    for node, keys in zip(group, keys_of, strict=True) if usual or rare else ():
+        if usual and not usual <= set(keys):
             node.odd = min(MAX_ODD, node.odd + 1.0)
         for child in node.children if rare else ():
             if child.key in rare:
@@ -173,7 +186,8 @@ def _odd_in(column: Column, failures: list[int]) -> Iterator[tuple[Node, float]]
 
 
 def _number(value: str) -> float | None:
-    if not _NUMBER.fullmatch(value):
+    begins = value[:1]
+    if not (begins == "-" or begins.isdigit()) or not _NUMBER.fullmatch(value):
         return None
     number = float(value.rstrip("%").replace(",", ""))
     return number if abs(number) < 1e300 else None
@@ -184,15 +198,27 @@ def _rare_kinds(column: Column, few: int) -> Iterator[tuple[Node, float]]:
     most = min(KINDS, len(column) // 4)
     values = [node.value for node in column]
     if len(set(values[: 2 * most])) > most or len(set(values)) > most:
-        values = [_shape(value) for value in values]
+        values = _shapes(values)
     seen = Counter(values)
     if len(seen) <= max(most, 2):
         yield from ((node, 1.0) for node, value in zip(column, values, strict=True) if seen[value] <= few)
 
 
+def _shapes(values: Sequence[str]) -> list[str]:
+    """Return how each value is written. All at once, which takes half the time."""
+    joined = "\n".join([value[:SHAPE_CHARS] for value in values])
+    if joined.isascii():
+        shaped = _MANY_0.sub("0", _MANY_A.sub("a", joined.translate(_AS_A_OR_0))).split("\n")
+    else:
+        shaped = _DIGITS.sub("0", _LETTERS.sub("a", joined)).split("\n")
+    if len(shaped) != len(values):  # some have several lines
+        return [_shape(value) for value in values]
+    return [value if value in _PLAIN else shape for value, shape in zip(values, shaped, strict=True)]
+
+
 def _shape(value: str) -> str:
     """Return how a value is written: `10.4.2.1` is `0.0.0.0`, and any words are `a`."""
-    if value in _FLAGS or value == "null":
+    if value in _PLAIN:
         return value
     return _DIGITS.sub("0", _LETTERS.sub("a", value[:SHAPE_CHARS]))
 
@@ -223,8 +249,8 @@ def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
 
 def _alarming(column: Column, few: int, failures: list[int]) -> Iterator[tuple[Node, float]]:
     """Yield what reports a failure; what is written like two before it counts less, and of many only those two."""
-    distinct = {node.value for node in column if _has_word(node.value)}
-    levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct}
+    distinct = {node.value for node in column}
+    levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct if _has_word(value)}
     found = [node for node in column if levels.get(node.value)]
     if len(found) > 0.5 * len(column):  # it is how things are called there
         return
