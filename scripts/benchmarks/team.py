@@ -131,6 +131,38 @@ def as_a_team(urls: Sequence[str], name: str) -> list[float]:
     return took
 
 
+def cpu_s(roots: Sequence[int]) -> float:
+    """Return the CPU seconds of processes and all below them, ended ones included."""
+    parents, spent = dict[int, int](), dict[int, float]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+        spent[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    family = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(spent.get(pid, 0.0) for pid in family)
+
+
+def cost(url: str, replicas: Sequence[int]) -> tuple[float, float, int, int]:
+    """Return CPU seconds of the servers and of PostgreSQL, the bytes of the database, and its connections."""
+    with psycopg.connect(url) as connection:
+        backend, size, connections = connection.execute(
+            """SELECT pg_backend_pid(), pg_database_size(current_database()),
+                 (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'kimi-proxy')"""
+        ).fetchone() or (0, 0, 0)
+        postmaster = int(Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()[1])
+        return cpu_s(replicas), cpu_s([postmaster]), size, connections
+
+
+def _each(before: Sequence[float], after: Sequence[float], requests: int) -> Sequence[object]:
+    servers, database, size = (late - early for early, late in zip(before[:3], after[:3], strict=True))
+    return f"{servers * 1000 / requests:.1f}", f"{database * 1000 / requests:.1f}", f"{size / requests:.0f}", after[3]
+
+
 def servers() -> list[Sequence[object]]:
     """Measure the layouts beside each other; return the figures that have a bar."""
     with ExitStack() as alive, tempfile.TemporaryDirectory() as folder:
@@ -138,7 +170,7 @@ def servers() -> list[Sequence[object]]:
         alive.callback(provider.close)
         settings = home / "config.toml"
         settings.write_text(SETTINGS.format(port=provider.port, balancer=1))
-        layouts = {DIRECT: [f"http://127.0.0.1:{provider.port}"]}
+        layouts, running = {DIRECT: [f"http://127.0.0.1:{provider.port}"]}, dict[str, list[int]]()
         for name, urls in {SQLITE: [""], ONE: [postgres.url], THREE: [postgres.url] * 3}.items():
             replicas = [Replica(home / f"{name} {at}", settings, url) for at, url in enumerate(urls)]
             for replica in replicas:
@@ -147,8 +179,16 @@ def servers() -> list[Sequence[object]]:
             for replica in replicas:
                 replica.wait()
             layouts[name] = [replica.url for replica in replicas]
+            running[name] = [replica.pid for replica in replicas]
         long = {name: statistics.median(took) for name, took in one_after_the_other(layouts).items()}
-        team = {name: as_a_team(urls, name) for name, urls in layouts.items()}
+        team, used = {}, []
+        for name, urls in layouts.items():
+            before = cost(postgres.url, running.get(name, ()))
+            team[name] = as_a_team(urls, name)
+            after = cost(postgres.url, running.get(name, ()))
+            used.append([name, *_each(before, after, round((WARM_S + SECONDS) * PEOPLE * PER_MINUTE / 60))])
+    head = ("layout", "CPU of servers, ms", "of PostgreSQL, ms", "bytes in PostgreSQL", "connections")
+    table("For each request of 20 KB", head, used)
     middle = {name: statistics.median(took) for name, took in team.items()}
     p99 = {name: sorted(took)[int(0.99 * (len(took) - 1))] - middle[DIRECT] for name, took in team.items()}
     rows = [

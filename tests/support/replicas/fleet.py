@@ -132,6 +132,11 @@ class Replica:
         for stream in (process.stdout, process.stderr):
             threading.Thread(target=drain, args=(stream,), daemon=True).start()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def wait(self) -> None:
         """Return once it answers."""
         wait_for(f"{self.url}/health/ready")
