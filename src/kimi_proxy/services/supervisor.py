@@ -115,7 +115,7 @@ class ServerStatus:
             return "off"
         answered = self._probes[name][0] if name in self._probes else None
         if status is None and not answered:
-            # One that no file names is missed by no one.
+            # The settings do not name this server, so no one expects it to run.
             return "down" if name in self._gateway.named else "off"
         if status is None:
             return "ready"

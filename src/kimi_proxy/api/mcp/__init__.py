@@ -159,7 +159,7 @@ async def call_tool(who: Caller, catalog: Catalog, params: JsonObject) -> JsonOb
 
 
 async def call_tool_or_report(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
-    """Run a tool; what is wrong with its arguments is a result that the model reads, so that it can mend them."""
+    """Run a tool; wrong arguments give a result that the model reads, so that it can correct them."""
     tool, arguments = _choose_tool(catalog, params)
     if (question := await roots.require_roots(tool.name, params)) is not None:
         return question

@@ -52,7 +52,7 @@ class Aged:
 
     tokens: int  # as it stands in the request now; 0 if a cut would leave as much
     is_unread: bool  # the model has not answered since
-    failed: bool = False  # it reports a failure that nothing has mended yet
+    failed: bool = False  # it reports a failure that nothing has fixed yet
     is_referred: bool = False  # the newest words of the user or the model name its file
     is_recovered: bool = False  # it was read back: never cut again
     shows_file: bool = False

@@ -57,7 +57,7 @@ class MemoryFile:
                 return MemoryContent(trouble=f"{self.path} is larger than memory.max_bytes: shorten it")
             return _read_content(json.decode(raw))
         except ParseError as e:
-            return MemoryContent(trouble=f"{self.path} is not JSON ({e}): mend it, or save anew")
+            return MemoryContent(trouble=f"{self.path} is not JSON ({e}): fix it, or save it again")
         except FileRefused as e:
             return MemoryContent(trouble=str(e))
 

@@ -130,4 +130,4 @@ def _read(answer: StoredEvent) -> JsonObject:
             raise CompressionRefused(_REFUSALS.get(reason, "nothing_to_compress"), said)
         case {"failed": str(said)}:
             raise StoreUnavailable(said)
-    raise StoreUnavailable("another server of the team answered in words that this version does not know")
+    raise StoreUnavailable("another server of the team runs another version: try again when it is updated")

@@ -125,7 +125,7 @@ class Logins:
         if returned.issuer not in ("", self.settings.issuer):
             raise LoginFailed("invalid", "another issuer has answered")
         if returned.error or not returned.code:
-            raise LoginFailed("denied", "the issuer let no one in")
+            raise LoginFailed("denied", "the issuer rejected the login")
         claims = await (await self._issuer()).claims(returned.code, verifier, self.settings.redirect_uri, nonce)
         return await self._logged_in(await self._person(claims), place)
 

@@ -259,7 +259,7 @@ class PostgresOriginals:
 async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
     """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
     scope, id = encode_text(original.scope), encode_text(original.id)
-    # The same text is stored once. If the disk has damaged it since, what we hold now mends it.
+    # The same text is stored once. If the disk has damaged it since, this copy repairs it.
     rows = await connection.execute(
         """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s)
            ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame RETURNING seq""",

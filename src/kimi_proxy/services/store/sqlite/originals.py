@@ -292,7 +292,7 @@ def _insert(connection: Connection, pending: PendingOriginal, now: float) -> boo
     ).fetchone()
     if known and known != (original.key, hashed):
         return False
-    # The same text is stored once. If the disk has damaged it since, what we hold now mends it.
+    # The same text is stored once. If the disk has damaged it since, this copy repairs it.
     connection.execute(
         """INSERT INTO text (scope, hash, frame) VALUES (?, ?, ?)
            ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame WHERE frame <> excluded.frame""",
