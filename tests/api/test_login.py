@@ -94,7 +94,7 @@ async def test_a_login_at_the_issuer_opens_the_dashboard_as_a_token_would(tmp_pa
         assert w.issuer.asked == {"discovery": 1, "keys": 1}
         audit = await w.proxy.http.get("/api/audit-log", headers={"x-api-key": TOKEN})
         did = [(one["person"], one["action"]) for one in reversed(audit.json()["entries"])]
-        assert did == [("ada", "add_person"), ("ada", "login"), ("ada", "login")]
+        assert did == [("ada", "add_person"), ("ada", "login"), ("ada", "call"), ("ada", "login")]
 
 
 async def test_cookies_are_for_the_browser_alone_and_secure_where_the_address_is(tmp_path: Path):

@@ -117,5 +117,7 @@ async def test_no_other_routes_are_for_everyone_or_for_admins_than_these(tmp_pat
             *(f"POST /api/mcp/servers/{each}" for each in ("up", "down", "restart")),
             *("GET /api/mcp/servers/{server_name}/logs", "POST /api/sanitizer/toggle", "PATCH /api/settings"),
             *("GET /api/team/people", "GET /api/audit-log", "GET /metrics"),
+            *("POST /api/team/people", "DELETE /api/team/people/{person}", "GET /api/team/people/{person}/export"),
+            *(f"POST /api/team/people/{{person}}/{each}" for each in ("rotate", "revoke", "erase")),
         },
     }

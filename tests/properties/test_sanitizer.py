@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
-from kimi_proxy.core.json import JsonValue, is_container
+from kimi_proxy.core.json import JsonObject, JsonValue, is_container
 from kimi_proxy.features import recovery
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft
@@ -160,11 +161,18 @@ async def _follow(wire: Wire, turns: list[list[Item]], restarts: bool) -> None:
 def _check_members(came: Request, left: Request) -> None:
     """Nothing but the conversation changes, and our tool behind the client's."""
     own, theirs = json.loads(left.body), json.loads(came.body)
-    tools = own.pop("tools")
-    assert tools[: len(theirs["tools"])] == theirs.pop("tools")
+    tools, before = ([*_declared(body.pop("tools"))] for body in (own, theirs))
+    assert tools[: len(before)] == before
     assert [left.tool_names[-1]] * (len(tools) - 2) == [recovery.NAME] * (len(tools) - 2)
     own.pop(came.format.conversation), theirs.pop(came.format.conversation)
     assert own == theirs
+
+
+def _declared(tools: list[JsonObject]) -> Iterator[JsonValue]:
+    """Yield each tool; Gemini has them in lists."""
+    for tool in tools:
+        declared = tool.get("functionDeclarations")
+        yield from declared if isinstance(declared, list) else (tool,)
 
 
 async def _check_parts(came: Request, left: Request, world: World) -> None:

@@ -17,10 +17,10 @@ STYLES = (
     *("live", "sessions", "map", "compression", "lines", "cuts", "playground", "settings"),
 )
 
-_IMPORT = re.compile(r'^import\s+([^"\n;]*?|\{[^}]*\})\s*from\s*"([^"]+)";$', re.M)
-_PASSED_ON = re.compile(r'^export\s*\{([^}]*)\}(?:\s*from\s*"([^"]+)")?;$', re.M)
-_DECLARED = re.compile(r"^export\s+((?:async\s+)?function|const|class)\s+(\w+)", re.M)
-_DEFAULT = re.compile(r"^export\s+default\s", re.M)
+_IMPORT = re.compile(r'^import (\w{1,80}|\{[^}"]{1,2000}\}) from "([^"\n]+)";$', re.M)
+_PASSED_ON = re.compile(r'^export \{([^}"]{1,2000})\}(?: from "([^"\n]+)")?;$', re.M)
+_DECLARED = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
+_DEFAULT = re.compile(r"^export default ", re.M)
 _LATER = re.compile(r'\bimport\("([^"]+)"\)')
 
 

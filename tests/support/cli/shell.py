@@ -11,7 +11,7 @@ from tests.cli.conftest import Cli
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # completion calls `kimi-proxy` by its name
 
 COMPLETED = [
-    ("kimi-proxy st", {"start", "status", "store"}),
+    ("kimi-proxy st", {"start", "status", "statusline", "store"}),
     ("kimi-proxy mcp re", {"restart"}),
     ("kimi-proxy prune --so", {"--source-type"}),
     ("kimi-proxy prune --source-type ", {"auto", "code", "logs", "docs"}),
