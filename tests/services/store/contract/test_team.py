@@ -171,6 +171,20 @@ async def test_a_budget_counts_the_money_of_requests_that_are_over(opened: Openi
         assert [one.usd for one in sums] == [3.0, 1.5, 0.0]
 
 
+async def test_of_three_servers_two_settle_once_what_the_killed_third_was_relaying(opened: Opening, tmp_path: Path):
+    async with opened(tmp_path, now=Clock()) as one, opened(tmp_path, now=Clock()) as other:
+        async with opened(tmp_path, now=Clock()) as killed:
+            lost = [OpenRequest(f"req_{at}", USE, 0.5, 100, 60.0) for at in range(20)]
+            await killed.team.hold_open(lost, [], 60.0)
+        for _ in range(2):  # nothing before its time, and all of it once
+            assert await asyncio.gather(one.team.close_expired(59.0), other.team.close_expired(59.0)) == [0, 0]
+        closed = await asyncio.gather(*(store.team.close_expired(61.0) for store in (one, other, one, other)))
+        assert sum(closed) == 20
+        ((key, used),) = await one.team.usage(DAY)
+        assert (key, used.cost_usd, used.input_tokens) == (USE, 10.0, 2000)
+        assert await other.team.close_expired(1000.0) == 0
+
+
 async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened: Opening, tmp_path: Path):
     metric = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
     over, lost = OpenRequest(metric.id, USE, 2.0, 100, 60.0), OpenRequest("req_lost", USE, 4.0, 100, 60.0)
