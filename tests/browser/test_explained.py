@@ -140,7 +140,7 @@ def test_where_views_are_pictures_their_names_are_shown_but_not_to_a_finger(wind
         expect(page.locator(".tip:visible")).to_have_text("Context map")
         page.get_by_role("link", name="Cuts").tap()
 
-        expect(page.get_by_role("heading", name="Cuts", exact=True)).to_be_visible()
+        expect(page.get_by_role("heading", name="Cuts", exact=True, level=1)).to_be_visible()
         expect(page.locator(".tip:visible")).to_have_count(0)
 
 
