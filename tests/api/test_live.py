@@ -162,7 +162,8 @@ async def test_viewers_that_close_while_events_are_sent_leave_no_traceback(
 ):
     async with world(tmp_path) as w:
         for _ in range(20):
-            async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None) as socket:
+            # It reads no more than a few events, so it would wait long for the answer to its goodbye.
+            async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None, close_timeout=0.05) as socket:
                 await socket.recv()
                 for number in range(50):
                     w.proxy.runtime.hub.publish(LOCAL, "metric", {"n": number, "text": "x" * 5000})
