@@ -42,6 +42,9 @@ LOG = [f"2026-03-01 10:00:{n % 60:02} INFO request {n} was served in {n} ms" for
 CODE = [f"def f{n}(x):\n    y = x + {n}\n    return y\n" for n in range(40)]
 
 
-@pytest.mark.parametrize("lines", [PAGE, LOG, CODE])
+CALLS = [f"value_{n} = compute(value_{n - 1}, factor={n})" for n in range(60)]
+
+
+@pytest.mark.parametrize("lines", [PAGE, LOG, CODE, CALLS])
 def test_pages_logs_and_code_are_no_records(lines: list[str]):
     assert read("\n".join(lines)) is None

@@ -23,11 +23,12 @@ LINES_ALIKE = 0.9  # of the lines have as many words
 MIN_WORDS, MAX_WORDS = 3, 60
 MIN_FIGURES = 0.25  # of the words hold a digit
 OTHER_SHAPE = 1.0  # how odd a line is that has more words than the others, or fewer
-MAX_WRITTEN = 0.1
+MAX_WRITTEN, MAX_CALLS = 0.1, 0.5
 MAX_LOGGED = 0.5  # of the lines: logs are judged as logs
 
 # `name = value`, `name: value`, `[section]`, `@article{key,` and what closes one of them.
 _FIELD = re.compile(r"[ \t]{0,40}(?:([\w.-]{1,80})[ \t]{0,8}[=:](.*)|(\[|@\w{1,40}\{)(.*)|[}\])]{1,3},?)$")
+_CALL = re.compile(r"[A-Za-z_]\(")
 _WRITTEN = re.compile(r"#{1,6} \S|[ \t]{0,20}[-*+] \S")  # headings and lists: a page, whose lines are alike by chance
 _WORD = re.compile(r"[^\s\"'=:,;|(){}\[\]<>/]+")
 
@@ -89,6 +90,8 @@ def read_lines(rows: "Rows") -> Node | None:
         return None
     if sum(1 for row in found if _WRITTEN.match(rows.lines[row])) > MAX_WRITTEN * len(found):
         return None
+    if sum(1 for row in found if _CALL.search(rows.lines[row][:1000])) > MAX_CALLS * len(found):
+        return None  # code that repeats itself
     if sum(map(_has_digit, chain.from_iterable(words))) < MIN_FIGURES * sum(map(len, words)):
         return None  # sentences
     if any(reports_failure(rows.lines[row][:1000].lower()) for row in found):
