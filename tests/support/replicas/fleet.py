@@ -209,7 +209,10 @@ def balanced(home: Path, port: int, ports: Sequence[int]) -> Iterator[str]:
     assert second in settings
     others = "\n".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=2s;" for one in ports[1:])
     settings = settings.replace(first, f"server 127.0.0.1:{ports[0]}").replace(second, others)
-    settings = settings.replace("listen 8000;", f"listen 127.0.0.1:{port};")
+    everywhere = "listen 8000 backlog=4096 reuseport;"
+    assert settings.count(everywhere) == 1, "tests bind loopback"
+    # Without a master process, nginx does not accept on a port that is shared by its workers.
+    settings = settings.replace(everywhere, f"listen 127.0.0.1:{port};")
     places = "\n".join(
         f"{name}_temp_path {home}/nginx-{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
