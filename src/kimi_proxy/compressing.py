@@ -29,7 +29,7 @@ def compress(
 
     Originals are on disk when it returns: `original` gives one back by its hash. Messages of one `session`, or that
     begin with the same user's words, are cut in the same bytes every time. Settings come from `env` and from the
-    configuration file, as for every command. Whatever fails leaves the messages as they were, with a warning.
+    configuration file, as for every command. On any failure the messages are returned unchanged, with a warning.
     Raise InvalidParams if they are no list of objects. Inside of an event loop use `acompress`.
     """
     return asyncio.run(acompress(messages, model=model, session=session, env=env))

@@ -1,4 +1,4 @@
-"""What `kimi-proxy` answers without loading anything: its version, and what a running server can answer for it.
+"""Fast answers of `kimi-proxy`, before anything else is loaded: its version, and answers from a running server.
 
 Importing the command line, the settings and the engine takes ten times as long as asking a server that has them.
 Whatever is not as expected here (no server, an option that is not known) is left to the command line: then nothing was

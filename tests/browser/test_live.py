@@ -34,7 +34,7 @@ def test_the_prompt_cache_says_what_was_read_from_it_and_why_it_was_missed(windo
     card = window.card("Prompt cache").inner_text()
 
     assert re.search(r"\d+\s?% of the input was read from the cache", card)
-    assert "No cache misses in this session." in card or "Tokens read anew" in card
+    assert "No cache misses in this session." in card or "Tokens read again" in card
 
 
 def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window: Window, shop: Product):

@@ -48,7 +48,7 @@ async def test_a_lock_held_by_another_process_costs_a_bounded_time(tmp_path: Pat
             assert time.monotonic() - began < 20  # one after the other would take 40 s
             # On a machine that is too busy the time is over before anybody has looked at the lock.
             for _ in range(20):
-                if any("another program holds it locked" in words for words in refusals):
+                if any("another program has locked it" in words for words in refusals):
                     break
                 refusals = [await refusal(store)]
             else:

@@ -50,7 +50,7 @@ class RequestBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """What a route takes and answers; the OpenAPI description is generated from it."""
+    """The input and the answers of a route; the OpenAPI description is generated from it."""
 
     summary: str
     answer: object | None = None  # the type of its JSON, which `json_route` fills in; None for a body that is text

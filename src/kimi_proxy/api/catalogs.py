@@ -1,4 +1,4 @@
-"""What the pruner and the agent tools offer over MCP, by whichever transport."""
+"""The MCP catalogs of the pruner and the agent tools, for every transport."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -182,7 +182,7 @@ class ByClient:
 
 
 class ModelEndpoint:
-    """What is known of one model: of the settings from us, of another from its provider."""
+    """Answers with the facts about one model: ours if the settings name it, otherwise its provider's."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat

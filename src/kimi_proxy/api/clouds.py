@@ -18,7 +18,7 @@ _EVENTS = b"text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class CloudForm:
-    """How to read a request in a cloud's form of the API, and how to write its answer."""
+    """Reads a request in a cloud's form of the API, and writes its answer."""
 
     cloud: str = ""
     open: Callable[[Scope, bytes], bytes] = lambda _, body: body

@@ -1,4 +1,4 @@
-"""What shapes a session's context window: compression, project memory, the sanitizer, and a map of the window."""
+"""Routes for a session's context window: compression, project memory, the sanitizer, and a map of the window."""
 
 from typing import TypedDict
 
@@ -50,8 +50,8 @@ class MaskLimit(BaseModel):
 
 _REFUSED = (SessionNotFound, NothingSeen, CompressionRefused)
 _UNSEEN = (SessionNotFound, NothingSeen)
-STATS = RouteSpec("Show what compression came to", access=Access.PEOPLE)
-SESSION_STATS = RouteSpec("Show what compression came to in a session", raises=(SessionNotFound,), access=Access.PEOPLE)
+STATS = RouteSpec("Show the totals of compression", access=Access.PEOPLE)
+SESSION_STATS = RouteSpec("Show a session's totals of compression", raises=(SessionNotFound,), access=Access.PEOPLE)
 COMPRESS = RouteSpec(
     "Replace a session's old exchanges by a summary",
     query=CompressQuery,

@@ -57,7 +57,7 @@ CALL = replace(
 
 
 class ToolsQuery(BaseModel):
-    """Whether a few tools search and call all others, or all are listed."""
+    """The listing mode: a few tools that search and call all others, or all tools."""
 
     tools: Literal["search", "all"] = "search"
 
@@ -144,7 +144,7 @@ def _version(message: JsonValue, versions: mcp.ProtocolVersions, headers: mcp.He
 
 
 class ServerNames(BaseModel):
-    """Which servers; none means all that we run."""
+    """The servers to act on; none means all that we run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -200,7 +200,7 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?", re.ASCII)
 
 
 class OriginalPart(BaseModel):
-    """Which lines or characters: `10-20`, `10-` to the end, `10` for one."""
+    """A range of lines or characters: `10-20`, `10-` to the end, `10` for one."""
 
     lines: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})
     chars: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})

@@ -1,4 +1,4 @@
-"""What the gateway offers over MCP as one server; it loads the engine, which the other catalogs do without."""
+"""The gateway's MCP catalog as one server; it loads the engine, which the other catalogs do not need."""
 
 from dataclasses import replace
 

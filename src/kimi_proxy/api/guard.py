@@ -56,7 +56,7 @@ _PORT = re.compile(r":\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the guard requires; `hosts` are accepted beside the loopback names, with or without a port.
+    """The guard's requirements; `hosts` are accepted besides the loopback names, with or without a port.
 
     With `identify`, the token of a person is required, on loopback too.
     """
@@ -248,7 +248,7 @@ class Admission:
 
 
 class HeldBytes:
-    """What one request holds of the room that all bodies share."""
+    """One request's share of the memory that all bodies share."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

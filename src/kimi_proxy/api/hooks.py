@@ -1,4 +1,4 @@
-"""Where other programs hand over what is to be cut: Claude Code's hooks, and the guardrails of other gateways."""
+"""Routes for programs that send us text to cut: Claude Code's hooks, and the guardrails of other gateways."""
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict

@@ -18,7 +18,7 @@ MATCHED = "kimi_proxy.matched"  # where the match of a request is kept in its sc
 
 
 class Access(IntEnum):
-    """Who may call a route; each kind is stricter than the one before."""
+    """The callers that a route allows; each kind is stricter than the one before."""
 
     VISITORS = 1  # everyone, and a link on a page of another site may lead here
     EVERYONE = 2  # no token is needed: the answer shows nothing of anyone's
@@ -27,7 +27,7 @@ class Access(IntEnum):
 
 
 class PageRoute(Route):
-    """A page or a file that a browser loads; the API's description leaves it out."""
+    """A page or a file that a browser loads; the API's description omits it."""
 
     def __init__(self, path: str, endpoint: Endpoint, access: Access) -> None:
         super().__init__(path, endpoint, methods=["GET"])
@@ -44,7 +44,7 @@ class SocketRoute(WebSocketRoute):
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """Which route answers a request; None if there is none at its path."""
+    """The route that answers a request; None if there is none at its path."""
 
     access: Access
     route: BaseRoute | None = None

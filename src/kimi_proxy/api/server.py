@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class OwnerProtocol(BoundedProtocol):
-    """Leaves other accounts of this machine a few connections, for `/health`: the rest is the owner's."""
+    """Reserves most connections for the owner; other accounts of this machine get a few, for `/health`."""
 
     max_strangers = 20
     strangers: ClassVar[set[asyncio.Transport]] = set()

@@ -91,7 +91,7 @@ class SavingsQuery(BaseModel):
 
 
 class StatusLineQuery(BaseModel):
-    session: str = ""  # its id or name; "" leaves out what is known of one session only
+    session: str = ""  # its id or name; "" omits facts that only one session has
 
 
 NOT_FOUND = (SessionNotFound,)
@@ -239,7 +239,7 @@ class ExportFormat:
 
     @property
     def spec(self) -> RouteSpec:
-        summary, media_type = f"Export what requests came to, as {self.name.upper()}", self.media_type.partition(";")[0]
+        summary, media_type = f"Export the usage of requests, as {self.name.upper()}", self.media_type.partition(";")[0]
         return RouteSpec(
             summary, self.answer, query=ExportQuery, raises=NOT_FOUND, media_type=media_type, access=Access.PEOPLE
         )

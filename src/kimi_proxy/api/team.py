@@ -57,13 +57,13 @@ class AuditPage(BaseModel):
 
 
 class LoginStart(BaseModel):
-    """Where the dashboard was left: a view of it, never an address."""
+    """The dashboard view to return to; never an address."""
 
     place: str = Field(default="", max_length=200, pattern=r"^[A-Za-z0-9_/%.~!*'()-]*$")
 
 
 class LoginCallback(BaseModel):
-    """What an issuer adds to the address; what else it adds is not read."""
+    """The parameters that an issuer adds to the address; any others are ignored."""
 
     code: str = Field(default="", max_length=4096)
     state: str = Field(default="", max_length=4096)
@@ -122,7 +122,7 @@ class RemovedBody(TypedDict):
 
 
 class ErasedBody(TypedDict):
-    """What was erased of a person."""
+    """The numbers of a person's items that were erased."""
 
     name: str
     sessions: int
@@ -186,7 +186,7 @@ EXPORT_ME = RouteSpec(
     "Export all that is kept for the caller, as JSON lines", media_type="application/x-ndjson", access=Access.PEOPLE
 )
 TOKENS = RouteSpec("List the tokens that the caller made", access=Access.PEOPLE)
-MAKE_TOKEN = RouteSpec("Make a token that ends by itself", status=201, body=TokenRequest, access=Access.PEOPLE)
+MAKE_TOKEN = RouteSpec("Make a token that expires", status=201, body=TokenRequest, access=Access.PEOPLE)
 END_TOKEN = RouteSpec("End a token that the caller made", raises=NO_SUCH, access=Access.PEOPLE)
 LOGIN_OFFER = RouteSpec("Say whether there is a login", access=Access.EVERYONE)
 START = RouteSpec(

@@ -1,4 +1,4 @@
-"""What one's own past sessions cost, and what could have been saved in them."""
+"""The audit command: the cost of your past sessions, and their possible savings."""
 
 from __future__ import annotations
 

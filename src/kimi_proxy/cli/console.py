@@ -1,4 +1,4 @@
-"""What every command uses: standard streams as exact bytes, remarks for people, and the settings.
+"""Code shared by all commands: standard streams as exact bytes, remarks for people, and the settings.
 
 Only light modules are imported here and at the top of commands, so that `--help` answers at once.
 """

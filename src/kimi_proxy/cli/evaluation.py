@@ -87,7 +87,7 @@ def evaluate(
 
 
 def _load_judging() -> ModuleType:
-    """Import the code that judges from the clone that this package is installed from; the wheel leaves it out."""
+    """Import the evaluation code from the clone that this package is installed from; the wheel does not include it."""
     scripts = Path(__file__).resolve().parents[3] / "scripts"
     if not (scripts / "evaluation").is_dir():
         raise click.ClickException(

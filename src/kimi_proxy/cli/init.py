@@ -277,7 +277,7 @@ def _ask(yes: bool) -> None:
 
 
 def _confirm(client: ClientApp, undo: bool, changes: list[FileChange]) -> None:
-    remark(f"done; {client.title} sees it when it starts anew" + ("" if undo else ". --undo takes it back"))
+    remark(f"done; restart {client.title} to apply this" + ("" if undo else ", or take it back with --undo"))
     is_instead = client.instead is not None and any(str(each.path).endswith(client.instead[0]) for each in changes)
     if client.by_hand and not undo and not is_instead:
         remark(client.by_hand)

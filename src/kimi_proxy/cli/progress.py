@@ -32,7 +32,7 @@ class ProgressBar:
         self.began = self.clock()
 
     def advance(self, what: str, done: int, total: int) -> None:
-        """Take what is being done, how much of it is, and of how much; an empty `what` leaves the words."""
+        """Take the name of the step, its progress and its total; an empty `what` keeps the name."""
         is_new = what not in ("", self.what)
         self.what, self.done, self.total = what or self.what, done, total
         if is_new:

@@ -177,7 +177,7 @@ def _welcome(settings: LoadedSettings, addresses: Mapping[str, str], remark: Cal
         remark(f"the dashboard is on {proxy}/")
         remark(f"base URLs for chat: {proxy}/v1 (OpenAI chat completions and responses), {proxy} (Anthropic)")
         if config.cache.marks:
-            remark("cache marks are added for Anthropic clients that set none ([cache] marks = false leaves them out)")
+            remark("cache marks are added for Anthropic clients that set none ([cache] marks = false turns this off)")
     for line in _elsewhere(config, addresses):
         remark(line)
     for line in sources(settings):

@@ -17,7 +17,7 @@ class _Entry(NamedTuple, Generic[Value]):
 
 
 class LruCache(Generic[Key, Value]):
-    """The least recently used entry leaves first; a value larger than `max_bytes` is not kept at all.
+    """A cache that evicts the least recently used entry first; a value larger than `max_bytes` is not kept at all.
 
     What belongs to a person has that person's scope in its key.
     """
@@ -38,7 +38,7 @@ class LruCache(Generic[Key, Value]):
         self._bytes = 0
 
     def __contains__(self, key: Key) -> bool:
-        """Whether `key` is kept; looking does not count as use."""
+        """Return whether `key` is kept; this check does not count as use."""
         return key in self._entries and self._entries[key].expires > self._now()
 
     def items(self) -> list[tuple[Key, Value]]:

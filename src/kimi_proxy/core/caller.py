@@ -1,4 +1,4 @@
-"""Who calls: the person behind a request, and the scope of all that is kept for them.
+"""The caller: the person behind a request, and the scope of all data kept for them.
 
 The guard makes this value for every request, and it is passed on from there, in the open, to the SQL of the store.
 """

@@ -20,7 +20,7 @@ KimiProxyError
 ├── RateLimited               a provider's limit, set by its user, is reached
 │   └── BudgetExceeded        a person, a team or a model has used what it may
 ├── AccessDenied              what belongs to another person, or is for admins only
-│   └── LoginFailed           a login to the dashboard that came to nothing; has the reason
+│   └── LoginFailed           a login to the dashboard that failed; has the reason
 ├── ConfigError               settings that we refuse to start with
 ├── StoreUnavailable          an original could not be committed or read
 ├── FileRefused               a client's configuration file that we won't change
@@ -250,7 +250,7 @@ class RateLimited(KimiProxyError, code="rate_limited", http_status=429):
 
 class BudgetExceeded(RateLimited, code="budget_exceeded"):
     def __init__(self, budget: str, problem: str, retry_after_s: float) -> None:
-        KimiProxyError.__init__(self, f"{problem}: try again when the budget {budget!r} begins anew, or ask an admin")
+        KimiProxyError.__init__(self, f"{problem}: try again when the budget {budget!r} resets, or ask an admin")
         self.budget = budget
         self.retry_after_s = retry_after_s
 

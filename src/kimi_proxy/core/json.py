@@ -2,7 +2,7 @@
 
 - `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
 - `decode_deep` reads what a server answered, as deep as the parser goes; `is_json` and `is_container` only check it.
-- `decode_members` does the same, and leaves what is long or too deep in it unread, for what is to pass as it came.
+- `decode_members` does the same, but leaves long or deeply nested members undecoded, so that they pass unchanged.
 - `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
 - `encode` writes all of them, and dataclasses too; `encode_in_pieces` copies nothing of what was left unread.
 

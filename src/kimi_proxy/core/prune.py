@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What an agent was doing when a tool answered it. Texts are short: the newest that fit."""
+    """The agent's activity when a tool answered it. Texts are short: the newest that fit."""
 
     tool: str
     path: str = ""  # of the file that the call names

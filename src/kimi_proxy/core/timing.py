@@ -1,4 +1,4 @@
-"""How long the parts of a request took: store, scoring, recall, upstream. Collected only while someone asks for it."""
+"""Durations of the parts of a request: store, scoring, recall, upstream. Collected only on demand."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ MAX_PARTS = 200  # of one request; a conversation of thousands of results has mo
 
 @dataclass(frozen=True, slots=True)
 class TimedPart:
-    """What was done, from when to when, in nanoseconds of wall time."""
+    """A timed step, with its start and end in nanoseconds of wall time."""
 
     name: str
     began_ns: int

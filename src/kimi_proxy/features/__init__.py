@@ -1,1 +1,1 @@
-"""What computes: values in, values out."""
+"""Pure computation: values in, values out."""

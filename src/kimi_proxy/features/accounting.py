@@ -1,4 +1,4 @@
-"""What a request saved, what saving it cost, and reports of both."""
+"""Accounting: the savings of a request, their overhead, and reports of both."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ class Prices:
 
 
 def rewrite_usd(prices: Prices, tokens: int, usage: Usage) -> float:
-    """Return what it costs to read tokens anew that could have come from the prompt cache."""
+    """Return the extra cost of reading tokens that could have come from the prompt cache."""
     paid = prices.cache_write if usage.cache_write_tokens else prices.input
     return round(tokens * (paid - prices.cached) / MILLION, 9)
 
@@ -66,7 +66,7 @@ def prices_of(model: Model | None) -> Prices | None:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is known of a request when it leaves, in tokens of our own count."""
+    """Facts about a request when it is sent, in tokens by our own count."""
 
     before: int  # as it came
     after: int
@@ -86,7 +86,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What the model read back within one answer."""
+    """The originals that the model read back within one answer."""
 
     calls: int = 0
     turns: int = 0  # times that the provider was asked again
@@ -96,7 +96,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a request saved, after everything that saving cost.
+    """The net savings of a request, after all overhead.
 
     "Before" is the request as it came, sent to the same provider, with the cache hits that it would have had. From what
     it has more than "after" we take the cache reads that were lost because we changed what the provider had cached, the
@@ -106,7 +106,7 @@ class Account:
 
     tokens_before: int
     tokens_after: int  # of the request itself
-    cache_lost_tokens: int = 0  # would have been read from the cache, and were paid for anew
+    cache_lost_tokens: int = 0  # would have been read from the cache, but were paid for again
     recoveries: int = 0
     extra_turns: int = 0  # beside the one that the client asked for, without summaries
     recovery_tokens: int = 0
@@ -121,7 +121,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What the answer cost: the provider's count of all turns, and the prices of the models."""
+    """The cost of an answer: the provider's count of all turns, and the prices of the models."""
 
     usage: Usage | None
     recalled: Recalled = field(default_factory=Recalled)
@@ -225,7 +225,7 @@ class _Counted:
 
     @property
     def lost(self) -> int:
-        """Return what the provider read anew of what it could have had in its prompt cache."""
+        """Return the tokens that the provider read again although its prompt cache could have held them."""
         return max(0, min(self._old_after, self.after) - self._cached) if self._is_lost else 0
 
     @property
@@ -282,7 +282,7 @@ def account_ping(cost_usd: float | None) -> Account:
 
 
 class PromptCacheBelief:
-    """Whether a model's provider has a prompt cache at all; believed until several requests in a row have missed it."""
+    """Tracks whether a model's provider has a prompt cache; assumed until several requests in a row have missed it."""
 
     def __init__(self) -> None:
         self._misses: LruCache[str, int] = LruCache(MAX_MODELS)
@@ -301,7 +301,7 @@ class PromptCacheBelief:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A request as it came, or as it leaves, in tokens of our own count."""
+    """A request as received or as sent, in tokens by our own count."""
 
     total: int
     old: int = 0  # before the model's last answer

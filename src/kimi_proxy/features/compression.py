@@ -135,7 +135,7 @@ class History:
 
     @cached_property
     def _calls(self) -> Sequence[tuple[int, int]]:
-        """Return the places of each call and of its last result. Some clients number their calls anew in every turn."""
+        """Return the places of each call and of its last result. Some clients reuse call ids in every turn."""
         calls: dict[str, int] = {}
         results: dict[tuple[str, int], int] = {}
         for at, message in enumerate(self.messages):
@@ -148,7 +148,7 @@ class History:
 
 
 def is_ask(message: Message) -> bool:
-    """Whether this is a message of the user, and no tool result."""
+    """Return whether this is a message of the user, and no tool result."""
     return message.role == "user" and not any(part.call_id for part in message.parts)
 
 
@@ -434,7 +434,7 @@ class FullnessBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class WindowFullness:
-    """How full the context window of a session is, by its newest request; None if its size is not known."""
+    """The used share of a session's context window, by its newest request; None if its size is not known."""
 
     percentage: float | None
     threshold: float

@@ -1,4 +1,4 @@
-"""What fills a context window: the ingredients of a request in tokens, where they lie, and what is buried."""
+"""The contents of a context window: the parts of a request in tokens, their positions, and buried instructions."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -135,7 +135,7 @@ class Composition:
         return self.total - one.before - one.tokens
 
     def is_buried(self, one: MessageWeight, window: int | None, share: float = BURIED_SHARE) -> bool:
-        """Whether these are instructions on which more than a share of the context window follows."""
+        """Return whether these are instructions followed by more than a share of the context window."""
         return window is not None and one.role == "system" and one.chat_tokens > 0 and self.after(one) > window * share
 
 
@@ -201,7 +201,7 @@ def is_certainly_below(request: Request, tokens: float) -> bool:
 
 
 def is_same(one: Request, other: Request) -> bool:
-    """Whether two requests weigh the same because what the model reads is the same."""
+    """Return whether two requests have the same size because the model reads the same text."""
     if one is other:
         return True
     names = (one.format.conversation, one.format.system_member, "tools")
@@ -218,7 +218,7 @@ class Sink:
 
     @property
     def is_sunk(self) -> bool:
-        """Whether the greater part of the instructions is buried."""
+        """Return whether most of the instructions are buried."""
         return self.buried_tokens * 2 > self.system_tokens
 
 
@@ -285,7 +285,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is stored of a composition: four counts in tokens, and for the newest request of a session its layout."""
+    """The stored part of a composition: four token counts, and for the newest request of a session its layout."""
 
     system: int
     memory: int
@@ -329,7 +329,7 @@ def instructions(request: Request) -> str:
 
 
 def is_reminded(request: Request) -> bool:
-    """Whether the instructions are repeated already, by another proxy before us."""
+    """Return whether another proxy before us has already repeated the instructions."""
     return any(HEADING in part.text for message in request.messages[-1:] for part in message.parts)
 
 

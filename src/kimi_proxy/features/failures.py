@@ -1,4 +1,4 @@
-"""What failure looks like in the output of commands: its words, and how each log tool reports one.
+"""The signs of failure in the output of commands: its words, and the report format of each log tool.
 
 The engine, the sanitizer and the evaluation all read it here. A new log tool is one row of `TOOLS`, and one
 recogniser: `_until`, `_while_matching` and `_with_gaps` make most of them from two patterns."""
@@ -222,7 +222,7 @@ def _next_text(lines: Sequence[str], row: int) -> int:
 
 
 class ReportFormat(NamedTuple):
-    """How a tool opens the report of a failure, what ends it, and how a person would ask about it."""
+    """The line that opens a tool's failure report, the line that ends it, and a person's question about it."""
 
     opens: re.Pattern[str]
     ends: re.Pattern[str]
@@ -235,14 +235,14 @@ def _format(opens: str, ends: str, question: str = "why does {} fail?") -> Repor
 
 @dataclass(frozen=True, slots=True)
 class LogTool:
-    """How one tool reports failures; a column that is empty does not apply to it."""
+    """The failure reports of one tool; an empty column does not apply to it."""
 
     name: str
     signs: tuple[str, ...] = ()  # in lower case: `report` is tried on lines that hold one
     report: Recogniser | None = None
     head: str = ""  # how a line begins that proves a text to be a log of this tool
     failed_case: str = ""  # a line that names its test or place: of many that read alike, each is another failure
-    # For the evaluation, apart from `report` on purpose: else the engine would be judged by itself.
+    # For the evaluation, and deliberately separate from `report`: otherwise the engine would be its own judge.
     format: ReportFormat | None = None
 
 

@@ -1,4 +1,4 @@
-"""What the gateway decides about a call: is it safe, what is it after, may it leave now, may its answer be cut.
+"""The gateway's decisions about a call: is it safe, what is its goal, may it be sent now, may its answer be cut.
 
 What it knows of a server from earlier calls is here too.
 """
@@ -162,7 +162,7 @@ def _without_scheme(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallGoal:
-    """What a call is after, and the file or tool that its answer is named by."""
+    """The goal of a call, and the file or tool that names its answer."""
 
     text: str
     source: str
@@ -212,7 +212,7 @@ class CircuitBreaker:
         return max(0.0, self.closed_at - now)
 
     def on_try(self, now: float) -> "CircuitBreaker":
-        """Return the state while a call is out. After a pause one call leaves alone; others wait for its outcome."""
+        """Return the state while a call is in flight. After a pause one call goes first; others wait for its result."""
         return self if self.pauses == 0 else replace(self, closed_at=now + FIRST_PAUSE_S)
 
     def on_failure(self, now: float) -> "CircuitBreaker":
@@ -229,7 +229,7 @@ CLOSED = CircuitBreaker()
 
 @dataclass(slots=True)
 class CallStats:
-    """What is known of a server from its traffic."""
+    """Facts about a server, learned from its traffic."""
 
     calls: int = 0
     failures: int = 0

@@ -188,7 +188,7 @@ class Document:
 
     @property
     def chars(self) -> int:
-        """What is left of it in characters, those of its strings counted without escapes."""
+        """Return the remaining characters, those of its strings counted without escapes."""
         gone = sum(end - start - 2 for start, end, _ in self.tokens)
         return len(self.text) - gone + sum(inside.chars for _, _, inside in self.tokens)
 
@@ -206,7 +206,7 @@ class ViewPlan:
 
     @property
     def cuts(self) -> tuple[MaskCut, ...]:
-        """What has to be kept, each text once."""
+        """Return the cuts whose texts have to be stored, each text once."""
         return tuple({cut.text: cut for _, _, long in self.spots for cut in _cuts(long)}.values())
 
 
@@ -220,7 +220,7 @@ class MaskPlan:
 
     @property
     def cuts(self) -> tuple[MaskCut, ...]:
-        """What has to be kept, each text once."""
+        """Return the cuts whose texts have to be stored, each text once."""
         found = {cut.text: cut for _, _, long in self.spots for cut in _cuts(long)}
         return tuple(found.values())
 

@@ -116,7 +116,7 @@ class TextWeight:
 
 
 def weigh_text(text: str, count: Callable[[str], int]) -> TextWeight:
-    """Return the weight of a text. Each segment is counted by itself; together they are never more than the text."""
+    """Return the tokens of a text, each segment counted separately; their sum is never more than the whole text."""
     counted = count(text)
     located = segments(text)
     if not located:
@@ -156,7 +156,7 @@ def memory_block(content: JsonValue) -> str:
 
 
 def is_new_conversation(request: Request) -> bool:
-    """Whether nothing has been answered yet in this conversation."""
+    """Return whether this conversation has no answer yet."""
     roles = {message.role for message in request.messages}
     return bool(roles) and roles <= {"system", "user"} and not request.is_continued
 

@@ -1,4 +1,4 @@
-"""What a request amounts to: its tokens, its share of the context window, its price."""
+"""Metering of a request: its tokens, its share of the context window, its price."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ _RANKS: Mapping[str, int] = {name: -rank for rank, (_, name) in enumerate(LEVELS
 
 @dataclass(frozen=True, slots=True)
 class QuotaWindow:
-    """How much of a plan was used, as the provider counts it, in a window of time."""
+    """The used share of a plan in a time window, as the provider counts it."""
 
     name: str  # 5h, 7d
     used: float  # 1.0 is all of it
@@ -112,7 +112,7 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ended."""
+    """The end of an answer."""
 
     status: int
     outcome: str
@@ -208,7 +208,7 @@ _NEW = _WindowLevel("ok", "estimate")
 
 
 class WindowLevels:
-    """Which sessions are known, how full their context windows are, and in which instructions are buried.
+    """The known sessions, how full their context windows are, and which have buried instructions.
 
     They are known by scope and id.
     """
@@ -304,4 +304,4 @@ def fill(newest: Metric | None, logged: LogCount | None) -> Fill:
 
 
 def no_newer_count(newest: Metric | None, session: str) -> None:
-    """Where no log is watched."""
+    """Used when no log is watched."""

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ActiveCompression:
-    """What a session's history is replaced by, in the same bytes in every request."""
+    """The replacement of a session's history, byte for byte the same in every request."""
 
     id: str
     cut: int  # messages before this place are summarized; the system's are not counted
@@ -59,7 +59,7 @@ class Draft:
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
-    clears_thinking: bool = False  # the provider leaves out old thinking because we asked for it
+    clears_thinking: bool = False  # the provider drops old thinking because we asked for it
     is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
     is_attested: bool = False  # the client signed these bytes: only what was changed before may change
     is_observed: bool = False  # the same holds, because it is only observed
@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def size(self) -> int:
-        """Return the bytes of its bodies, as it came and as it leaves."""
+        """Return the sizes of its bodies in bytes, as received and as sent."""
         received, body = self.received or self.request, self.request.body
         return len(body) + (0 if received.body is body else len(received.body))
 
@@ -83,7 +83,7 @@ async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -
     for stage in stages:
         try:
             draft = await stage(draft)
-        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request leaves
+        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request is sent
             name = name_of(stage)
             log.warning("stage failed", extra={"stage": name, "what": location(e)})
             on_fault(name, e)
@@ -118,8 +118,8 @@ def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
     async def pin_attribution(draft: Draft) -> Draft:
         """Keep the first text of a conversation the same, where it is not Anthropic who reads it.
 
-        A prompt cache ends at the first byte that differs: llama.cpp, vLLM and Ollama would read everything anew in
-        every turn. Anthropic itself leaves the text out of its cache.
+        A prompt cache ends at the first byte that differs: llama.cpp, vLLM and Ollama would read everything again in
+        every turn. Anthropic itself excludes the text from its cache.
         """
         name = draft.target.provider
         first = draft.request.system[0].text if draft.request.system else ""

@@ -1,4 +1,4 @@
-"""What a prompt cache can still hold of a conversation: where its requests first differ, and when it is cold."""
+"""The part of a conversation that a prompt cache can still hold: where requests first differ, and when it is cold."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from msgspec import Raw
 from kimi_proxy.core.chat import Message, Part, Request, edit, read
 from kimi_proxy.features.models.cache_rules import CacheRules
 
-# Claude Code says in its first text who pays, with a number that changes; Anthropic leaves this text out of its cache.
+# Claude Code's first text is a billing line with a changing number; Anthropic excludes this text from its cache.
 ATTRIBUTION = "x-anthropic-billing-header:"
 
 BYTES_PER_TOKEN = 4  # about
@@ -36,7 +36,7 @@ class SentPrefix:
 
 
 def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
-    """Return whether the provider has to write the beginning anew, whatever we send.
+    """Return whether the provider has to rewrite the beginning, whatever we send.
 
     So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
     model, other tools, another system prompt), and when it was never seen: then it is new, or was resumed.
@@ -110,7 +110,7 @@ def _digest(*pieces: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a request first differs from the one before it in the conversation."""
+    """The first difference between a request and the one before it in the conversation."""
 
     part: ChangedPart
     message: int = 0  # its place, where a message differs
@@ -118,12 +118,12 @@ class Difference:
 
     @property
     def cold_from(self) -> int:
-        """Return the first message that the provider has to write anew."""
+        """Return the first message that the provider has to rewrite."""
         return self.message if self.part == "message" else 0
 
 
 def first_difference(before: PrefixDigests, now: PrefixDigests) -> Difference | None:
-    """Return where `now` leaves what `before` had; None if it only goes on."""
+    """Return where `now` first differs from `before`; None if it only continues it."""
     if before.model != now.model:
         return Difference("model", detail=f"{before.model[:80]} → {now.model[:80]}")
     if before.tools != now.tools:
@@ -153,7 +153,7 @@ class CacheMoment:
 
     @property
     def is_cold(self) -> bool:
-        """Return whether nothing of it is cached any more: the provider writes whatever we send anew."""
+        """Return whether the cache is fully cold: the provider rewrites everything, whatever we send."""
         return self.cold_from == 0
 
     def is_outlived_by(self, cached_tokens: int) -> bool:
@@ -187,7 +187,7 @@ class ExplainedMiss:
     """Why a request was not read from the prompt cache, and what that cost."""
 
     cause: MissCause
-    tokens: int  # that the provider had to read anew
+    tokens: int  # that the provider had to read again
     usd: float | None  # beyond what reading them from the cache would have cost; None without a price
     detail: str
 

@@ -1,4 +1,4 @@
-"""Which objects of a provider a request or an answer names: stored responses, message batches, files, containers.
+"""Provider objects that a request or an answer names: stored responses, message batches, files, containers.
 
 Most requests name none, which a search of their bytes shows. It also finds what could hide a name from it.
 """
@@ -110,7 +110,7 @@ def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
 
 
 class AnswerIds(Enum):
-    """Which ids in an answer are made for its caller, beside those of the files and containers that it names."""
+    """The ids in an answer that belong to its caller, besides those of the files and containers that it names."""
 
     NONE = 1  # nothing of it is kept
     ITEMS = 2  # it was kept before; a message in it may have an id of the client's own choice

@@ -60,7 +60,7 @@ class RecordedLine(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class RecordingHead:
-    """What the settings knew of the model."""
+    """The model's facts from the settings."""
 
     model: str
     max_context: int | None = None

@@ -1,4 +1,4 @@
-"""What an MCP tool is, and the states of one request to a tool for agents."""
+"""MCP tools, and the states of one request to an agent tool."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Integer = Annotated[int, BeforeValidator(_to_integer)]
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool says: text for the model, the same as JSON where a program reads it too."""
+    """The answer of a tool: text for the model, and the same as JSON for programs."""
 
     text: str
     structured: JsonObject | None = None

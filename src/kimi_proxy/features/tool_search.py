@@ -80,7 +80,7 @@ def _score(
     count: int,
     mean: float,
 ) -> float:
-    """Return BM25, in which each word of the request counts once: by itself, or by the best of its synonyms."""
+    """Return BM25 scores in which each word of the request counts once: directly, or by the best of its synonyms."""
     norm = K1 * (1 - B + B * sum(words.values()) / mean)
     total = 0.0
     for meanings in wanted.values():

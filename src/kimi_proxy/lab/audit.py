@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class ToolCost:
-    """What the description of a tool cost in all requests, and how often it was called."""
+    """The cost of a tool's description in all requests, and the number of its calls."""
 
     usd: float
     tokens: float  # in all requests
@@ -37,7 +37,7 @@ class ToolCost:
 
 @dataclass(slots=True)
 class SessionAudit:
-    """What is left of a session when it has been read: figures, and a few lines of it."""
+    """The summary of a session that has been read: figures, and a few of its lines."""
 
     agent: str
     version: str
@@ -92,7 +92,7 @@ class MissTotals:
 
 @dataclass(slots=True)
 class HourCaches:
-    """What the caches of sub-agents that live for an hour cost more than those of 5 minutes would have."""
+    """The extra cost of one-hour caches for sub-agents, compared with five-minute caches."""
 
     sessions: int
     cost_usd: float  # of these sessions

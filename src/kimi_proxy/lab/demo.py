@@ -81,7 +81,7 @@ class StreamedCall:
 
 @dataclass(slots=True)
 class StreamedReply:
-    """What the model answered, as far as it has been streamed."""
+    """The model's answer, as far as it has been streamed."""
 
     text: str
     calls: list[StreamedCall]
@@ -248,7 +248,7 @@ NIGHT_S = 20.0  # from one day to the next
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the days go by."""
+    """The pace of the days."""
 
     speed: float
     once: bool
@@ -264,7 +264,7 @@ async def play_days(
     progress: Progress,
     outcomes: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
-    """Play day after day until `stop` is set or the last day is over; say at its end what each session came to."""
+    """Play day after day until `stop` is set or the last day is over; report the totals of each session at its end."""
     proxy, pruner = JsonClient(addresses["proxy"]), JsonClient(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):
         agent = Agent(proxy, pruner, pace.speed, progress)

@@ -65,7 +65,7 @@ class ModelReply:
 
 
 class Script:
-    """What the model says to each newest message, and what each call prints."""
+    """The model's answer to each newest message, and the output of each call."""
 
     def __init__(self, conversations: Iterable[ScriptedConversation]) -> None:
         self.after_text: dict[str, ModelReply] = {}

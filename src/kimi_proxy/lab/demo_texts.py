@@ -1,4 +1,4 @@
-"""What the tools of the day print: code, a failing run, logs, a runbook, tickets. The same seed, the same texts."""
+"""The tool outputs of the demo day: code, a failing run, logs, a runbook, tickets. The same seed, the same texts."""
 
 import json
 from random import Random
@@ -61,7 +61,7 @@ def _function(rng: Random, part: str, number: int) -> str:
 
 
 def listing(rng: Random, word: str, hits: int = 90) -> str:
-    """What a search prints."""
+    """Return the output of a search."""
     rows = []
     for _ in range(hits):
         part, done, what = rng.choice(PARTS), rng.choice(DONE), rng.choice(WHAT)
@@ -130,7 +130,7 @@ def service_log(rng: Random, lines: int = 520) -> str:
 
 
 def runbook(rng: Random, chapters: int = 14) -> str:
-    """How the shop is released, chapter by chapter."""
+    """Return the shop's release runbook, chapter by chapter."""
     rows = ["# How we release", "", "Read the chapter that you need; the order is that of a release.", ""]
     for number in range(1, chapters + 1):
         part, what, done = rng.choice(PARTS), rng.choice(WHAT), rng.choice(DONE)
@@ -148,7 +148,7 @@ def runbook(rng: Random, chapters: int = 14) -> str:
 
 
 def tickets(rng: Random, count: int = 60) -> str:
-    """What the ticket desk answers: JSON, as such services do."""
+    """Return the ticket desk's answer: JSON, as such services send."""
     rows = []
     for number in range(count):
         part, what, done = rng.choice(PARTS), rng.choice(WHAT), rng.choice(DONE)

@@ -1,4 +1,4 @@
-"""How the proxy could show each output of a session, by the sanitizer's own functions, and what each way would hide."""
+"""The forms in which the proxy could send each output of a session, and the lines that each form would hide."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from kimi_proxy.lab.used_lines import bare_line, lines_of
 
 PREVIEW_CHARS = 200  # the default of [sanitizer] preview_length
 MAX_ENGINE_CHARS = 2_000_000
-MIN_LISTED_CHARS = 200  # as the sanitizer's plan leaves out what cannot have more tokens
+MIN_LISTED_CHARS = 200  # the sanitizer's plan also skips texts that cannot have more tokens
 
 Weigh = Callable[[str], float]
 
@@ -37,7 +37,7 @@ class Form:
     hidden: frozenset[str] = frozenset()  # used lines that it does not show
     gap: float = 0.0  # of the gaps that have them
     is_readable: bool = False  # all of it is there to be read, or pointed to
-    points_to: int = -1  # the output that shows what it leaves out
+    points_to: int = -1  # the output that contains the omitted text
 
 
 @dataclass(slots=True)

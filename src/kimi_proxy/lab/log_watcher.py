@@ -101,7 +101,7 @@ class LogReader:
 
 
 class ContinueLog(LogReader):
-    """Continue's core.log, in which a request that was too long to be sent leaves a block such as this:
+    """Continue's core.log, to which a request that was too long to be sent adds a block such as this:
 
     Not enough context available to include the system message, last user message, and tools.
     There must be at least 1000 tokens remaining for output.
@@ -266,7 +266,7 @@ class Tail:
         lines: list[str] = []
         with suppress(OSError):
             if self._was_replaced():
-                lines += self._read_added()  # what came to the old file before it was moved away
+                lines += self._read_added()  # lines added to the old file before it was rotated
                 self.close()
             if self._file is None:
                 self._open()
@@ -380,7 +380,7 @@ class LogWatcher(ChatObserver):
         return self._matcher.newer(newest, session, self._now())
 
     async def close(self) -> None:
-        """A look that is under way comes to its end: it reads the files that are closed after it."""
+        """Wait for a running scan to end before closing the files that it reads."""
         self._closing.set()
         if self._watching is not None:
             await asyncio.wait([self._watching])

@@ -47,7 +47,7 @@ _QUOTE = re.compile(r'"old_?(?:[sS]tr|[tT]ext)')  # old_string, oldString, old_s
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """What tokens of a model cost: `usd` is for a plain input token, the others are multiples of it."""
+    """Token prices of a model: `usd` is for a plain input token, the others are multiples of it."""
 
     usd: float
     read: float  # from the prompt cache
@@ -127,7 +127,7 @@ class MeasuredRequest:
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """What one request had to write to the prompt cache again, why, and what that cost beyond reading it there."""
+    """The tokens that one request rewrote to the prompt cache, the cause, and the cost beyond a cache read."""
 
     request: int
     cause: str

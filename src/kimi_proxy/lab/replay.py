@@ -90,7 +90,7 @@ class ReplayOutcome:
         }
 
     def plus(self, other: "ReplayOutcome") -> "ReplayOutcome":
-        """Return what two conversations come to; without a price of both there is none."""
+        """Return the sum of two conversations; it has no price unless both have one."""
         total = self.figures.plus(other.figures)
         return ReplayOutcome(self.policy, self.requests + other.requests, total, self.is_priced and other.is_priced)
 

@@ -1,4 +1,4 @@
-"""What a policy of cutting would have saved in a session, net: with the prompt cache, recoveries and extra turns paid.
+"""Net savings of a cutting policy in a session, after the cost of the prompt cache, recoveries and extra turns.
 
 Money is at list prices. The provider's own counts say what was read from its cache; where an agent keeps none, a
 request reads what it shares with the one before, unless the pause was longer than the cache lives. Under a policy the
@@ -31,7 +31,7 @@ KEPT_ARGUMENTS = 3  # the newest
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPolicy:
-    """What is cut, and when. All thresholds are tokens."""
+    """The results that are cut, and when. All thresholds are tokens."""
 
     name: str
     title: str
@@ -49,12 +49,12 @@ class SimulatedPolicy:
 
     @property
     def offers_tool(self) -> bool:
-        """Whether the tool that reads back is there from the first request."""
+        """Return whether the recall tool is there from the first request."""
         return bool(self.lossless or self.entry or self.old)
 
     @property
     def has_limit(self) -> bool:
-        """Whether no output enters whole that is huge, as with the sanitizer's own policies."""
+        """Return whether huge outputs are always cut, as with the sanitizer's own policies."""
         return self.lossless and self.entry is not None
 
 
@@ -87,7 +87,7 @@ OPTIONS = {
     "clear_thinking": replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
     "keep_warm": replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
 }
-# Every part of what is done for the prompt cache, on and off.
+# Each measure for the prompt cache, on and off.
 PARTS = (
     replace(DEFAULT, name="before", title="default, with two faults of 0.2", after_change=False, unsends_small=True),
     replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
@@ -131,7 +131,7 @@ class PolicyFigures:
     lost: list[Lost] = field(default_factory=list)
 
     def plus(self, other: "PolicyFigures") -> "PolicyFigures":
-        """Return what two sessions come to."""
+        """Return the sum of two sessions."""
         total = PolicyFigures(largest=max(self.largest, other.largest), lost=[*self.lost, *other.lost])
         for name in _SUMMED:
             setattr(total, name, getattr(self, name) + getattr(other, name))
@@ -142,7 +142,7 @@ _SUMMED = [each.name for each in fields(PolicyFigures) if each.name not in ("lar
 
 
 def simulate(session: MeasuredSession, policy: SimulatedPolicy, window: int | None = None) -> PolicyFigures:
-    """Return what a session comes to under a policy; without the size of its `window` nothing is compressed."""
+    """Return the totals of a session under a policy; without the size of its `window` nothing is compressed."""
     simulation = _Simulation(session, policy, window)
     for request in session.requests:
         simulation.step(request)
@@ -408,7 +408,7 @@ class _Simulation:
         self._show(held, form, is_masked=True)
 
     def _renew(self, gone: set[int]) -> None:
-        """What points to an output that goes is shown again."""
+        """Show again the outputs that referred to one that is now cut."""
         for held in self._held.values():
             if held.form.points_to in gone and held.output.index not in gone:
                 self._show_whole(held)

@@ -1,4 +1,4 @@
-"""Which lines of tool outputs the agent went on to use: those that it wrote word for word later.
+"""Finds the lines of tool outputs that the agent used: those that it later wrote word for word.
 
 A line counts if it has 20 characters or more, nothing had shown or written it before, and the agent wrote it in its
 words, its thinking or a call's arguments before another output showed it again. Paraphrase and short names are missed,

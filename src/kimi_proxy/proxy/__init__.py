@@ -1,1 +1,1 @@
-"""What talks to the outside."""
+"""Adapters to the outside world."""

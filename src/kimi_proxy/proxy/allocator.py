@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system, where the C library is glibc: by itself it keeps much of it.
+"""Return freed memory to the system on glibc, which would otherwise keep much of it.
 
 Requests of half a megabyte leave holes in the heap of every thread that has read one. In minutes of mixed traffic that
 was 17 MB of 158; with two heaps for all threads, emptied now and then, it is 2."""

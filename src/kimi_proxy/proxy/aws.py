@@ -23,7 +23,7 @@ class _Credentials(Protocol):
 
 
 class _Session(Protocol):
-    """What is used of `botocore.session.Session`."""
+    """The part of `botocore.session.Session` that we use."""
 
     def get_credentials(self) -> _Credentials | None: ...
     def get_config_variable(self, name: str) -> str | None: ...

@@ -43,7 +43,7 @@ Ending = Literal["exited", "timeout", "processes", "stopped", "enough", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """How a command ended. `exit_code` is negative for a signal, None if it had no end of its own."""
+    """The end of a command. `exit_code` is negative for a signal, None if the command did not exit on its own."""
 
     ending: Ending
     exit_code: int | None

@@ -55,7 +55,7 @@ WIDER = (
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What the tools may see. `cwd`, `roots` and `private` are real paths, as `workspace()` makes them."""
+    """The files that the tools may see. `cwd`, `roots` and `private` are real paths, as `workspace()` makes them."""
 
     cwd: Path
     roots: tuple[Path, ...]
@@ -420,6 +420,6 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.full = True  # a command that was given up may still write for a moment
+        self.full = True  # a command that was ended may still write for a moment
         if self._file is not None:
             self._file.close()

@@ -95,7 +95,7 @@ class StandingFork:
     """A forked child that does one job after another, each within its own CPU time.
 
     To fork for each would cost as much as the work: a large process takes milliseconds to copy, and again as it writes
-    to what was copied. The child is made when it is first needed, anew after one that was ended, and ends with us.
+    to what was copied. The child is started when it is first needed, again after one was ended, and ends with us.
     """
 
     def __init__(self, work: Callable[[bytes], bytes]) -> None:

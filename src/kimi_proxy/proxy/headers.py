@@ -1,4 +1,4 @@
-"""Which headers pass: from a client to its provider, and back."""
+"""The headers that are passed on: from a client to its provider, and back."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -26,7 +26,7 @@ _HOP_BY_HOP = frozenset(
     upgrade
     """.split()
 )
-# Written anew for the provider, or nothing that it should know.
+# Set again for the provider, or private to the client.
 _BETWEEN_US = frozenset(
     b"""
     host content-length content-encoding accept-encoding expect cookie origin referer forwarded via x-real-ip

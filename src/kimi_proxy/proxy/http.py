@@ -27,7 +27,7 @@ _NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Conten
 
 
 def client(connector: aiohttp.TCPConnector | None = None, cookies: bool = False) -> aiohttp.ClientSession:
-    """Return a client that decompresses nothing by itself: 281 bytes may be packed three times, and become 2 GB."""
+    """Return a client without automatic decompression: 281 bytes that were packed three times can become 2 GB."""
     return aiohttp.ClientSession(
         connector=connector or aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.CookieJar(unsafe=True) if cookies else aiohttp.DummyCookieJar(),

@@ -1,4 +1,4 @@
-"""Which account of this machine has the other end of a loopback connection.
+"""Finds the account of this machine at the other end of a loopback connection.
 
 Linux answers for one connection by netlink, in a fraction of a millisecond; macOS, Windows and a Linux without netlink
 (gVisor, a strict seccomp profile) give the table of all. Whether the way works is tried at the start, by a connection

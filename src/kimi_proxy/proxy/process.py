@@ -100,7 +100,7 @@ class Process(asyncio.SubprocessProtocol):
         return (self._guard and self._guard.leader) or self._require_transport.get_pid()
 
     async def wait_closed(self) -> None:
-        """Wait until it has ended by itself, or by us."""
+        """Wait until it has exited on its own or was ended by us."""
         await asyncio.shield(self._closed)
 
     async def end(self, leave_s: float = 0.0, grace_s: float = GRACE_S) -> bool:

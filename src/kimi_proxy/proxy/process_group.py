@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
     status, timeout_s, max_processes = int(arguments[0]), float(arguments[1]), int(arguments[2])
     os.set_inheritable(status, False)
     wake = _wake_on_signals()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans come to us
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # we adopt orphans
     pid = _start(arguments[4:], status, wake, max_processes)
     family = Family(pid)
     why = _watch(family, wake, timeout_s, max_processes)
@@ -63,7 +63,7 @@ class Family:
         self.status: int | None = None
 
     def alive(self) -> bool:
-        """Reap what has ended, and return whether anything lives: orphans come to us, so childless means none."""
+        """Reap ended children, and return whether any is alive: we adopt orphans, so no children means no processes."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

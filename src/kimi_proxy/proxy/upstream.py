@@ -82,7 +82,7 @@ class ProviderReply:
 
     @property
     def is_delimited(self) -> bool:
-        """Whether the answer says where it ends; else it ends when the connection does, for whatever reason."""
+        """Return whether the answer states its length; otherwise it ends with the connection, for whatever reason."""
         said = self._response.headers
         return "Content-Length" in said or "chunked" in said.get("Transfer-Encoding", "").lower()
 

@@ -1,4 +1,4 @@
-"""What Windows has in the place of process groups, /proc and file modes: job objects, process times, access lists.
+"""Windows' counterparts of process groups, /proc and file modes: job objects, process times, access lists.
 
 Written from its documentation, and tested with a scripted kernel: docs/systems.md says what was not run on a real one.
 """

@@ -1,1 +1,1 @@
-"""What does: features and the outside together."""
+"""The actions: services connect the pure features with the outside world."""

@@ -120,7 +120,7 @@ class HitsBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class CutNote:
-    """What is listed of an original and its cuts."""
+    """An original and its cuts, as they are listed."""
 
     via: Via
     kind: CutKind

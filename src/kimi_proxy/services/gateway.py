@@ -369,7 +369,7 @@ class Gateway:
         return shorter
 
     async def _keep(self, who: Caller, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
-        """Return the ids of the texts that are on disk; what is not there goes out whole."""
+        """Return the ids of the texts that are on disk; texts that could not be stored are sent uncut."""
         kept: dict[str, str] = {}
         try:
             async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
@@ -397,7 +397,7 @@ class Gateway:
     async def _keep_original(self, who: Caller, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         text = cut.text
-        # What takes less than a millisecond is done sooner than a thread is asked to.
+        # Work of less than a millisecond is faster here than in a thread.
         raw, key = _key_of(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_key_of, text)
         found = await self._originals.find(who, key)
         if found is not None:

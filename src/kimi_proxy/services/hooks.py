@@ -86,7 +86,7 @@ class ToolHooks:
     async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
         """Return the answer to a hook: the tool's output with its long texts cut, or {} if it stays as it is.
 
-        Originals are on disk by then. Whatever fails or needs more CPU time than the budget leaves the output whole; a
+        Originals are on disk by then. On any failure, or beyond the CPU time budget, the output stays uncut; a
         busy machine, where it waits for its turn, makes it later and not longer.
         """
         event = hooks.parse(given)

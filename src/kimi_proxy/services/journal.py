@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AccountStart:
-    """What a bill depends on that is known when the request leaves."""
+    """The part of a bill that is known when the request is sent."""
 
     model: Model | None  # that answers
     wanted: Model | None  # that the client asked for; another one if the request was routed
@@ -165,7 +165,7 @@ class Accounts:
 
 
 class WriteQueue:
-    """What is to be written to disk; when too much waits, the oldest is dropped and counted.
+    """The queue of rows to write to disk; when it is full, the oldest row is dropped and counted.
 
     A request that still runs when the disk is written is written as an open one: if this process dies, what it
     probably cost is in the account all the same.
@@ -196,7 +196,7 @@ class WriteQueue:
     def open_session(self, session: SessionRecord) -> None:
         self._sessions[session.id] = session
         self._has_work.set()
-        if len(self._sessions) > MAX_UNWRITTEN:  # a request makes its session anew, without its name
+        if len(self._sessions) > MAX_UNWRITTEN:  # the next request creates its session again, without its name
             del self._sessions[next(iter(self._sessions))]
 
     def open_request(self, id: str, use: UsageKey, usd: float, input_tokens: int) -> None:
@@ -204,7 +204,7 @@ class WriteQueue:
         self._has_work.set()
 
     def close_request(self, id: str) -> None:
-        """Hold a request no longer: it is over, and what it came to is added or dropped."""
+        """Release a request that is over: its usage has been added or dropped."""
         self._opened.pop(id, None)
         self._held.discard(id)
 
@@ -423,7 +423,7 @@ class Journal(ChatObserver):
         self._publish(who, DELETED, DeletedFields(session_id=session))
 
     def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
-        """Do what another server has done to its sessions, without publishing it again."""
+        """Apply changes that another server made to its sessions, without publishing them again."""
         match event, fields:
             case str(name), {"session": {"id": str(session)}} if name == CREATED:
                 self._windows.meet([(who.scope, session)])
@@ -438,7 +438,7 @@ class Journal(ChatObserver):
                 await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits; StoreUnavailable if that can't be done now."""
+        """Write the queued rows. Raise StoreUnavailable if the store cannot take them now."""
         await self._unwritten.flush()
 
     async def close(self) -> None:
@@ -477,7 +477,7 @@ class Journal(ChatObserver):
     async def _announce(
         self, entry: JournalEntry, received: Request, outgoing: Request, would: Request | None = None
     ) -> None:
-        self._name_session(entry, received)  # here and not when it leaves: the request does not wait for it
+        self._name_session(entry, received)  # here and not when it is sent, so that the request does not wait for it
         before, after = await self._counter.both(received, outgoing)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)

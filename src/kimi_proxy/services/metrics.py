@@ -1,4 +1,4 @@
-"""What one runtime counts for Prometheus."""
+"""Prometheus metrics of one runtime."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
@@ -94,7 +94,7 @@ class Metrics:
             ("provider",),
         )
         self.chat_added_seconds = self._histogram(
-            "chat_added_seconds", "Time that we take before a chat request leaves for its provider.", _SECONDS
+            "chat_added_seconds", "Time added before a chat request is sent to its provider.", _SECONDS
         )
         self.streams_in_flight = self._gauge("streams_in_flight", "Requests to providers whose answers are not over.")
         self.prompt_cache_requests = self._counter(
@@ -116,7 +116,7 @@ class Metrics:
             ("provider",),
         )
         self.cache_missed_tokens = self._counter(
-            "cache_missed_tokens", "Tokens read anew that the prompt cache had, by why.", ("provider", "cause")
+            "cache_missed_tokens", "Tokens lost from the prompt cache, by cause.", ("provider", "cause")
         )
         self.keep_warm_pings = self._counter(
             "keep_warm_pings",
@@ -134,7 +134,7 @@ class Metrics:
     def _add_sanitizer(self) -> None:
         self.sanitizer_outputs = self._counter(
             "sanitizer_outputs",
-            "Long outputs of tools in chat requests, by what was done about them or why nothing was.",
+            "Long tool results in chat requests, by what was done about them or why nothing was.",
             ("why",),
         )
         self.sanitizer_tokens_saved = self._counter(

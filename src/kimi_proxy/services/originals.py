@@ -1,4 +1,4 @@
-"""How a text becomes an original: the key that it is found by, where it came from, and who keeps it.
+"""Turning a text into an original: the key by which it is found, its source, and its owner.
 
 Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
 outcome makes the same note: nothing in it depends on the time or the load.
@@ -107,7 +107,7 @@ class PrunedLines:
 
 @dataclass(frozen=True, slots=True)
 class PrintedText:
-    """What a tool printed, or a part of it; with a session it stands in that conversation."""
+    """A tool result, or a part of it; with a session it belongs to that conversation."""
 
     what: str = "output"
     session: str = ""
@@ -118,7 +118,7 @@ class PrintedText:
 
 @dataclass(frozen=True, slots=True)
 class HookOutput:
-    """What a tool printed that a hook saw."""
+    """A tool result that a hook received."""
 
     cut: PrunedLines | PrintedText
     tool: str
@@ -227,7 +227,7 @@ def _pair(before: JsonValue, after: JsonValue) -> tuple[int, int] | None:
 
 
 class PruneNote(BaseModel):
-    """What the note beside a pruned original holds that explains it."""
+    """The explanation in the note stored with a pruned original."""
 
     goal: str
     source_type: SourceType

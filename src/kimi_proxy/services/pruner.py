@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What an answer says about the reranker."""
+    """The part of an answer that describes the reranker."""
 
     docs_total: int = 0  # lines that are not blank
     docs_scored: int = 0
@@ -85,7 +85,7 @@ PruneOutcome: TypeAlias = Literal["pruned", "untouched", "fallback", "observed"]
 
 
 class DeepInfraFields(TypedDict, total=False):
-    """What is known of a call to DeepInfra's scorer."""
+    """The outcome of a call to DeepInfra's scorer."""
 
     deepinfra_latency_ms: int
     deepinfra_docs_scored: int
@@ -173,7 +173,7 @@ class PruneAnswer:
         return replace(self, pruned=self.pruned.with_warnings("cache_hit"), reranking=again)
 
     def without_id(self, text: str) -> PruneAnswer:
-        """Return the answer that leaves `text` whole, because nothing could bring it back."""
+        """Return `text` uncut, because a cut could not be restored."""
         codes = (*self.pruned.warnings, "recovery_unavailable")
         uncut = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
         return replace(self, prune_id=None, pruned=uncut)
@@ -377,7 +377,7 @@ class Pruner:
         return await self._fail_open("engine", _within(request.left_s, select_lines()), fall_back)
 
     async def _rerank(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
-        """Return what the answer says about the reranker, and one score per line; None leaves them to the engine."""
+        """Return the reranker's report and one score per line; None if the engine should score the lines itself."""
         if self._ask_reranker is None:
             return None, None
         question, began, left_s = request.question, time.monotonic(), request.left_s
@@ -543,7 +543,7 @@ class InFlight(Generic[Key, Value]):
     async def share(self, key: Key, start: Callable[[], Coroutine[object, object, Value]]) -> Value:
         """Return the result for `key`, by the work under way if there is one, else by `start`.
 
-        A caller who gives up leaves the work to the others; the last one to give up ends it.
+        A caller that stops waiting does not affect the others; the work is cancelled when the last one stops waiting.
         """
         task = self._tasks.get(key)
         if task is None:
@@ -555,7 +555,7 @@ class InFlight(Generic[Key, Value]):
         finally:
             self._callers[task] -= 1
             if self._callers[task] == 0:
-                # A caller that comes from here on begins anew instead of joining work that is being cancelled.
+                # The work is being cancelled: callers that arrive from now on start their own.
                 del self._tasks[key], self._callers[task]
                 if not task.done():
                     task.cancel()

@@ -148,7 +148,7 @@ class ChatStages:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What most services are built from; `alive` ends them."""
+    """The parts that most services are built from; `alive` ends them."""
 
     alive: AsyncExitStack
     config: Config
@@ -172,7 +172,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Conversations:
-    """What is remembered of conversations."""
+    """The facts that are remembered about conversations."""
 
     names: SessionNames
     decisions: ChatDecisions

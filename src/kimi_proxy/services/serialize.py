@@ -47,7 +47,7 @@ class SessionBody(TypedDict):
 
 
 class QuotaBody(TypedDict):
-    """How much of a plan is used, 1.0 being all of it, in a window such as `5h` or `7d`."""
+    """The used share of a plan, from 0.0 to 1.0, in a window such as `5h` or `7d`."""
 
     window: str
     used: float
@@ -55,7 +55,7 @@ class QuotaBody(TypedDict):
 
 
 class PeriodBody(TypedDict):
-    """What was saved, and what that cost, in a period; money is null where no price is known."""
+    """Savings and their overhead in a period; money is null where no price is known."""
 
     sessions: int
     requests: int
@@ -88,7 +88,7 @@ class ProjectSavings(PeriodBody):
 
 
 class AccountBody(TypedDict):
-    """What a request saved, and what that cost; null until its answer is over."""
+    """The savings of a request and their overhead; null until its answer has ended."""
 
     tokens_before: int | None
     tokens_after: int | None
@@ -334,7 +334,7 @@ def _rank(lines: Sequence[SavingsLine]) -> Sequence[SavingsLine]:
 
 
 def losses(line: SavingsLine) -> LossesBody:
-    """Return the tokens by which a session came to cost more than it saved, by what they were spent on."""
+    """Return the tokens by which a session cost more than it saved, by cause."""
     found: LossesBody = {}
     if line.tokens_after > line.tokens_before:
         found["tool"] = line.tokens_after - line.tokens_before

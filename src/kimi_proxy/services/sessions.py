@@ -55,7 +55,7 @@ class MetricsBody(TypedDict):
 
 
 class SessionHealthBody(TypedDict):
-    """How full a session's context window is, and with what."""
+    """The fill level of a session's context window, and its contents by kind."""
 
     session_id: str
     provider: str
@@ -134,7 +134,7 @@ class HeldAlert(AttentionSinkBody):
 
 
 class Snapshot(TypedDict):
-    """What a viewer needs before it can make sense of events."""
+    """The state that a viewer needs before it can interpret events."""
 
     alerts: NotRequired[list[HeldAlert]]
     sessions: list[SessionBody]
@@ -146,7 +146,7 @@ class Snapshot(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class DeletedSessions:
-    """How many sessions were deleted, and how many originals with them."""
+    """The number of sessions that were deleted, and of originals deleted with them."""
 
     sessions: int
     originals: int
@@ -240,7 +240,7 @@ class Sessions:
         return DeletedSessions(len(deleted), originals)
 
     def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
-        """Do what another server has done to its sessions."""
+        """Apply changes that another server made to its sessions."""
         self._journal.follow(who, event, fields)
         deleted = fields.get("session_id", "")
         if event == DELETED and (deleted is None or isinstance(deleted, str)):

@@ -21,7 +21,7 @@ ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
 
 
 class SettingsBody(TypedDict):
-    """What is in force; of secrets only whether they are set."""
+    """The settings in force; secrets are only reported as set or not set."""
 
     file: str | None
     switches: dict[str, bool]
@@ -115,7 +115,7 @@ class LiveSettings:
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
     def _write(self, wanted: Mapping[str, bool]) -> tuple[ProblemCode, str] | None:
-        """Write the file; return a code and a text if that could not be done."""
+        """Write the file; return an error code and a message if that fails."""
         file = self._config.file
         if file is None:
             return "no_file", "there is no configuration file: write one, and start again"

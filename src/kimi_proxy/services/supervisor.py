@@ -43,7 +43,7 @@ class TrafficBody(TypedDict, total=False):
 
 
 class ServerBody(TrafficBody):
-    """How an MCP server behind the gateway is doing; figures only of one that is not off."""
+    """The state of an MCP server behind the gateway, with figures unless it is off."""
 
     name: str
     state: str
@@ -205,7 +205,7 @@ class Supervisor:
     async def _each(self, names: Sequence[str], work: Callable[[str], Awaitable[ServerBody]]) -> list[ServerBody]:
         chosen = dict.fromkeys(ALIASES.get(name, name) for name in names or self._servers.run)
         for name in chosen:
-            self._program(name)  # a wrong name is refused before anything is done
+            self._program(name)  # a wrong name is rejected before anything is changed
         return list(await asyncio.gather(*(work(name) for name in chosen)))
 
     async def _up(self, name: str) -> ServerBody:

@@ -316,7 +316,7 @@ STATELESS = ProtocolVersion(
 
 @dataclass(frozen=True, slots=True)
 class ProtocolVersions:
-    """What one address speaks: `default`, and `stateless` to clients that send an envelope."""
+    """The protocols of one address: `default`, and `stateless` for clients that send an envelope."""
 
     default: ProtocolVersion
     stateless: ProtocolVersion | None = None
@@ -342,7 +342,7 @@ IN_PROCESS = ProtocolVersions(PLAIN, STATELESS)  # of a server that the gateway 
 
 @dataclass(frozen=True, slots=True)
 class RpcReply:
-    """What to send back, and the HTTP status for it; None if nothing is due."""
+    """The answer, None if none is due, and its HTTP status."""
 
     value: JsonValue
     status: int

@@ -90,7 +90,7 @@ class SanitizerEvent(StageEventFrame, SanitizerFields):
 
 class CompressionEvent(EventFrame, CompressionEventFields):
     type: Literal["compression_event"]
-    request_id: NotRequired[str]  # of one that was made by itself
+    request_id: NotRequired[str]  # of an automatic one
 
 
 class UndoneEvent(EventFrame, UndoneFields):

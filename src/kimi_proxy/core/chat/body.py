@@ -55,7 +55,7 @@ class Part:
 
     @cached_property
     def text(self) -> str:
-        """What the model reads; arguments that are an object are returned as JSON."""
+        """Return the text that the model reads; arguments that are an object are returned as JSON."""
         raw = self.body[self.start : self.end]
         if self.kind in _WITHOUT_TEXT:
             return ""
@@ -68,7 +68,7 @@ class Part:
 
     @property
     def is_string(self) -> bool:
-        """Whether the text can be replaced by another."""
+        """Return whether the text can be replaced."""
         return self.kind not in _WITHOUT_TEXT and self.body[self.start : self.start + 1] == b'"'
 
 
@@ -125,7 +125,7 @@ class JsonBody:
                 yield self.part("image" if found == "image" else "other", raw, call_id)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a member, and it is not null; an empty name is no member's."""
+        """Return whether this member exists and is not null; no member has an empty name."""
         raw = self.members.get(name) if name else None
         return raw is not None and bytes(raw) != b"null"
 
@@ -190,7 +190,7 @@ def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def _address(view: bytes | Raw) -> int:
-    """Where in memory the bytes are: a view and its body differ by the place of the view."""
+    """Return the memory address of the bytes: the addresses of a view and its body differ by the view's offset."""
     import numpy as np  # it takes longer to load than all else here, and only some requests need it
 
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]

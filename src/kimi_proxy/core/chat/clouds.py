@@ -1,7 +1,7 @@
 """Anthropic's messages as Bedrock and Vertex serve them: the model stands in the address instead of the body.
 
 Inside of the proxy such a request is one of Anthropic's own API: `open_body` puts the model in, and `close_body` takes
-it out again for a provider that is one of these clouds. What comes in and leaves by the same cloud keeps every byte.
+it out again for a provider that is one of these clouds. A request within the same cloud keeps every byte.
 """
 
 import base64
@@ -29,7 +29,7 @@ _VERTEX_PATH = re.compile(r"(?:/v1)?/projects/.+/publishers/anthropic/models/.+:
 
 @dataclass(frozen=True, slots=True)
 class CloudRequest:
-    """What follows the `base_url` of a provider, and the body that goes there."""
+    """The path after a provider's `base_url`, and the body to send there."""
 
     path: str
     body: bytes

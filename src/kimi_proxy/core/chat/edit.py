@@ -99,7 +99,7 @@ def with_reminder(request: Request, text: str) -> Request | None:
 
 
 def _has_open_calls(request: Request) -> bool:
-    """Whether a call of the model still waits for its result."""
+    """Return whether a call of the model still waits for its result."""
     waiting: set[str] = set()
     for part in (part for message in request.messages for part in message.parts if part.call_id):
         if part.kind == "tool_call":

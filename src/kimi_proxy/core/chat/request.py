@@ -13,7 +13,7 @@ from kimi_proxy.core.errors import InvalidParams
 
 @dataclass(frozen=True)
 class Request:
-    """Read only as far as it is used; without an edit (`core/chat/edit.py`) it leaves as it came."""
+    """A request, parsed only as far as needed; without an edit (`core/chat/edit.py`) it is sent as received."""
 
     wire: Wire
     body: bytes
@@ -24,7 +24,7 @@ class Request:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it holds too many values to be read: it can only be passed on, under the model's other name."""
+        """Return whether it has too many values to be parsed: it can only be passed on, with its model renamed."""
         return self.json.is_crowded
 
     @property
@@ -49,7 +49,7 @@ class Request:
 
     @cached_property
     def system(self) -> tuple[Part, ...]:
-        """What the client says to the model before the conversation, wherever the API puts it."""
+        """Return the client's instructions before the conversation, wherever the API puts them."""
         return self.format.system(self.json, self.messages)
 
     @cached_property
@@ -63,12 +63,12 @@ class Request:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the provider may take old messages, or results, out of what the model reads."""
+        """Return whether the provider may remove old messages or results before the model reads them."""
         return self.format.is_cleared(self.json)
 
     @property
     def is_stored(self) -> bool:
-        """Whether the provider adds the request and its answer to a conversation that it keeps."""
+        """Return whether the provider adds the request and its answer to a conversation that it stores."""
         return self.json.has(self.format.stored_conversation)
 
     @property
@@ -79,12 +79,12 @@ class Request:
 
     @property
     def is_continued(self) -> bool:
-        """Whether the provider keeps what came before: only the end of it passes here."""
+        """Return whether the provider stores the earlier turns, so that only the newest are sent here."""
         return self.is_stored or self.json.has(self.format.previous_response)
 
     @property
     def is_kept(self) -> bool:
-        """Whether the provider keeps this turn, so that another can go on from it."""
+        """Return whether the provider stores this turn, so that another can continue from it."""
         return self.is_continued or self.format.is_answer_stored(self.json)
 
     def part(self, message: int, part: int) -> Part:

@@ -63,7 +63,7 @@ class PrunerSettings(SettingsSection):
 
 
 class ProxySettings(SettingsSection):
-    """Where the proxy, the gateway and the dashboard listen."""
+    """The address on which the proxy, the gateway and the dashboard listen."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65_535)
@@ -79,7 +79,7 @@ POSTGRES_URL = r"^(postgres(ql)?://.*)?$"
 
 
 class StoreSettings(SettingsSection):
-    """How much room the originals may take, and the database that several servers share, if they do."""
+    """The maximum size of the originals, and the database that several servers share, if any."""
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
     timeout_ms: int = Field(default=2000, ge=100, le=60_000)
@@ -91,14 +91,14 @@ class StoreSettings(SettingsSection):
 
 
 class AccessSettings(SettingsSection):
-    """Which Host headers and body sizes the servers accept; on loopback nothing needs to be set."""
+    """The Host headers and body sizes that the servers accept; on loopback nothing needs to be set."""
 
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = Field(default=32 * 1024**2, ge=1024)
 
 
 class LogSettings(SettingsSection):
-    """What is written on standard error."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"

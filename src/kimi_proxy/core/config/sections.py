@@ -18,7 +18,7 @@ MAX_BASH_TIMEOUT_MS = 600_000
 
 
 class ToolSettings(SettingsSection):
-    """What read, bash and grep may see and run, and which pruner their output goes to."""
+    """The files and commands allowed to read, bash and grep, and the pruner for their output."""
 
     enabled: bool = True
     cwd: str = ""
@@ -151,7 +151,7 @@ class RunnerSettings(SettingsSection):
 
 
 class ShutdownSettings(SettingsSection):
-    """What happens between a stop signal and the end."""
+    """The steps between a stop signal and the exit."""
 
     notice_s: float = Field(default=0, ge=0, le=600)
     drain_s: float = Field(default=5, ge=0, le=3600)

@@ -14,7 +14,7 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 class BudgetSettings(SettingsSection):
-    """What may be used in a day or a month. `*` gives each person, team or model as much; left out, all share it."""
+    """A limit per day or month. `*` gives each person, team or model its own; if omitted, all share one."""
 
     person: str = ""
     team: str = ""

@@ -122,7 +122,7 @@ function rowHeight() {
   return Math.round(ROW * Number.parseFloat(getComputedStyle(document.documentElement).fontSize));
 }
 
-/** A viewer comes to see the first cut: it stands near the top, below the lines before it. */
+/** Scroll the first cut near the top, below the lines before it: it is what the viewer came for. */
 function beginAt(frame, place, high) {
   const list = frame?.querySelector(".windowed");
   if (list && place > 0) list.scrollTop = Math.max(0, place - LINES_BEFORE) * high;

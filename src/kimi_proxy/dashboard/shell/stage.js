@@ -1,6 +1,6 @@
 // Where a view is shown: loaded when it is opened, and fenced, so that its fault is not everybody's.
 // A module that failed to load stays failed for as long as the page lives (browsers remember it), so a view that could
-// not be loaded is tried again by loading the page anew, once the server answers.
+// not be loaded is retried by reloading the page, once the server answers.
 import { html, useEffect, useErrorBoundary, useState } from "../lib/html.js";
 import { phrases } from "../lib/i18n.js";
 import { useKnown } from "../state/traffic.js";

@@ -38,7 +38,7 @@ export function Topbar({ title, picksSession }) {
   </header>`;
 }
 
-/** For a person who has logged in; who came with a token leaves by closing the tab. */
+/** For a person who has logged in; a person with a token logs out by closing the tab. */
 function Logout() {
   const { is_team, person } = useSignal(me);
   if (!is_team || !person || token()) return null;

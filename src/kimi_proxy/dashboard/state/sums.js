@@ -1,4 +1,4 @@
-// What requests come to, in a session or in all, kept up to date as they end.
+// Totals of requests, in a session or overall, updated as they end.
 const SUMMED = ["input_tokens", "cached_tokens", "output_tokens", "tokens_saved", "net_saved_tokens"];
 const PRICED = ["cost_usd", "net_saved_usd", "cost_before_usd"]; // null until a price is known
 

@@ -171,7 +171,7 @@ function push(list, item, most) {
   if (list.length > most) list.splice(0, list.length - most);
 }
 
-/** A map keeps the order of arrival: who is put again is the newest, and the oldest leaves. */
+/** A map keeps insertion order: an entry that is set again becomes the newest, and the oldest is evicted. */
 function put(map, key, value, most) {
   map.delete(key);
   map.set(key, value);

@@ -79,7 +79,7 @@ export default {
     cache_no_misses: "No cache misses in this session.",
     cache_cause: "Cause of the miss",
     cache_times: "Requests",
-    cache_tokens: "Tokens read anew",
+    cache_tokens: "Tokens read again",
     cache_usd: "Cost",
     cache_left: "warm for {left}",
     cache_cold: "cold",

@@ -44,7 +44,7 @@ export default {
     remove_one: "Remove {name}",
     remove_text: "The name can be given to someone else, who then owns what is stored under it. Erase it first.",
     own_tokens: "Your tokens",
-    own_tokens_note: "For other machines and tools. Each ends by itself; all end when an admin rotates or revokes your token.",
+    own_tokens_note: "For other machines and tools. Each expires; all end when an admin rotates or revokes your token.",
     own_tokens_empty: "You have made no tokens.",
     make_token: "New token",
     export_me: "Export my data",

@@ -1,4 +1,4 @@
-"""What differs by client: where it lists its MCP servers, how it writes one, where its instructions are."""
+"""Differences between clients: the file and format of their MCP servers, and the file of their instructions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -245,7 +245,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What is to be connected: the pruner or the agent tools, started by the client or called at `url`."""
+    """The server to connect: the pruner or the agent tools, started by the client or called at `url`."""
 
     command: tuple[str, ...]
     here: str

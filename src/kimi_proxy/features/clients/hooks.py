@@ -1,4 +1,4 @@
-"""What Claude Code sends to its hooks, and the answer that replaces a tool's output before the model reads it.
+"""Claude Code's hook input, and the answer that replaces a tool's output before the model reads it.
 
 Found by trial with 2.1.197 and 2.1.325: an answer is honoured if it has the shape of `tool_response`, and ignored
 otherwise (a plain string, for all but MCP tools). Failures have an event of their own, whose answer replaces nothing.
@@ -50,7 +50,7 @@ class HookEvent:
 
     @property
     def is_read(self) -> bool:
-        """Whether a file was read: its rows are numbered after the hook, so that only its end may be cut."""
+        """Return whether a file was read: its rows are numbered after the hook, so only its end may be cut."""
         return self.origin.tool.lower() in READERS
 
 

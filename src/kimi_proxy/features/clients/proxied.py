@@ -1,4 +1,4 @@
-"""Where each client keeps the address of its provider, and what makes it call the proxy instead."""
+"""The setting in which each client keeps its provider's address, and the change that makes it call the proxy."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What the descriptions of a client's tools weigh, tool by tool, which are never called, and what switches each off."""
+"""The tokens of each of a client's tool descriptions, the tools that are never called, and how to disable them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping

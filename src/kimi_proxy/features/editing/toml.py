@@ -59,7 +59,7 @@ def remove(text: str, path: Path) -> str:
 
 
 def _statements(text: str) -> Iterator[Statement]:
-    """Yield the statements, each the shortest run of lines that is TOML by itself."""
+    """Yield the statements, each the shortest run of lines that is valid TOML on its own."""
     section: Path = ()
     start, end = 0, 0
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""Which provider answers a model, what the model is called there, and what is known of it."""
+"""Models: the provider of each, its name there, and its known facts."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -41,7 +41,7 @@ PLANS = frozenset({CHATGPT, "kimi-code"})  # providers that are paid by a plan a
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes."""
+    """The destination of a request."""
 
     provider: str
     model: str  # its name there

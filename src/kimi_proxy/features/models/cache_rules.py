@@ -1,4 +1,4 @@
-"""How each provider caches prompts: for how long, at what price, and what it matches; rows with date and source."""
+"""The prompt cache rules of each provider: lifetime, price and matching; each row has a date and a source."""
 
 import csv
 import io
@@ -19,11 +19,11 @@ Match = Literal["marks", "prefix", "breakpoints", "units"]
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """What a provider's prompt cache does with a request. Prices are multiples of that of a plain input token."""
+    """The rules of a provider's prompt cache. Prices are multiples of the price of a plain input token."""
 
     life_s: float  # without use; 0: nothing is cached
     clock: Clock  # whether the life counts from the start of a request or from the end of its answer
-    is_refreshed: bool  # a read begins the life anew
+    is_refreshed: bool  # a read renews the lifetime
     read: float
     write: float
     least_tokens: int  # a shorter prefix is not cached

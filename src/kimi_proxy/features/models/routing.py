@@ -1,4 +1,4 @@
-"""Which model a request goes to when it nearly fills the context window of the one that was asked for."""
+"""Fallback to a larger model when a request nearly fills the context window of the requested one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class RoutingUnavailableFields(RoutedFields):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request of so many tokens goes."""
+    """The route of a request of so many tokens."""
 
     wanted: ModelWindow  # that the client asked for
     to: ModelWindow

@@ -224,7 +224,7 @@ class Fitted:
     `scripts/train_scorer --select` prints what each of them gains or loses.
     """
 
-    blank_share: float = 0.1  # of what its neighbours are worth: an empty line brings little by itself
+    blank_share: float = 0.1  # of its neighbours' value: an empty line has little value on its own
     toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
     import_share: float = 0.25  # of what its score is worth: an import repeats the goal's words and answers little
 

@@ -1,4 +1,4 @@
-"""Which lines stay together: a header with what stands under it, a fenced block or a table as a whole."""
+"""Frames: lines that stay together, such as a header with its section, a fenced block or a table."""
 
 import re
 from bisect import bisect_left
@@ -34,7 +34,7 @@ class Frame:
 
 
 class Act(IntEnum):
-    """What happens at a step: lines stay or go, or a frame begins or ends. A header stays with what is under it."""
+    """The kind of a step: lines stay or go, or a frame begins or ends. A header stays if a line under it does."""
 
     ROWS = 0  # lines that stay or go one by one
     WHOLE = 1  # lines that stay or go together
@@ -118,7 +118,7 @@ def _steps(frames: Sequence[Frame], line_count: int) -> list[tuple[int, int, int
     row = 0
 
     def take(until: int) -> None:
-        """Take the rows up to `until`, headers by themselves."""
+        """Take the rows up to `until`, headers separately."""
         nonlocal row
         for header in headers[bisect_left(headers, row) : bisect_left(headers, until)]:
             if row < header:

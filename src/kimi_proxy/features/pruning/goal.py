@@ -1,4 +1,4 @@
-"""What a goal asks for, and where its words stand in a text, counted once for every scale that scores them."""
+"""The terms of a goal, and their positions in a text, counted once for every scale that scores them."""
 
 import math
 import re
@@ -90,7 +90,7 @@ def _parts(word: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a goal asks for: weighted stems, and the strings it quotes exactly."""
+    """The terms of a goal: weighted stems, and the strings it quotes exactly."""
 
     stems: dict[str, float]
     exact: tuple[str, ...]

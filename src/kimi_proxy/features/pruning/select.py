@@ -21,7 +21,7 @@ CHEAPEST = 1e-7  # of the dearest price
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What each line costs, and what a marker costs in the place of a gap."""
+    """The cost of each line, and of a marker in place of a gap."""
 
     lines: Sequence[int]
     marker: int
@@ -60,7 +60,7 @@ def select(
 
 
 class Trial(NamedTuple):
-    """Which lines stay at a price, what they are worth, and what is paid for them."""
+    """The lines that stay at a price, their total value, and their total cost."""
 
     keep: list[bool]
     worth: float
@@ -252,7 +252,7 @@ def _reached_from(kept: int, cut: int) -> tuple[Came, Came, Came]:
     )
 
 
-# Made once: to make them anew at every line takes as long as the rest of a step.
+# Built once: building them for every line takes as long as the rest of a step.
 _FROM_KEPT, _FROM_BOTH, _FROM_CUT = _reached_from(KEPT, KEPT), _reached_from(KEPT, CUT), _reached_from(CUT, CUT)
 _BY_KEPT_ALONE = {came: _reached_from(KEPT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
 _BY_CUT_ALONE = {came: _reached_from(CUT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}

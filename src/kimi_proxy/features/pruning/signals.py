@@ -46,7 +46,7 @@ RANKED = ("line", "near", "window5", "window12", "stretch", "echo_near")
 
 @dataclass(frozen=True, slots=True)
 class WordSignals:
-    """Where a goal's words stand in a text, and the signals that can be measured before its structure is known."""
+    """The positions of a goal's words in a text, and the signals that can be measured before its structure is known."""
 
     found: Matches
     akin: Matches  # words counted that only share a root
@@ -254,7 +254,7 @@ def _of_owner(values: Floats, owner: Rows) -> Floats:
 
 
 def _positions(found: Matches, near: Floats) -> dict[str, Floats]:
-    """Where a line stands in the text, and how far from the lines that match."""
+    """The position of a line in the text, and its distance from the lines that match."""
     n = len(near)
     top = _quantile(near, 1 - TOP_SHARE) if n else 0.0
     return {
@@ -430,7 +430,7 @@ _MARKED = {"import": "import", "signature": "signature", "signature+": "signatur
 
 
 def _line_shapes(lines: Sequence[str], words: TextWords) -> dict[str, Floats]:
-    """What can be seen of a line without a goal."""
+    """Signals of a line that need no goal."""
     heads = [line[:LINE_CHARS] for line in lines]
     begun = [head.lstrip() for head in heads]
     bare = [head.rstrip() for head in begun]
@@ -466,7 +466,7 @@ OF_OUTLINES = ("is_import", "is_signature", "is_heading", "in_fence")
 
 
 def _outline_marks(outline: Outline) -> dict[str, Floats]:
-    """What the structure of a text says of a line alone."""
+    """Signals of a line that come from the structure of the text."""
     in_fence = np.zeros(len(outline.protected))
     for block in outline.blocks:
         if block.kind in ("fence", "table"):

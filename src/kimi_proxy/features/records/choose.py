@@ -1,4 +1,4 @@
-"""Which records stay within a budget: those that match the goal, then those that differ, then a few that do not."""
+"""Choosing the records that stay within a budget: those that match the goal, those that differ, then a few others."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ def row_starts(text: str, starts_of_parts: Callable[[], Sequence[int]]) -> Seque
 
 @dataclass(frozen=True, slots=True)
 class RecordCuts:
-    """What goes from a text of records; of one line, `shown` is what is left, and `rows` counts its parts."""
+    """The cuts in a text of records; for a single line, `shown` is the remaining text, and `rows` counts its parts."""
 
     annotations: tuple[Annotation, ...]
     rows: int

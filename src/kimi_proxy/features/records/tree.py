@@ -17,7 +17,7 @@ ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered
 
 @dataclass(frozen=True, slots=True)
 class GapStyle:
-    """What stands around a marker among the children of a node."""
+    """The text around a marker among the children of a node."""
 
     before: str = ""
     after: str = ""
@@ -72,7 +72,7 @@ class RecordGap:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What stays or goes as a whole, with the nodes around it, outermost first."""
+    """A unit that is kept or cut as a whole, with the nodes around it, outermost first."""
 
     node: Node
     around: tuple[Node, ...]

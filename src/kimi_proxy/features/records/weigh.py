@@ -1,4 +1,4 @@
-"""What each record of a text is worth: how it matches the goal, and how it differs from its likes."""
+"""The value of each record of a text: how well it matches the goal, and how it differs from similar records."""
 
 import re
 from collections import Counter, defaultdict
@@ -273,7 +273,7 @@ def _has_word(value: str) -> bool:
 
 RELEVANT = 0.6  # of the best match
 BY_ROOTS = 0.7  # what a word counts that only shares a root with the goal's
-INHERITED = 0.55  # of what its record matches: a part of it that does not match by itself
+INHERITED = 0.55  # of its record's match, for a part of the record that does not match on its own
 WEAK = 0.3
 SATURATED = 1.5  # so much oddness is worth two thirds of the most that it can be
 SHORT_CHARS = 300

@@ -1,7 +1,7 @@
-"""What becomes of a conversation's tool results, decided from its request, the policy and what is known of it.
+"""Decisions about a conversation's tool results, from its request, the policy and known facts.
 
 Pure: a service reads the facts, has new results scored and keeps what `decide` returns. Hooks, other gateways and the
-audit's simulation decide by the same functions. When is in `moment`, how in `shorten` and `lossless`.
+audit's simulation use the same functions. `moment` says when to cut; `shorten` and `lossless` say how.
 """
 
 from array import array
@@ -46,12 +46,12 @@ class RequestResults:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What has to be known of a conversation beside its request."""
+    """Facts about a conversation that its request does not hold."""
 
     cache: CacheMoment
     draw: Draw
-    known: Mapping[bytes, Decision] = field(default_factory=dict)  # how results left in earlier requests
-    scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # what the engine left of new ones
+    known: Mapping[bytes, Decision] = field(default_factory=dict)  # the forms that earlier requests sent
+    scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # new results as the engine cut them
     contexts: Mapping[Place, CallContext] = field(default_factory=dict)  # what the agent was doing at each result
     rows: RowsOf = rows_of
     may_cut_old: bool = True
@@ -59,27 +59,27 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class ShortenedOutput:
-    """A tool result, and how it leaves from now on."""
+    """A tool result, and the form in which it is sent from now on."""
 
     output: LongOutput
     goal: str
     shortened: ShortenedText
-    replaces: bool = False  # what was decided for it before no longer counts
+    replaces: bool = False  # this replaces an earlier decision
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What is decided anew for a request; every other result leaves as it did before."""
+    """New decisions for a request; every other result is sent as before."""
 
     new: tuple[ShortenedOutput, ...] = ()
     old: tuple[ShortenedOutput, ...] = ()
-    rewritten_tokens: int = 0  # of the prompt cache, where cached results are cut
+    rewritten_tokens: int = 0  # of the prompt cache, because cached results are cut
 
 
 def decide(conversation: RequestResults, policy: Policy, facts: Facts) -> Decided:
-    """Return how new results leave, and which old ones leave otherwise than before.
+    """Return the forms of new results, and of old ones that change.
 
-    Every new result needs an entry in `facts.scored`. What is cut in this request cannot be pointed to by a later one.
+    Every new result needs an entry in `facts.scored`. Later results cannot refer to one that is cut here.
     """
     new = tuple(_enter_new(conversation, facts)) if facts.scored else ()
     if not facts.may_cut_old or not CutMoment.of(conversation.request, facts.cache).allows_cuts(policy):
@@ -95,7 +95,7 @@ def _decision(form: ShortenedText) -> Decision:
 
 
 def _is_decided(made: ShortenedOutput) -> bool:
-    """Return whether a result was long enough to need a decision: it may grow old otherwise."""
+    """Return whether a result was long enough to need a decision; a shorter one may still be cut when it is old."""
     return made.shortened.why != "below_threshold"
 
 
@@ -104,7 +104,7 @@ def _is_decided(made: ShortenedOutput) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EntryLimits:
-    """What the settings say about new results."""
+    """The user's limits for new results."""
 
     threshold_tokens: int = 0  # 0: as the policy says
     preview_chars: int = 0
@@ -217,7 +217,7 @@ def _enter_new(conversation: RequestResults, facts: Facts) -> Iterator[Shortened
 def _cut_old(
     conversation: RequestResults, policy: Policy, facts: Facts, decisions: Mapping[bytes, Decision]
 ) -> tuple[tuple[ShortenedOutput, ...], int]:
-    """Return the old results that leave otherwise now, and the cached tokens that have to be sent anew for it."""
+    """Return the old results that change now, and the cached tokens that have to be rewritten for it."""
     request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
     aged = _with_likelihood(aged_results(request, outputs, decisions, cold_from), conversation, policy, facts)
     cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache))
@@ -225,7 +225,7 @@ def _cut_old(
     forms = [(output, aged_form(output, facts.draw(output), conversation.hint)) for output in old]
     gone = {output.key for output, form in forms if form}
     renewed = _renew(conversation, facts, decisions, gone) if gone else ()
-    # What stands before the cold part is still in the prompt cache, and stays as it was sent.
+    # Results before the cold part are still in the prompt cache: they stay as they were sent.
     cold = [] if cold_from is None else [output for output in outputs if output.spot[0] >= cold_from]
     tables = _tables(cold, facts, decisions, gone, edits_by_quoting(request.tool_names))
     made = [
@@ -239,9 +239,9 @@ def _cut_old(
 def _with_likelihood(
     aged: Sequence[Aged], conversation: RequestResults, policy: Policy, facts: Facts
 ) -> Sequence[Aged]:
-    """Return the results, the files among them that may stay with how likely they are to be used.
+    """Return the results; files that may stay have the likelihood that they are used.
 
-    As for new results, that is asked of long ones only, and only of agents that edit by quoting.
+    As for new results, only long ones are scored, and only for agents that edit by quoting.
     """
     if facts.cache.cold_from is None or not edits_by_quoting(conversation.request.tool_names):
         return aged
@@ -260,7 +260,7 @@ def _tables(
     gone: Collection[bytes],
     quotes: bool,
 ) -> Iterator[tuple[LongOutput, ShortenedText | None]]:
-    """Yield results that stay whole, and that the model has read, as tables: an edit may quote what a tool read."""
+    """Yield uncut results that the model has read, as tables, except files: an edit may quote them."""
     for output in outputs:
         decision = decisions.get(output.key)
         is_whole = output.key not in gone and (decision is None or decision.shown is None)
@@ -271,7 +271,7 @@ def _tables(
 def _renew(
     conversation: RequestResults, facts: Facts, decisions: Mapping[bytes, Decision], gone: Collection[bytes]
 ) -> Iterator[tuple[LongOutput, ShortenedText]]:
-    """What points to an old result that goes is shown again."""
+    """Yield with their own text the results that referred to an old result which is cut now."""
     outputs, hint = conversation.outputs, conversation.hint
     for at, output in enumerate(outputs):
         decision = decisions.get(output.key)

@@ -1,4 +1,4 @@
-"""When results that the model has read are cut: as soon as that is free, or pays in spite of the prompt cache."""
+"""The moment to cut results that the model has read: when it is free, or pays in spite of the prompt cache."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FILE_TOKENS = 4_000
 class CutMoment:
     """A request, as far as it decides whether old results are cut in it."""
 
-    is_free: bool  # the provider has to write at least a part of the prompt anew, whatever we send
+    is_free: bool  # the provider has to rewrite at least a part of the prompt, whatever we send
     is_user_turn: bool
     has_tools: bool
     prompt_tokens: int
@@ -64,7 +64,7 @@ class Aged:
 
 @dataclass(frozen=True, slots=True)
 class OldCuts:
-    """Positions of old results to cut, oldest first, and the cached tokens that have to be written anew for it."""
+    """Positions of old results to cut, oldest first, and the cached tokens that have to be rewritten for it."""
 
     positions: Sequence[int] = ()
     rewritten_tokens: int = 0
@@ -111,7 +111,7 @@ def paying(
     """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
 
     `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
-    oldest of them has to be written to the cache anew.
+    oldest of them has to be written to the cache again.
     """
     best, most, saved = len(cuts), 0.0, 0
     for at in range(len(cuts) - 1, -1, -1):

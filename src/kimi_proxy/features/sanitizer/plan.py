@@ -70,7 +70,7 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
         return ()
     answered = (at for at, message in enumerate(request.messages) if message.role == "assistant")
     last_answer = max(answered, default=-1)
-    calls: dict[str, _CallOrigin] = {}  # the last call of each id: some clients number their calls anew in every turn
+    calls: dict[str, _CallOrigin] = {}  # the last call of each id: some clients reuse call ids in every turn
     found: list[LongOutput] = []
     for at, message in enumerate(request.messages):
         calls.update(_tool_calls(message))

@@ -1,4 +1,4 @@
-"""How deep tool results are cut: three policies, and which results agents are likely to quote."""
+"""Policies for cutting tool results: three depths, and the results that agents are likely to quote."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ COMMAND_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class EntryCut:
-    """How a new result is cut: over so many tokens, so that so many stay at least."""
+    """Limits for cutting a new result: the tokens above which it is cut, and the tokens that stay at least."""
 
     over_tokens: int
     keep_tokens: int = 0
@@ -46,7 +46,7 @@ class EntryCut:
 
 @dataclass(frozen=True, slots=True)
 class WarmCut:
-    """A cut of results that are cached: it pays within so many requests, and leaves so many of the newest alone."""
+    """A cut of cached results: it must pay off within so many requests, and spares so many of the newest results."""
 
     within_requests: int  # 0: none is made
     keep_newest: int
@@ -59,15 +59,15 @@ class Policy:
 
     entry_tokens: int  # a new result with more tokens is cut when it enters
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
-    keep_newest: int = 0  # results that a free cut of old ones leaves alone
-    file_requests: int = 0  # for how many requests such a cut leaves a file alone that was read, unless it is large
+    keep_newest: int = 0  # newest results that a free cut of old ones spares
+    file_requests: int = 0  # requests for which such a cut spares a file that was read, unless it is large
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
-    keep_cached: int = 0  # results that such a cut leaves alone
+    keep_cached: int = 0  # newest results that such a cut spares
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
     @property
     def quoted_tokens(self) -> int:
-        """How long a new result that is likely to be quoted may be to enter whole."""
+        """Return the tokens up to which a new result that is likely to be quoted is sent uncut."""
         return HUGE_TOKENS if self.spares_quoted else self.entry_tokens
 
     def entry_cut(self, origin: Origin, edits_by_quoting: bool, likely: float | None = None) -> EntryCut:

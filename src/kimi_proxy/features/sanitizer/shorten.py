@@ -219,7 +219,7 @@ def _ratio_of(kind: Kind, tokens_before: int, is_unread: bool) -> float:
 
 
 def _within_room(ratio: float, task: Task, tokens_before: int) -> float:
-    """Return a ratio that leaves what the task keeps, and no more than may enter: else head and tail would be sent."""
+    """Return a ratio that keeps as much as the task asks for within its limit; above it only head and tail are sent."""
     return max(min(ratio, 1 - task.keep_tokens / tokens_before), 1 - KEPT_OF_HUGE / tokens_before)
 
 
@@ -294,7 +294,7 @@ def _scored_cuts(
 
 
 def _middle(lines: Sequence[str], ratio: float) -> list[Cut]:
-    """Return the cut of so many lines that leaves more of the beginning than of the end."""
+    """Return the cut of so many lines that keeps more of the beginning than of the end."""
     gone = math.floor(ratio * len(lines))
     start = math.ceil((len(lines) - gone) * HEAD_SHARE)
     return [Cut(start + 1, start + gone, "milieu d'un long résultat")] if gone else []

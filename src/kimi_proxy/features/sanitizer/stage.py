@@ -20,7 +20,7 @@ EVENT = "sanitizer_event"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done about an output: what is shown of it, or why all of it is."""
+    """The decision about an output: the text that is sent in its place, or why it is sent uncut."""
 
     why: AnyReason
     shown: str | None = None
@@ -102,7 +102,7 @@ def result_call_ids(request: Request) -> list[str]:
 
 
 def unique_call_id(request: Request, call_id: str) -> str:
-    """Return an id for a call in the answer to a request: some models number their calls anew in every turn."""
+    """Return an id for a call in the answer to a request: some models reuse their call ids in every turn."""
     parts = (part for message in request.messages for part in message.parts)
     return _unique(call_id, sum(1 for part in parts if part.kind == "tool_call" and part.call_id == call_id))
 

@@ -52,7 +52,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class ChatDelta:
-    """What a chunk adds: to the thoughts, to the text, or to the arguments of a call."""
+    """The content that a chunk adds: to the thoughts, to the text, or to the arguments of a call."""
 
     kind: Literal["thinking", "text", "call"]
     text: str

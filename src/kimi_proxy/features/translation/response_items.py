@@ -123,7 +123,7 @@ class ResponseItems:
             self._dropped.add("input.reasoning")  # only OpenAI's models can read what is encrypted
 
     def _compact(self, item: JsonObject, where: str) -> None:
-        """Ask the model for what OpenAI's servers would do by themselves."""
+        """Ask the model for the steps that OpenAI's servers would do on their own."""
         self.is_compaction = True
         self._add_waiting()
         self._add({"role": "user", "content": COMPACT})

@@ -1,6 +1,6 @@
 """Sessions that entire.io's CLI keeps in a git repository, read without a checkout.
 
-They lie on the branch `entire/checkpoints/v1`, or below `refs/entire/checkpoints`. A session is stored anew at each
+They are on the branch `entire/checkpoints/v1`, or below `refs/entire/checkpoints`. A session is stored again at each
 checkpoint, so the largest copy has all of it. Long ones lie in numbered pieces.
 """
 

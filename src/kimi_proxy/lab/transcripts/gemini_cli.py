@@ -37,7 +37,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         if "id" in record:
             messages[string(record.get("id"))] = record
         elif history := items(mapping(record.get("$set")).get("messages")):
-            # A history that was written anew is what a compression left. Its new messages hold the summary.
+            # A rewritten history is the result of a compression. Its new messages hold the summary.
             new = (message for message in map(mapping, history) if string(message.get("id")) not in messages)
             _take_all(builder, messages)
             messages = {f"{at}": {**message, "type": "summary"} for at, message in enumerate(new)}

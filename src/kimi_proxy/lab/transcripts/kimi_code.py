@@ -43,7 +43,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
 
 
 def _message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
-    """What the assistant said is in the events of its steps already."""
+    """Skip the assistant's text: it is already in the events of its steps."""
     if message.get("role") == "user":
         text = text_of(message.get("content"))
         origin = string(mapping(message.get("origin")).get("kind")) or "user"

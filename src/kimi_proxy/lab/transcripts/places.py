@@ -1,4 +1,4 @@
-"""Where agents' sessions lie: in their usual places, or in folders and files that are given."""
+"""The locations of agents' sessions: the usual places, or given folders and files."""
 
 import io
 import os

@@ -296,7 +296,7 @@ class HeaderArguments:
 
 @dataclass(frozen=True, slots=True)
 class McpSession:
-    """What we agreed on with a server; a stateless one has nothing to remember but its introduction."""
+    """The session negotiated with a server; a stateless server has nothing to remember but its handshake."""
 
     server: ServerIntroduction
     id: str | None = None

@@ -61,7 +61,7 @@ class ServerProcess(Process):
     """One run of a program. All of its output is for people; its input is a pipe that closes when we are gone."""
 
     guarded = sys.platform.startswith("linux")
-    leave_s: ClassVar[float] = 0.0  # what it takes to leave by itself once its input is closed
+    leave_s: ClassVar[float] = 0.0  # seconds it needs to exit on its own once its input is closed
 
     def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
         super().__init__(orphans)
@@ -75,7 +75,7 @@ class ServerProcess(Process):
 
     @property
     def ending(self) -> UpstreamUnreachable:
-        """How it ended, in words."""
+        """Return how it ended, in words."""
         lines = [line.strip() for line in reversed(self.output.strip().splitlines()[-LAST_LINES:]) if line.strip()]
         # What it said last may be that it listens, and no cause of its end.
         telling = [line for line in lines if not _INFO.search(line)]
@@ -115,7 +115,7 @@ class RunningServer(Generic[P, T]):
 
 @dataclass(frozen=True, slots=True)
 class ProgramStatus:
-    """How a program is doing. `down` is started again in `wait_s`, and so is `degraded`, which crashes all the time."""
+    """The state of a program. `down` is restarted in `wait_s`, and so is `degraded`, which keeps crashing."""
 
     state: ProgramState
     pid: int | None
@@ -224,7 +224,7 @@ class ServerProgram(Generic[P, T]):
         await self.close()
 
     def resume(self) -> None:
-        """Allow starts again, and forget earlier crashes: their cause may have been mended."""
+        """Allow starts again, and forget earlier crashes: their cause may have been fixed."""
         self._wanted.set()
         self._backoff = Backoff(self._now)
 

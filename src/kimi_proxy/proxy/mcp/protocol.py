@@ -1,4 +1,4 @@
-"""What is the same for every MCP server: its introduction, and messages translated between protocol versions."""
+"""Code shared by all MCP servers: the handshake, and messages translated between protocol versions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -90,7 +90,7 @@ async def forward_translated(server: ServerIntroduction, message: JsonObject, se
     """Send a client's message in the server's protocol version, and return the answer in the client's.
 
     What the server said when it introduced itself is answered from memory: a client that joins does not start the
-    conversation anew.
+    conversation again.
     """
     method = message.get("method")
     params = message.get("params")

@@ -83,7 +83,7 @@ class StdioProcess(ServerProcess):
         self._fail(self.ending)
 
     def _lines(self, data: bytes) -> Iterator[Sequence[bytes]]:
-        """Yield each line that has come to its end, in the pieces it came in: a long one is joined in a thread."""
+        """Yield each complete line, in the chunks in which it arrived: a long one is joined in a thread."""
         if b"\n" not in data:
             self._partial.append(data)
             self._partial_size += len(data)
@@ -125,7 +125,7 @@ class StdioProcess(ServerProcess):
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
         if not self.is_alive or pipe.is_closing():
-            raise UpstreamUnreachable(f"{self._server} has ended: call again to start it anew")
+            raise UpstreamUnreachable(f"{self._server} has ended: call again to restart it")
         if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
             raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
         pipe.write(json.encode(message) + b"\n")

@@ -1,4 +1,4 @@
-"""Compression of sessions: made on demand or by itself, repeated in every later request, and undone."""
+"""Compression of sessions: on demand or automatic, repeated in every later request, and reversible."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ async def no_pending_results(who: Caller, session: str, calls: Iterable[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class CompressionState:
-    """What is on disk about the compressions of a session."""
+    """The compressions of a session, as stored on disk."""
 
     active: CompressionRecord | None
     is_paused: bool  # the last one was undone: there are no automatic ones any more
@@ -295,7 +295,7 @@ class Compressor:
         return next((one.summary for one in await self._decisions.compressions(who, session) if one.id == id), "")
 
     async def undo(self, who: Caller, session: str) -> UndoneBody:
-        """Undo the newest: the next request leaves as if it had never been."""
+        """Undo the newest compression: the next request is sent as if it had never been made."""
         async with self._lock(who, session):
             live = [one for one in await self._decisions.compressions(who, session) if one.undone is None]
             if not live:
@@ -489,7 +489,7 @@ class AutoCompression:
         except (CompressionRefused, StoreUnavailable) as e:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
             self._tried.put((uncompressed.caller.scope, uncompressed.session.id), self._now())
-        # Another request may have compressed it meanwhile: what is active now is what leaves.
+        # Another request may have compressed the session meanwhile: the compression that is active now is sent.
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
 
@@ -497,7 +497,7 @@ class AutoCompression:
 class SessionCompressions:
     """Compression on demand, by the id or the name of a session.
 
-    What needs its messages is done by the server that relayed them, where several share a store: `elsewhere` asks it.
+    Where several servers share a store, only the one that relayed a session has its messages: `elsewhere` asks it.
     """
 
     def __init__(

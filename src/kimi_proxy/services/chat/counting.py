@@ -28,16 +28,16 @@ class _TooLong(Exception):
 
 
 class TokenCounter:
-    """What takes a moment is done at once, the rest in a thread, one request at a time and with many pauses.
+    """Counts short requests at once, and the rest in a thread, one request at a time and with many pauses.
 
-    There are two threads: a request that is on its way does not wait for what the journal counts.
+    There are two threads, so that a request in flight does not wait for counts that the journal asked for.
     """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
         self._count = count
         self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN)
         self._lock = threading.Lock()
-        # Several stages ask about the same request; it is forgotten with it.
+        # Several stages ask about the same request; its composition is dropped with the request.
         self._compositions: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
         self._urgent = ThreadPoolExecutor(1, thread_name_prefix="counting")
         self._later = ThreadPoolExecutor(1, thread_name_prefix="noting")
@@ -48,7 +48,7 @@ class TokenCounter:
         return await self._of(request, self._urgent)
 
     async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
-        """Return that of a request as it came and as it leaves, for notes that can wait."""
+        """Return the counts of a request as received and as sent, for notes that can wait."""
         before = await self._of(received, self._later)
         return before, before if context.is_same(received, outgoing) else await self._of(outgoing, self._later)
 

@@ -1,4 +1,4 @@
-"""How long a request waits: for CPU time on a busy machine, and for a store that may hang."""
+"""Limits on how long a request waits: for CPU time on a busy machine, and for a store that may hang."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.metrics import Metrics
 
 BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
-HURRY_S = 0.5  # beyond that, in which what is late is cut without scores; the rest of thousands goes whole
-# What was shortened, now or before, is worth waiting for the disk, also on a busy machine; not once it has hung.
+HURRY_S = 0.5  # extra time in which late results are cut without scores; any that remain after it are sent uncut
+# A shortened result is worth waiting for a slow disk, even on a busy machine, but not for a disk that has hung.
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 
 Value = TypeVar("Value")
@@ -38,7 +38,7 @@ class WaitLimit:
 
     @property
     def is_past_hurry(self) -> bool:
-        """Whether there is no time left either for a cut without scores."""
+        """Return whether even the extra time for cuts without scores is over."""
         return self.now() > self.ends_at + HURRY_S
 
 

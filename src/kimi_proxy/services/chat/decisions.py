@@ -1,4 +1,4 @@
-"""What was decided for a tool result: on disk before anything is cut, and repeated in every later request."""
+"""Decisions about tool results: written to disk before anything is cut, and repeated in every later request."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ ScopedKey = tuple[str, bytes]  # a scope, and the key of a decision in it
 
 
 class ChatDecisions:
-    """How tool results were first sent, in memory and on disk."""
+    """The forms in which tool results were first sent, in memory and on disk."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ChatDecisions:
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
     async def _forget_replaced(self, who: Caller, keys: Sequence[bytes]) -> None:
-        """Forget what another server has decided anew, or has forgotten."""
+        """Forget decisions that another server has replaced or deleted."""
         made = await self._stored.times(who, keys) if keys else {}
         for key in keys:
             if made.get(key) != self._checked.get((who.scope, key)):
@@ -128,7 +128,7 @@ class ChatDecisions:
         return {record.key: _decision(record) for record in records if self._yields(record) is yielding}
 
     def _yields(self, record: DecisionRecord) -> bool:
-        """Whether what is on disk counts for more than `record`, which is not."""
+        """Return whether the decision on disk takes precedence over `record`, which is only in memory."""
         return self.is_shared and record.why in YIELDING
 
     def _remember(self, who: Caller, record: DecisionRecord) -> Decision:

@@ -1,4 +1,4 @@
-"""What later requests of a conversation have to know besides decisions, such as recall results and our tool."""
+"""Facts other than decisions that later requests of a conversation need, such as recall results and our tool."""
 
 import asyncio
 import logging
@@ -149,7 +149,7 @@ class ChatFacts:
         self._tools.put(who, _key("tool", conversation.hex()), b"offered")
 
     async def cleared_turns(self, who: Caller, conversation: bytes) -> int:
-        """Return in how many turns of a conversation the provider leaves the thinking out because we ask for it."""
+        """Return the number of turns of a conversation from which the provider drops the thinking at our request."""
         key = _key("thinking", conversation.hex())
         return int((await self._facts.get(who, "thinking", [key])).get(key) or 0)
 

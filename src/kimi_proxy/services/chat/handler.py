@@ -308,7 +308,7 @@ class Chat:
             raise
         finally:
             self._metrics.streams_in_flight.dec()
-            # A client that hangs up ends us here; what its request came to is counted all the same.
+            # A client that hangs up cancels this task here; its request must be counted all the same.
             exchange = replace(relay.exchange(), reserved_usd=admission.reserved_usd)
             self._record(exchange)
             self._call(admission.settle, exchange)
@@ -327,7 +327,7 @@ class Chat:
         return replace(question, headers=(*kept, *found))
 
     async def _run_stages(self, received: Draft) -> Draft:
-        """Return `came` as the stages leave it; one that is only observed leaves as it came."""
+        """Return `came` as changed by the stages; a request that is only observed is returned unchanged."""
         if self._observation is None or received.request.is_crowded or not await self._observation.covers(received):
             return await run_stages(received, self._stages_for(received), self._metrics.count_fault)
         outgoing = await run_stages(replace(received, is_observed=True), self._repeating, self._metrics.count_fault)

@@ -54,7 +54,7 @@ class _HeldRequest:
 
 
 class SignsOfLife:
-    """When clients last called beside their requests: by a hook or a status line, under a session's name."""
+    """The time of each client's last call other than a request: from a hook or a status line, by session name."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now

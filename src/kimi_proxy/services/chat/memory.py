@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemoryContent:
-    """What the file holds, and when it was written."""
+    """The contents of the memory file, and the time it was written."""
 
     content: JsonValue = ""
     updated: float | None = None

@@ -60,7 +60,7 @@ class Messages:
         self._on_fault = on_fault
 
     async def shorten(self, who: Caller, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
-        """Return the messages of a chat request with long tool results cut; a fault of ours leaves them as they are.
+        """Return the messages of a chat request with long tool results cut, or unchanged if kimi-proxy itself fails.
 
         Raise InvalidParams if they are no list of messages. Calls that begin with the same user's words belong to one
         conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.

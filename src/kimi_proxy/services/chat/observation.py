@@ -1,4 +1,4 @@
-"""Requests that are only observed: what the stages would have done to them, decided without a trace on disk."""
+"""Observe-only requests: what the stages would have changed, decided without writing to disk."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -70,7 +70,7 @@ class ObservedOriginals(Originals):
 
 
 class ObservedDecisions(Decisions):
-    """What would have been decided, in memory only, so that a later request of the conversation repeats it."""
+    """The decisions that would have been made, in memory only, so that later requests repeat them."""
 
     def __init__(self) -> None:
         self._made: LruCache[ScopedKey, DecisionRecord] = LruCache(MAX_DECISIONS, max_bytes=DECISIONS_BYTES)
@@ -188,7 +188,7 @@ class ObservedStages:
 
 
 class Observation:
-    """Which requests are only observed, and what would have become of them."""
+    """The requests that are only observed, and how they would have been changed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the provider's prompt cache holds of each conversation, as far as we can know."""
+"""The part of each conversation that the provider's prompt cache should hold, as far as we can know."""
 
 import asyncio
 import time
@@ -170,7 +170,7 @@ class PromptCaches(ChatObserver):
         return self._last_tokens.get(_beginning_of(draft, found)) or 0
 
     async def mark(self, draft: Draft) -> Draft:
-        """Return the draft with marks for the provider's prompt cache, where the client leaves room for them."""
+        """Return the draft with marks for the provider's prompt cache, as far as the client has not used them all."""
         moment, request = draft.cache, draft.request
         if moment is None or moment.rules.match != "marks":
             return draft

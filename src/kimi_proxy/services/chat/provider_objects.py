@@ -1,4 +1,4 @@
-"""What a provider keeps under the server's key: each person of a team reaches only what was made for them.
+"""Objects that a provider keeps under the server's key: each person of a team can reach only their own.
 
 A provider knows the key, not the people behind it. So the owner of each object is written down when the provider makes
 it, before the client learns its id. An id that is not the caller's goes to the provider as a random one, so that the

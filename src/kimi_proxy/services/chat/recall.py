@@ -96,7 +96,7 @@ class _Progress:
 
     @property
     def turns(self) -> int:
-        """How often the provider was asked again."""
+        """Return how often the provider was asked again."""
         return self._recalled.turns
 
     async def ask(self) -> ReplyStream:
@@ -112,11 +112,11 @@ class _Progress:
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     def knows(self, id: str) -> bool:
-        """Whether the model was given this id; where only the end of a conversation passes here, it may have been."""
+        """Return whether the model was given this id; assume so if only the end of a conversation is sent to us."""
         return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
 
     def may_read(self, id: str, session: str) -> bool:
-        """Whether an original of that session is this conversation's: it kept it, or we ourselves name it here.
+        """Return whether an original of that session belongs to this conversation: it stored it, or a marker names it.
 
         A client's text may name any id, such as one that was copied from another conversation, or forged.
         """

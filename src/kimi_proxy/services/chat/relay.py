@@ -54,7 +54,7 @@ class ProviderClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client gets: all of it in `body`, or the beginning, with `rest` to follow."""
+    """The answer to the client: all of it in `body`, or the beginning, with `rest` to follow."""
 
     status: int
     headers: tuple[Header, ...]
@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What became of a request, for observers."""
+    """The outcome of a request, for observers."""
 
     draft: Draft
     status: int
@@ -85,7 +85,7 @@ class Exchange:
 
     @property
     def usage(self) -> Usage | None:
-        """What the provider counted, for all turns of the answer."""
+        """Return the tokens that the provider counted, for all turns of the answer."""
         return self.recalled.all or self.reply.usage
 
 

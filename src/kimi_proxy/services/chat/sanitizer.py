@@ -172,7 +172,7 @@ class Sanitizer:
         return await asyncio.to_thread(plan, request, floor)
 
     async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
-        """Return how each long tool result of a request leaves: as it did before, or as is decided now."""
+        """Return the form in which each long tool result is sent: the one sent before, or one decided now."""
         deadline = WaitLimit.begin(self._cpu_s, self._now)
         offers_tool = await self._tool.is_in(draft, cache, self._is_on_for(draft))
         decisions, rewritten = await self._decisions_on(draft, found, offers_tool, cache, deadline)
@@ -207,7 +207,7 @@ class Sanitizer:
     async def _decisions_on(
         self, draft: Draft, outputs: Sequence[LongOutput], offers_tool: bool, cache: CacheMoment, deadline: WaitLimit
     ) -> tuple[dict[bytes, Decision], int]:
-        """Return a decision for each result that is long enough to need one, and the cached tokens sent anew for it."""
+        """Return a decision for each result long enough to need one, and the cached tokens rewritten for them."""
         if not outputs:
             return {}, 0
         who, since, refusal = draft.caller, self._decisions.replacements, self._refusal(draft, offers_tool)
@@ -285,7 +285,7 @@ class Sanitizer:
         contexts: Mapping[Place, CallContext],
         deadline: WaitLimit,
     ) -> dict[bytes, ShortenedText]:
-        """Return what the engine leaves of the new results; those that cannot be scored in time stay whole."""
+        """Return the new results as the engine cut them; results that cannot be scored in time stay uncut."""
         by_key = {output.key: output for output in conversation.outputs}
         scored: dict[bytes, ShortenedText] = {}
         for some in in_batches([by_key[output.key] for output in new], AT_ONCE):
@@ -306,7 +306,7 @@ class Sanitizer:
     async def _one(
         self, conversation: RequestResults, output: LongOutput, context: CallContext | None, deadline: WaitLimit
     ) -> ShortenedText:
-        """Return what the engine leaves of a result that is long enough for it."""
+        """Return a result as the engine cut it, if it is long enough."""
         if output.whole_because:
             return leave_uncut(output, output.whole_because)
         seed = self._seed(output)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionNames:
-    """Which session is meant, by the name that its client gives it or by how it begins.
+    """Finds the session of a request, by the name that its client gives it or by its first messages.
 
     Without a team, ids are hashes as they always were. In a team they are keyed with a secret of the store, so that
     no one can begin another's session before it does; sessions that began before that keep their ids.
@@ -92,7 +92,7 @@ class SessionNames:
             self._in_use.put((who.scope, keyed), id if is_own else keyed)
 
     async def read_secret(self) -> None:
-        """Read the secret of the store; if that cannot be done now, the next request tries again."""
+        """Read the store's secret; if that fails, the next request tries again."""
         try:
             self._secret = self._secret or await self._session_store.secret()
         except StoreUnavailable as e:

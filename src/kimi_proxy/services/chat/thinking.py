@@ -1,4 +1,4 @@
-"""Old thinking that clients send back: the provider leaves it out, from a moment at which its cache is cold anyway."""
+"""Old thinking that clients send back: the provider drops it, starting when its prompt cache is cold anyway."""
 
 from dataclasses import replace
 

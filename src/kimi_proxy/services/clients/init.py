@@ -1,4 +1,4 @@
-"""Small changes to files of clients: planned, shown, made, and undone on request."""
+"""Small changes to the files of clients: planned, previewed, applied, and reverted on request."""
 
 import difflib
 import hashlib
@@ -36,7 +36,7 @@ def digest(content: bytes) -> str:
 
 
 class EditLog:
-    """What was changed, one directory for each file, so that it can be undone."""
+    """Records of changes, one directory for each file, so that they can be reverted."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home.absolute() / FOLDER

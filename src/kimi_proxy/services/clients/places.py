@@ -1,4 +1,4 @@
-"""What connects a client: the files that it reads, and our part in each of them."""
+"""Connection of a client: the files that it reads, and our entry in each of them."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, Rules
 
 @dataclass(frozen=True, slots=True)
 class HookTarget:
-    """Where hooks find the server, whether files that are read are handed over too, and the token's variable."""
+    """The server's address for hooks, whether they also pass on files that were read, and the token's variable."""
 
     url: str
     with_reads: bool = False
@@ -26,7 +26,7 @@ class HookTarget:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a client is connected to: an MCP server, with or without instructions; the proxy; its hooks."""
+    """The connections of a client: an MCP server, with or without instructions; the proxy; its hooks."""
 
     server: Connection | None = None
     guidance: bool = False

@@ -214,7 +214,7 @@ class PrunerRun:
         await self._wait_for(self._server, token)
 
     async def end(self) -> None:
-        """The agent is done: stop what runs, however far the start came."""
+        """Stop everything that was started, after the agent has ended or the start has failed."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait({self._watch})

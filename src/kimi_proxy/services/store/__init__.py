@@ -1,4 +1,4 @@
-"""Where originals, decisions and sessions are kept: `protocols` says what is promised, `sqlite` and `postgres` keep it.
+"""Storage of originals, decisions and sessions: `protocols` is the contract, `sqlite` and `postgres` implement it.
 
 Another database is one new folder beside them, and one line here.
 """
@@ -25,7 +25,7 @@ __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
 async def open_store(config: Config) -> Store:
     """Return the store of these settings: in the database that they name, else under their home, made if it is missing.
 
-    One that is sick or away says so, and heals by itself. No call to it takes longer than `store.timeout_ms`: it then
+    A store that fails reports it, and recovers automatically. No call takes longer than `store.timeout_ms`: it then
     raises StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
     has written its tables.
     """

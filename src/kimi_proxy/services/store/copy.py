@@ -42,12 +42,12 @@ TABLES = (
 )
 
 Row = tuple[object, ...]
-CopyProgress = Callable[[str, int, int], None]  # what is done, how much of it, and how much there is
+CopyProgress = Callable[[str, int, int], None]  # the name of the step, the rows copied so far, and their total
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """How many rows of each table this run copied, and how many originals are the same in both stores."""
+    """The number of rows of each table that this run copied, and of originals that are equal in both stores."""
 
     copied: dict[str, int] = field(default_factory=dict)
     verified: int = 0
@@ -64,7 +64,7 @@ def sqlite_file(url: str) -> Path:
 
 
 def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
-    """Copy what is not copied yet, then compare every original; return what was done.
+    """Copy all rows that are not copied yet, then compare every original; return the counts.
 
     Raise StoreUnavailable if a database cannot be used, or if an original differs afterwards.
     """

@@ -1,4 +1,4 @@
-"""What a store promises: its protocols, and the values that cross them. Nothing here depends on a database.
+"""The contract of a store: its protocols, and the values that cross them. Nothing here depends on a database.
 
 Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a command that reads one original does not load what counts
 
 
 class AuditNote(Protocol):
-    """Called with what a person does to texts that are kept: an action, the id that it is done to, and how it ended."""
+    """Called for each action of a person on stored texts: the action, the id that it applies to, and its outcome."""
 
     def __call__(self, who: Caller, action: str, subject: str, *, outcome: str = "ok") -> None: ...
 
@@ -52,7 +52,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """What was decided for a part of a conversation. `shown` is what was left of it, None that it went out whole."""
+    """The decision about a part of a conversation. `shown` is the text sent in its place; None if it was sent uncut."""
 
     key: bytes  # fingerprint of where the part stands and of its text
     why: str
@@ -89,7 +89,7 @@ class StoredText:
 
 @dataclass(frozen=True, slots=True)
 class DecisionTotals:
-    """How many decisions there are for each reason, and the tokens of those that cut something."""
+    """The number of decisions for each reason, and the tokens of those that cut something."""
 
     outputs: Mapping[str, int]
     tokens_before: int
@@ -201,7 +201,7 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """How full a store is, and whether it works."""
+    """The fill level of a store, and whether it works."""
 
     path: str
     state: str  # "ok", or "degraded: …" in words that a person can act on
@@ -246,7 +246,7 @@ class Originals(Protocol):
 
 
 class Decisions(Protocol):
-    """What was decided for parts of conversations, by person and key, and for the histories of sessions."""
+    """Decisions about parts of conversations, by person and key, and about the histories of sessions."""
 
     async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         """Return the decisions for `keys`, as far as there are any. Counts as use."""
@@ -412,7 +412,7 @@ class StoredEvent:
 
 
 class Replicas(Protocol):
-    """What servers that share a database know of each other."""
+    """State that servers on one database share."""
 
     async def note_sent(
         self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool

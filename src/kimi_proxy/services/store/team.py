@@ -1,4 +1,4 @@
-"""What a store keeps for a team: its people, what they used by day, who did what, and whose objects a provider keeps.
+"""Team data in the store: people, their usage by day, the audit log, and the owners of objects that a provider keeps.
 
 No text of a conversation.
 """
@@ -14,7 +14,7 @@ from kimi_proxy.features.metering import Metric
 
 @dataclass(frozen=True, slots=True)
 class PersonRecord:
-    """A person. Of their token only a hash is kept, and that never leaves the store."""
+    """A person. Only a hash of their token is stored, and the hash never leaves the store."""
 
     name: str
     role: str  # member or admin
@@ -48,7 +48,7 @@ class UsageKey:
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
-    """What a number of requests came to, as their providers counted; money as far as prices are known."""
+    """The total usage of a number of requests, as their providers counted it; money as far as prices are known."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -68,7 +68,7 @@ SUMS = tuple(field.name for field in fields(UsageSum))
 
 @dataclass(frozen=True, slots=True)
 class UsageRange:
-    """Which requests a budget counts: from a day on, of a person, a team and a model; None means of all."""
+    """The requests that a budget counts: since a day, by person, team and model; None means all of them."""
 
     since: str
     person: str | None = None
@@ -78,7 +78,7 @@ class UsageRange:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What has been used of a budget: requests that were let through; money, with that of open requests."""
+    """The used part of a budget: requests that were allowed, and money, including that reserved for open requests."""
 
     requests: int
     usd: float
@@ -97,14 +97,14 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what, when, to which id. Never a text, a title or a key."""
+    """An audit entry: who did what, when, to which id. It never holds a text, a title or a key."""
 
     at: float
     person: str
     action: str
     subject: str = ""
     detail: str = ""
-    outcome: str = "ok"  # or why it was not done: a code such as expired, unknown, store_unavailable
+    outcome: str = "ok"  # or why it failed: a code such as expired, unknown, store_unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class OpenRequests(Protocol):
         """Change what an open request costs."""
 
     async def close_requests(self, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
-        """Close requests, and add what they came to to the counts of their days."""
+        """Close requests, and add their usage to the counts of their days."""
 
     async def close_expired(self, now: float) -> int:
         """Close requests of servers that died, at what they would probably cost; return how many these were."""
@@ -186,7 +186,7 @@ class TeamTables(OpenRequests, Protocol):
         """Return a login and delete it: of several that take it, one gets it."""
 
     async def person_logged_in(self, id_hash: bytes, now: float) -> PersonRecord | None:
-        """Return whose login this is; None if it expired, or if their token was revoked or made anew since."""
+        """Return the person of this login; None if it expired, or if their token was revoked or replaced since."""
 
     async def admit(
         self,

@@ -158,7 +158,7 @@ class Budgets:
         if not budgets:
             return ADMITTED
         is_money = charge == "counted" and any(budget.settings.usd for budget in budgets)
-        if is_money and self._settling:  # so that the next request sees what the last one came to
+        if is_money and self._settling:  # so that the next request sees the cost of the last one
             await asyncio.wait(self._settling, timeout=SETTLE_S)
 
         def has_room(spent: Sequence[Spent]) -> bool:
@@ -187,7 +187,7 @@ class Budgets:
         return BudgetAdmission(headers, reserve.usd, self._settle) if reserve else BudgetAdmission(headers)
 
     async def close(self) -> None:
-        """Wait for what ended requests came to."""
+        """Wait until the costs of ended requests are written."""
         if self._settling:
             await asyncio.wait(self._settling, timeout=SETTLE_S)
 
@@ -213,7 +213,7 @@ class Budgets:
         return OpenRequest(draft.id, use, usd, tokens, at + RESERVE_S)
 
     def _settle(self, exchange: Exchange) -> None:
-        """Have what a request came to counted in place of what was reserved."""
+        """Replace the reserved amount of a request with its actual cost, in the background."""
         prices, ending = prices_of(self._models.model(exchange.draft.target)), exchange.ending
         usd = charged_usd(prices, ending.counted_usage, ending) if prices and ending.is_charged else 0.0
         task = asyncio.create_task(self._write_cost(exchange.draft.id, usd or 0.0))

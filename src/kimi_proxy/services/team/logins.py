@@ -36,13 +36,13 @@ ID_BYTES = 32
 # So many logins may begin within ten seconds, from one address and in all: no one needs a token to begin one.
 MAX_BEGUN_EACH, MAX_BEGUN, MAX_BEGUN_S = 30, 600, 10.0
 MAX_ADDRESSES = 10_000
-# Claims that people cannot change by themselves at the common issuers; `email` counts only if it was verified.
+# Claims that people cannot change themselves at the common issuers; `email` counts only if it was verified.
 FIXED_CLAIMS = ("sub", "oid", "email")
 
 
 @dataclass(frozen=True, slots=True)
 class BegunLogin:
-    """Where the browser goes, and what it keeps for when it is back."""
+    """The address to which the browser is redirected, and the state that it keeps until it returns."""
 
     url: str
     id: str
@@ -50,7 +50,7 @@ class BegunLogin:
 
 @dataclass(frozen=True, slots=True)
 class IssuerCallback:
-    """What the browser brings back from the issuer."""
+    """The parameters with which the browser returns from the issuer."""
 
     code: str = ""
     state: str = ""
@@ -60,7 +60,7 @@ class IssuerCallback:
 
 @dataclass(frozen=True, slots=True)
 class MadeLogin:
-    """What the browser keeps from now on, and the view that it came from."""
+    """The login that the browser keeps from now on, and the view to which it returns."""
 
     id: str
     place: str

@@ -37,7 +37,7 @@ _HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What the discovery document says."""
+    """The fields of the discovery document that we use."""
 
     authorization: str
     token: str

@@ -166,7 +166,7 @@ class People:
         await self._tables.remove_person(name)
 
     async def make_token(self, who: Caller, label: str, days: int) -> OwnToken:
-        """Return a token that a person makes for themselves, and that ends by itself.
+        """Return a token that a person makes for themselves, and that expires.
 
         Raise InvalidParams if the name has too many, AccessDenied if it is no person of the team.
         """

@@ -30,7 +30,7 @@ ExportLine = Mapping[str, object]  # of what JSON is made of, with its `kind`
 
 @dataclass(frozen=True, slots=True)
 class ErasedData:
-    """What was erased of a person."""
+    """The number of a person's rows that were erased."""
 
     sessions: int
     originals: int
@@ -39,7 +39,7 @@ class ErasedData:
 
 
 class PersonData:
-    """What is kept for a person, in the store and in recordings on this machine."""
+    """All data kept for a person, in the store and in recordings on this machine."""
 
     def __init__(self, store: Store, people: People, audit: AuditLog, recordings: Recordings) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What a team used, by person, team, model and day; and the audit log as people and programs read it."""
+"""Reports for a team: usage by person, team, model and day, and the audit log for people and programs."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, get_args

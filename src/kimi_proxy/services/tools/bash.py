@@ -182,7 +182,7 @@ def _problem(outcome: CommandOutcome, timeout_ms: int, max_processes: int) -> To
         case "processes":
             return ToolProblem("processes", f"ended: it started more than {max_processes} processes")
         case ending:
-            return ToolProblem(ending, "ended before it was done")
+            return ToolProblem(ending, "ended before it was finished")
 
 
 def _signal_name(number: int) -> str:

@@ -30,7 +30,7 @@ class ToolProblem:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool printed. It may be larger than memory: look at `size` before `text`."""
+    """The output of a tool. It may be larger than memory: check `size` before reading `text`."""
 
     size: int  # in bytes
     text: Callable[[], str]  # all of it
@@ -176,7 +176,7 @@ class AgentTool(Generic[Arguments]):
             return await self._prune(who, request, output, question[:MAX_CHARS])
 
     async def _prune(self, who: Caller, request: ToolRequest, output: ToolOutput, question: str) -> ToolAnswer:
-        """Return the output pruned for the question; if that cannot be done, as it is."""
+        """Return the output pruned for the question, or unchanged if pruning fails."""
         pruning: JsonObject
         why_not = self._ineligible(output, question)
         if why_not is not None:

@@ -28,7 +28,7 @@ MAX_SESSIONS, REMEMBER_S = 1000, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RootsQuestion:
-    """What a session's client was asked."""
+    """The request for roots that was sent to a session's client."""
 
     session: str
     answer: "asyncio.Future[tuple[str, ...]]"

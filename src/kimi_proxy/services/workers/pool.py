@@ -1,4 +1,4 @@
-"""Where the CPU work of pruning runs, so that the event loop never waits for it.
+"""Worker processes for the CPU work of pruning, so that the event loop never waits for it.
 
 It runs in child processes, which can be killed at the deadline whatever they are doing. A chat request that finds none
 in time is served by a thread, which looks at the clock as it goes and parses nothing. A command that ends after one
@@ -251,7 +251,7 @@ class Workers:
             abandoned = True
 
     async def _in_child(self, job: worker.Job, chars: int, free_within_s: float | None = None) -> bytes:
-        """Return the answer of a child. Raise NoWorkerFree if none was free in time, TimeoutError if none was done."""
+        """Return a worker's answer. Raise NoWorkerFree if none was free in time, TimeoutError if it took too long."""
         async with asyncio.timeout(job.within_s), AsyncExitStack() as lane:
             try:
                 async with asyncio.timeout(free_within_s):
@@ -343,7 +343,7 @@ class Workers:
             self._spawning -= 1
 
     async def _watch(self, child: WorkerProcess) -> None:
-        """Start another one if `child` ended by itself and none is left."""
+        """Start another worker if `child` exited on its own and none is left."""
         await child.wait_closed()
         if child in self._children:
             self._discard(child)

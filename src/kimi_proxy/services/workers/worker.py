@@ -140,7 +140,7 @@ def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also
 
 
 def _hurried_after(seconds: float) -> Check:
-    """Return a check by the clock: a child that gives up by itself need not be killed, and another one started."""
+    """Return a check of the deadline: a worker that stops on its own need not be killed and replaced."""
     end = time.monotonic() + seconds
 
     def check() -> None:

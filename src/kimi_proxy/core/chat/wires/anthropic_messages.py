@@ -244,7 +244,7 @@ class AnthropicMessages(WireFormat):
             # It has to be the first of several.
             start = body.span(given[0])[0] if given else 0
             return (start, start, json.encode(ours) + b",") if given else None
-        # A client that has chosen how much to keep is left alone; "all" is what the provider does by itself.
+        # A client's own choice of how much to keep is respected; "all" is the provider's default.
         is_all = read.string(read.members(own).get("keep")) == "all"
         return (*body.span(own), json.encode(ours)) if is_all else None
 

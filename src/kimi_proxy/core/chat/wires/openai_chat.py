@@ -117,7 +117,7 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         self._content_before = self._content()
 
     def _content(self) -> JsonValue:
-        """What was said in all rounds: a text, or blocks where one of them comes in blocks."""
+        """Return the output of all rounds: a text, or blocks if any round has blocks."""
         first, second = self._content_before, self._message.get("content")
         if not first or not second:
             return first or second

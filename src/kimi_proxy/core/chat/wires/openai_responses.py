@@ -43,7 +43,7 @@ class _ResponsesRounds(RecallRounds):
         """The items of this round."""
 
     def _calls(self) -> Iterator[tuple[str, str, str]]:
-        """What the provider does by itself, such as a search, has no id to answer."""
+        """Yield the id, name and arguments of each call; the provider's own steps, such as a search, have no id."""
         for item in self._output:
             id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
@@ -203,8 +203,10 @@ class OpenAiResponses(WireFormat):
                 yield listed
 
     def read_from(self, body: JsonBody) -> int:
-        """What the provider compacted by itself stands for all before it. Where Codex asked for a compaction, it sends
-        again in front of it what the model still reads."""
+        """Return the place of the newest compaction, which replaces everything before it.
+
+        If Codex asked for it, Codex repeats in front of it the messages that the model still reads.
+        """
         if not self.is_cleared(body) or _COMPACTION not in body.body:
             return 0
         items = map(read.members, read.array(body.members.get("input")))

@@ -1,4 +1,4 @@
-"""What a wire format provides: everything in which the APIs differ that clients and providers speak.
+"""The interface of a wire format: everything in which the APIs of clients and providers differ.
 
 The defaults are OpenAI's, which most providers imitate."""
 
@@ -35,7 +35,7 @@ class Usage:
         return Usage(*(max(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
     def plus(self, other: "Usage") -> "Usage":
-        """Return what two answers come to."""
+        """Return the sum of two answers."""
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
@@ -49,7 +49,7 @@ class CacheMark:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFacts:
-    """What is known of an answer."""
+    """Facts about an answer."""
 
     model: str = ""  # as the provider names it
     finish: str = ""  # why the answer ended, in the provider's word
@@ -80,7 +80,7 @@ class UpstreamAddress:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """Where an API keeps objects: `path` makes and lists them, and what follows it is an id, or one of `verbs`."""
+    """The routes of an API's objects: `path` makes and lists them, and is followed by an id or one of `verbs`."""
 
     path: str
     verbs: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class WireFormat(ABC):
     uploads: ClassVar[tuple[str, ...]] = ()  # further such paths, where a body may be a form with files in it
     compaction: ClassVar[str] = ""  # the one of those that is paid for as a question: the conversation is compacted
     provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
-    default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client leaves them out
+    default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client omits them
     client_header: ClassVar[str] = ""  # one that only clients of this API send
 
     conversation: ClassVar[str] = "messages"  # the member of a request that holds the messages
@@ -218,11 +218,11 @@ class WireFormat(ABC):
         return 0
 
     def is_cleared(self, body: JsonBody) -> bool:
-        """Whether the client lets the provider take old messages, or results, out of what the model reads."""
+        """Return whether the client lets the provider remove old messages or results before the model reads them."""
         return False
 
     def is_answer_stored(self, body: JsonBody) -> bool:
-        """Whether the provider keeps its answer, to be continued from by its id."""
+        """Return whether the provider stores its answer, so that a request can continue from its id."""
         return False
 
     @abstractmethod

@@ -43,7 +43,7 @@ class RecallRounds(ABC):
 
     @property
     def usages(self) -> tuple[JsonValue, ...]:
-        """What the provider has counted so far, round by round.
+        """Return the provider's counts so far, round by round.
 
         Most clients are given the last one alone: they take a count for the size of their context window, and compact
         it by that.
@@ -52,7 +52,7 @@ class RecallRounds(ABC):
 
     @property
     def _is_later(self) -> bool:
-        """Whether this is not the first round."""
+        """Return whether this is not the first round."""
         return bool(self._usages_before)
 
     @property
@@ -75,7 +75,7 @@ class RecallRounds(ABC):
 
     @abstractmethod
     def _said_items(self) -> list[JsonObject]:
-        """What the model said in this round, as items of a conversation."""
+        """Return the model's output of this round, as items of a conversation."""
 
     @abstractmethod
     def _begin(self) -> None:

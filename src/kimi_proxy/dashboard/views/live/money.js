@@ -37,7 +37,7 @@ function Period({ name, sums, isObserving }) {
   </div>`;
 }
 
-/** In money, or in tokens while no price is known; with the share of what requests would have come to. */
+/** In money, or in tokens while no price is known; with the share of what requests would have cost. */
 export function savedIn(sums, isObserving = false) {
   if (!sums) return { amount: "–", share: "" };
   const [money, counted] = isObserving

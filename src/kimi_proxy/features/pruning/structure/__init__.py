@@ -1,1 +1,1 @@
-"""What a text is made of, by its kind: code, logs or docs."""
+"""The structure of a text, by its kind: code, logs or docs."""

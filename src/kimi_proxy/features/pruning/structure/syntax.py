@@ -158,7 +158,7 @@ class Definition:
 
 @dataclass(slots=True)
 class Syntax:
-    """What a parse tree says, in rows, ends exclusive."""
+    """The facts of a parse tree, in rows, ends exclusive."""
 
     definitions: list[Definition] = field(default_factory=list)
     imports: list[tuple[int, int]] = field(default_factory=list)
@@ -241,7 +241,7 @@ def _parse(lines: Sequence[str], language: str) -> "Tree":
 
 
 class _Scope(NamedTuple):
-    """What a node that we are inside of means for its children."""
+    """The effect of an enclosing node on its children."""
 
     is_body: bool
     # The kind of the definition around, and the first row of the wrapper right around or -1.

@@ -40,7 +40,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """How many connections a server opens, and what may stand between it and the database."""
+    """The number of connections that a server opens, and the pooler that may sit between it and the database."""
 
     size: int = 8
     # PgBouncer in transaction mode: the next transaction may run on another connection, so nothing of a session
@@ -79,7 +79,7 @@ class PostgresDatabase:
             open=False,
             timeout=timeout_s,
             reconnect_timeout=RETRY_S,
-            # One statement is a transaction by itself; `run` begins one where there are several.
+            # A single statement is its own transaction; `run` begins one for several statements.
             kwargs=self._connection_options() | {"autocommit": True},
             configure=None if self.pooling.is_transactional else wait_for_disk,
         )
@@ -91,7 +91,7 @@ class PostgresDatabase:
         return PoolUsage(size, idle, counted.get("requests_waiting", 0))
 
     async def open(self) -> None:
-        """Connect, and bring up the tables; if the database is away, that is done when it is back.
+        """Connect, and migrate the tables; if the database is unreachable, do so once it is back.
 
         Raise ConfigError if a newer version has written them.
         """
@@ -115,7 +115,7 @@ class PostgresDatabase:
     async def run(self, work: Work[T]) -> T:
         """Return what `work` does in a transaction of its own, once it is committed.
 
-        It is done again if the connection turns out to be dead: what is written twice is there once.
+        The work is retried if the connection turns out to be dead; writes are idempotent.
         """
 
         async def in_transaction(connection: Connection, moment: Moment) -> T:
@@ -127,7 +127,7 @@ class PostgresDatabase:
         return await self.read(in_transaction)
 
     async def read(self, work: Work[T]) -> T:
-        """Return what `work` does; each of its statements is a transaction by itself."""
+        """Return the result of `work`; each of its statements is its own transaction."""
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
@@ -148,14 +148,14 @@ class PostgresDatabase:
         async def work(connection: Connection, moment: Moment) -> list[Row]:
             return await (await execute(connection, statement, values)).fetchall()
 
-        # One statement is a transaction by itself; a pooler needs one that asks for the disk first.
+        # A single statement is its own transaction; behind a pooler it needs one that sets synchronous commit first.
         return await (self.run(work) if self.pooling.is_transactional else self.read(work))
 
     async def alone(self, work: Work[int]) -> int:
         """Do `work` as `run` does, if no other server does such work now; return 0 if one does."""
 
         async def if_free(connection: Connection, moment: Moment) -> int:
-            # What a crash brings back is swept again; not to wait for the disk keeps its locks short.
+            # Rows that reappear after a crash are swept again: not waiting for the disk keeps the locks short.
             await connection.execute("SET LOCAL synchronous_commit = off")
             cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (SWEEPING,))
             row = await cursor.fetchone()
@@ -207,7 +207,7 @@ class PostgresDatabase:
                 raise
 
     async def _brought_up(self) -> None:
-        """Wait for the tables; a step that takes longer than a call may goes on, and later calls find it done."""
+        """Wait for the tables; a migration that outlasts this call continues, and later calls find it finished."""
         task = self._bringing_up
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._bringing_up = asyncio.create_task(self._bring_up())
@@ -271,18 +271,18 @@ class PostgresDatabase:
 
 
 def _is_dead_connection(e: psycopg.OperationalError) -> bool:
-    """Whether the server ended the connection, or was found gone; a pool that is exhausted is another matter."""
+    """Return whether the database server closed the connection or is unreachable; an exhausted pool does not count."""
     return isinstance(e, errors.AdminShutdown | errors.CrashShutdown) or (
         e.sqlstate is None and not isinstance(e, PoolTimeout)
     )
 
 
 async def _nothing(connection: Connection, moment: Moment) -> None:
-    """Need no more than a database that is there."""
+    """Do nothing: a call succeeds if the database is reachable."""
 
 
 async def wait_for_disk(connection: Connection) -> None:
-    """An original is on disk before it is cut: whatever the server's default, a commit waits for that."""
+    """Make commits wait for the disk, whatever the server's default: an original is on disk before it is cut."""
     await connection.execute("SET synchronous_commit = on")
 
 

@@ -257,7 +257,7 @@ class PostgresOriginals:
 
 
 async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
-    """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
+    """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
     scope, id = encode_text(original.scope), encode_text(original.id)
     # The same text is stored once. If the disk has damaged it since, this copy repairs it.
     rows = await connection.execute(

@@ -1,4 +1,4 @@
-"""What servers that share a PostgreSQL know of each other: the newest request of a conversation, and live events."""
+"""State that servers on one PostgreSQL share: the newest request of a conversation, and live events."""
 
 import asyncio
 import logging

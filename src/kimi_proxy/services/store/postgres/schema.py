@@ -1,7 +1,7 @@
 """The tables in PostgreSQL, as numbered steps that are appended and never edited.
 
 A step adds tables, indexes, and columns with a default, and takes nothing away: while servers are upgraded one after
-the other, those of the version before still work with the tables. A table that gets another name leaves a view under
+the other, those of the version before still work with the tables. A table that is renamed keeps a view under
 its old one. Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
 """
 
@@ -246,7 +246,7 @@ CREATE TABLE copied (
 );
 """
 
-# Equal requests that come at once are judged alike, whichever servers they come to.
+# Equal requests that arrive at the same time get the same decisions, whichever servers they arrive at.
 _6_EQUAL_REQUESTS = """
 ALTER TABLE sent_prefix ADD COLUMN digest BYTEA NOT NULL DEFAULT '', ADD COLUMN cold BOOLEAN NOT NULL DEFAULT FALSE;
 """

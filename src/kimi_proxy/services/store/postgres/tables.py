@@ -1,4 +1,4 @@
-"""What only PostgreSQL is asked: how every server writes, searches and expires sessions, decisions and the team."""
+"""PostgreSQL's own statements: write, search and expire sessions, decisions and team data on every server."""
 
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -239,7 +239,7 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
 
 
 async def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]) -> None:
-    """Add what requests came to, to the counts of their days; `added` is in the same order on every server."""
+    """Add the usage of requests to the counts of their days; `added` is in the same order on every server."""
     for values in usage_rows(added):
         await execute(connection, ADD_USAGE, values)
 
@@ -298,7 +298,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
 
 
 async def _add(connection: Connection, metric: Metric) -> bool:
-    """Write a request down and add it to its session; return False if that was done before."""
+    """Record a request and add it to its session; return False if it was recorded before."""
     if not (await execute(connection, *add_metric(metric))).rowcount:
         return False
     for statement in after_metric(metric):

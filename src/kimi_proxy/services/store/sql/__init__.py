@@ -1,4 +1,4 @@
-"""What the stores in SQLite and PostgreSQL share: the same statements, the time they go by, and texts compressed.
+"""Code shared by the SQLite and PostgreSQL stores: common statements, their clock, and compressed texts.
 
 Each driver adds what only its own database understands. Values stand in a statement as `?`.
 """
@@ -37,7 +37,7 @@ def note_nothing(who: Caller, action: str, subject: str, *, outcome: str = "ok")
 
 @contextmanager
 def audit_block(note: AuditNote, who: Caller, action: str, subject: str = "") -> Iterator[None]:
-    """Note what is done in the block when it ends, as done or by the reason for which it was not."""
+    """Audit the action in the block when it ends, as successful or with the reason for its failure."""
     try:
         yield
     except PruneIdNotFound as e:

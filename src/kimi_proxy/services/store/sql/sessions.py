@@ -252,7 +252,7 @@ def open_session(session: SessionRecord) -> SqlStatement:
 
 
 def add_metric(metric: Metric) -> SqlStatement:
-    """Return what writes a request down, unless that was done before: then it changes no row."""
+    """Return the statement that records a request; it changes no row if the request was recorded before."""
     values = tuple(value for field in fields(metric) for value in _metric_values(metric, field.name))
     return SqlStatement(
         f"INSERT INTO metrics ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values

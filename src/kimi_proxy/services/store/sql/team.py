@@ -209,7 +209,7 @@ def select_spent(wanted: UsageRange) -> SqlStatement:
 
 
 def usage_rows(added: Sequence[tuple[UsageKey, UsageSum]]) -> list[Row]:
-    """Return the values of ADD_USAGE for what requests came to."""
+    """Return the values of ADD_USAGE for the usage of requests."""
     return [(*astuple(key), *astuple(one)) for key, one in added]
 
 

@@ -48,7 +48,7 @@ _SICK = "the disk reports an error: look at the system log, and at quotas and li
 _DAMAGED = "the file is damaged: if it can't be written either, it is set aside and a fresh one begun"
 
 _SQLITE_WORDS = {
-    sqlite3.SQLITE_BUSY: "another program holds it locked: it goes on by itself once that one lets go",
+    sqlite3.SQLITE_BUSY: "another program has locked it: work resumes automatically once the lock is released",
     sqlite3.SQLITE_CANTOPEN: _CLOSED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_FULL: _FULL,
@@ -91,7 +91,7 @@ def is_lock(error: StoreUnavailable) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code; errors that Python raises by itself have none."""
+    """Return the primary result code; errors that Python itself raises have none."""
     extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return extended & 0xFF
 

@@ -54,7 +54,7 @@ class PendingOriginal:
 
 
 class LastUses:
-    """When originals were last used, until the writer has put it on disk. Readers add to it from their threads."""
+    """The last use of each original, until the writer puts it on disk. Readers add to it from their threads."""
 
     def __init__(self) -> None:
         self._last: dict[Handle, float] = {}
@@ -282,7 +282,7 @@ class SqliteOriginals(SqlTables[Database]):
 
 
 def _insert(connection: Connection, pending: PendingOriginal, now: float) -> bool:
-    """Keep an original. Twice is once, with the newer note; False, and nothing done, if its id is taken."""
+    """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
     original, hashed = pending.original, pending.compressed.hash
     scope, id = encode_text(original.scope), encode_text(original.id)
     known = connection.execute(

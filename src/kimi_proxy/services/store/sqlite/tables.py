@@ -1,4 +1,4 @@
-"""What only SQLite is asked: how sessions, decisions and the team are written, searched and expired."""
+"""SQLite's own statements: write, search and expire sessions, decisions and team data."""
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -197,7 +197,7 @@ class SqliteTeam(SqlTeam[Database]):
 
 
 def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]) -> None:
-    """Add what requests came to, to the counts of their days."""
+    """Add the usage of requests to the counts of their days."""
     connection.executemany(ADD_USAGE, usage_rows(added))
 
 
@@ -252,7 +252,7 @@ class SqliteSessions(SqlSessions[Database]):
 
 
 def _add(connection: Connection, metric: Metric) -> bool:
-    """Write a request down and add it to its session; return False if that was done before."""
+    """Record a request and add it to its session; return False if it was recorded before."""
     if not connection.execute(*add_metric(metric)).rowcount:
         return False
     for statement in after_metric(metric):
