@@ -169,8 +169,8 @@ provider = "mine"
     said = done.stdout.decode()
 
     assert done.returncode == 2
-    assert "desk cannot be started: there is no program 'no-such-program-here'" in said
+    assert "desk cannot be started: program 'no-such-program-here' not found" in said
     assert "install Node, which npx comes with, or correct command in [mcp.servers.json-query]" in said
-    assert "the window of mystery is not known" in said
-    assert "claude-opus-5-5 is not known" not in said
+    assert "unknown context window of mystery" in said
+    assert "unknown context window of mine" not in said
     assert f"config.toml; from {cli.here / '.env'}: OPENAI_API_KEY" in said

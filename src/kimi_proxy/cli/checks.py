@@ -115,7 +115,7 @@ def backend(config: Config) -> Check:
     name = config.mcp_pruner.backend
     if name == "deepinfra" and config.deepinfra_api_key is None:
         mend = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
-        return Check("backend", "warning", "deepinfra without a key: local scores decide", mend)
+        return Check("backend", "warning", "deepinfra has no API key: lines are scored locally", mend)
     return Check("backend", "ok", name if name == "heuristic" else f"{name}: lines of text leave this machine")
 
 
@@ -126,9 +126,9 @@ def servers(config: Config) -> Iterator[Check]:
         program = config.mcp.servers[name].command
         install = "install Node, which npx comes with" if program == "npx" else f"install {program}"
         mend = f"{install}, or correct command in [mcp.servers.{name}]"
-        yield Check("mcp servers", "error", f"{name} cannot be started: there is no program {program!r}", mend)
+        yield Check("mcp servers", "error", f"{name} cannot be started: program {program!r} not found", mend)
     if config.mcp.run and not missing:
-        yield Check("mcp servers", "ok", f"the programs of {', '.join(config.mcp.run)} are there")
+        yield Check("mcp servers", "ok", f"programs found for {', '.join(config.mcp.run)}")
 
 
 def windows(config: Config) -> Iterator[Check]:
@@ -138,7 +138,7 @@ def windows(config: Config) -> Iterator[Check]:
         target = models.configured_target(name)
         if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
             mend = f'write max_context_size = … in [models."{name}"]'
-            yield Check("models", "warning", f"the window of {name} is not known: 131,072 tokens are assumed", mend)
+            yield Check("models", "warning", f"unknown context window of {name}: 131,072 tokens assumed", mend)
 
 
 def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
@@ -171,7 +171,7 @@ def port(config: Config) -> Check:
     pruner, proxy = config.mcp_pruner, config.proxy
     if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
         mend = "choose another one with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
-        return Check("port", "error", f"the pruner and the proxy are both to listen on {proxy.port}", mend)
+        return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", mend)
     ports = (
         _port(pruner.host, pruner.port, "mcp-pruner", "MCP_PRUNER_PORT"),
         _port(proxy.host, proxy.port, "kimi-proxy", "KIMI_PROXY_PORT"),
@@ -221,7 +221,7 @@ async def _round_trip(opened: Store) -> Check:
     await opened.originals.keep(sent)
     usage = await opened.usage()
     if (await opened.originals.get(doctor, sent.id)).text != sent.text:
-        return Check("store", "error", f"{usage.path} gave back another text", "move the file away and report this")
+        return Check("store", "error", f"{usage.path} returned the wrong text", "move the file away and report this")
     if usage.set_aside:
         files = ", ".join(usage.set_aside)
         return Check("store", "warning", f"damaged files were set aside: {files}", "look at them, then delete them")

@@ -244,7 +244,7 @@ class CompressionRefused(_WithReason[CompressionRefusal], code="compression_refu
 
 class RateLimited(KimiProxyError, code="rate_limited", http_status=429):
     def __init__(self, provider: str, retry_after_s: float) -> None:
-        super().__init__(f"{provider} is asked as often as its requests_per_minute allow: try again later")
+        super().__init__(f"{provider} has reached its limit of requests_per_minute: try again later")
         self.retry_after_s = retry_after_s
 
 

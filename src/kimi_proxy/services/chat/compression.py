@@ -69,7 +69,7 @@ class CompressionState:
     """The compressions of a session, as stored on disk."""
 
     active: CompressionRecord | None
-    is_paused: bool  # the last one was undone: there are no automatic ones any more
+    is_paused: bool  # the last one was undone, so there are no more automatic ones
     automatic: tuple[float, ...]  # when there were automatic ones, the newest first
 
 
@@ -186,13 +186,13 @@ class Compressor:
         self._publish = publish
         self._now = now
         self._pending_results = pending_results
-        # In memory, because a look at the disk costs as much as a whole request.
+        # In memory, because a disk read costs as much as a whole request.
         self._states: LruCache[ScopedSession, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         # Nearly no session was ever compressed, and the first request of a new one does not look at the disk for it.
         self._compressed: LruCache[Sequence[str], set[str]] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)  # by scopes
         # The last request of a session, uncompressed; in memory only, because people wrote it.
         self._last: LruCache[ScopedSession, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
-        # What summaries cost that no request has carried yet.
+        # Costs of summaries that no request has been charged for yet.
         self._pending_costs: LruCache[ScopedSession, tuple[Note, ...]] = LruCache(
             MAX_SESSIONS, max_bytes=MAX_SESSIONS, ttl_s=DAY_S, now=now
         )
@@ -248,15 +248,15 @@ class Compressor:
         return (await self._counter.composition(request)).total
 
     async def now_sent(self, draft: Draft) -> Draft:
-        """Return `draft` as it would leave now: with the active compression, if there is one."""
+        """Return `draft` as it would be sent now: with the active compression, if there is one."""
         return await self._compress(draft, (await self.state(draft.caller, draft.session.id)).active)
 
     async def simulate(self, draft: Draft, preset: Preset) -> CompressedBody:
-        """Return what would become of the session; no provider is asked, and nothing changes."""
+        """Return a preview of the compression; no provider is called, and nothing changes."""
         proposal, now_tokens = await self._propose(draft, preset)
         summary = await self._summaries.outline(await self._task(draft, proposal))
         _, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic=False)
-        # Nothing was kept, so there is no id to read it back by.
+        # A preview stores nothing, so it has no id to restore from.
         return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> CompressedBody:
@@ -370,7 +370,7 @@ class Compressor:
             return {}
 
     async def _propose(self, draft: Draft, preset: Preset) -> tuple[Proposal, int]:
-        """Return what could be summarized, and the tokens that are sent today."""
+        """Return the messages that could be summarized, and the tokens that are sent now."""
         if not can_compress(draft.request):
             raise CompressionRefused(
                 "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"

@@ -31,9 +31,9 @@ from kimi_proxy.services.store.protocols import (
 PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 WRITE_AGAIN_S = 1.0
-# A server's own reasons for sending a result whole, which give way to what another server has decided.
+# Local reasons for sending a result uncut: a decision of another server overrides them.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
-AT_ONCE = 64  # results of one request: thousands would keep the event loop from its other turns
+AT_ONCE = 64  # results of one request: thousands would block the event loop
 # Enough for a hundred live conversations of two hundred results, a third of them cut; older ones are read from disk.
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 16 * 1024**2
 MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
@@ -51,9 +51,9 @@ class ChatDecisions:
         self,
         originals: Originals,
         decisions: Decisions,
-        remember_s: float = 0,  # what was read within this time is not read again
+        remember_s: float = 0,  # decisions read within this time are not read again
         now: Callable[[], float] = time.monotonic,
-        is_shared: bool = False,  # other servers decide too: what is in memory is compared with what they did
+        is_shared: bool = False,  # other servers decide too: decisions in memory are compared with theirs
         remember_max: int = REMEMBER_MAX,  # results
     ) -> None:
         self.is_shared = is_shared
@@ -64,7 +64,7 @@ class ChatDecisions:
         # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
         self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(remember_max, max_bytes=REMEMBER_BYTES)
         self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
-        # Results too short to be cut when they entered: the store is not asked about them in every request.
+        # Results that were too short to be cut when they entered: no store lookup in every request.
         self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
         self.replacements = 0  # times that decisions on old results were written
         # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
@@ -75,7 +75,7 @@ class ChatDecisions:
         return self._unwritten_of.setdefault(who.scope, {})
 
     async def read_known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        """Return how these outputs were sent before, as far as they were; StoreUnavailable if that cannot be read."""
+        """Return the forms in which these outputs were sent before. Raise StoreUnavailable if they cannot be read."""
         if self.is_shared:
             places = ((who.scope, output.key) for output in outputs)
             held = [place for place in places if place in self._checked or place in self._short]
@@ -97,7 +97,7 @@ class ChatDecisions:
                 self._short.forget((who.scope, key))
 
     def forget(self, who: Caller, session: str | None) -> None:
-        """Forget what was decided for a session, or for all of a person's: its owner has deleted it."""
+        """Forget the decisions of a session, or of all of a person's sessions: the owner has deleted them."""
         for key, record in self._last.items():
             if key[0] == who.scope and (session is None or record.session == session):
                 self._last.forget(key)
@@ -109,13 +109,13 @@ class ChatDecisions:
 
     def note_short(self, who: Caller, outputs: Iterable[LongOutput], since: int) -> None:
         """Remember that these have no decision, as was read when there had been `since` replacements."""
-        # A decision that was written meanwhile would be hidden, and what was cut would come back whole.
+        # Otherwise a decision written meanwhile would be hidden, and its cut text sent uncut again.
         if since == self.replacements:
             for output in outputs:
                 self._short.put((who.scope, output.key), True)
 
     def from_memory(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        """Return how these outputs were sent last, as far as that is in memory."""
+        """Return the forms in which these outputs were last sent, as far as they are in memory."""
         records = (self._last.get((who.scope, output.key)) for output in outputs)
         found = {record.key: _decision(record) for record in records if record is not None}
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
@@ -147,7 +147,7 @@ class ChatDecisions:
         return {key: self._remember(who, record) for key, record in records.items()}
 
     async def commit(self, who: Caller, shortened: Sequence[ShortenedOutput], session: str) -> dict[bytes, Decision]:
-        """Put decisions and originals on disk, and return what is decided; StoreUnavailable if that failed."""
+        """Store decisions and originals, and return the decisions in force. Raise StoreUnavailable if that fails."""
         kept: list[bool] = []
         for some in in_batches(shortened, AT_ONCE):
             kept += await asyncio.gather(*(self._keep(who, one, session) for one in some))
@@ -176,14 +176,14 @@ class ChatDecisions:
         unwritten = self._unwritten(who)
         late = tuple(record for key, record in unwritten.items() if key not in replaced)
         forget = [record.key for record in late if not self._yields(record)]
-        # Of two servers that replace the same decision, the first one does.
+        # If two servers replace the same decision, the first one wins.
         read = {key: made for key in replaced if (made := self._checked.get((who.scope, key))) is not None}
         how = {"replaces": read} if self.is_shared and replaced else {}
         forget += [] if self.is_shared else replaced
         try:
             on_disk = await self._stored.add(who, [*late, *records], forget=forget, **how)
         except BaseException:
-            # The write may still come about. What counts is how the results are sent now.
+            # The write may still succeed later, but the form that is sent now counts.
             for record in records:
                 self._add_unwritten(who, before.get(record.key) or DecisionRecord(record.key, "store_unavailable"))
             self._write_soon(who)
@@ -198,7 +198,7 @@ class ChatDecisions:
         return await self._stored.totals(who)
 
     async def newest(self, who: Caller, limit: int) -> Sequence[ListedOriginal]:
-        """Return what was cut last, in chats and elsewhere."""
+        """Return the newest cuts, in chats and elsewhere."""
         return await self._originals.page(who, NEWEST, limit)
 
     async def mark_cut(self, who: Caller, outputs: Sequence[LongOutput], session: Session) -> list[LongOutput]:
@@ -224,7 +224,7 @@ class ChatDecisions:
         return session_of(about) in ("", session.id, session.parent)
 
     def mark_uncut(self, who: Caller, outputs: Iterable[LongOutput], why: Reason) -> dict[bytes, Decision]:
-        """Remember that these went out whole, and must again."""
+        """Remember that these were sent uncut, and must be again."""
         return {output.key: _decision(self._record_uncut(who, output, why)) for output in outputs}
 
     def _record_uncut(self, who: Caller, output: LongOutput, why: Reason) -> DecisionRecord:
@@ -237,7 +237,7 @@ class ChatDecisions:
         return unwritten.setdefault(record.key, record)
 
     def _write_soon(self, who: Caller) -> None:
-        """Correct what is on disk as soon as that can be written: until then a crash would bring it back."""
+        """Correct the decisions on disk as soon as possible: until then a crash would bring the old ones back."""
         task = self._writing.get(who.scope)
         if task is None or task.done():
             self._writing[who.scope] = asyncio.create_task(self._write_unwritten(who))
@@ -277,7 +277,7 @@ class ChatDecisions:
         return True
 
     async def _keep(self, who: Caller, made: ShortenedOutput, session: str) -> bool:
-        """Keep all that would be hidden; return whether that is on disk."""
+        """Store all originals of the cuts; return whether they are on disk."""
         try:
             for hidden in made.shortened.hidden:
                 await self._keeper.keep_hidden(who, hidden, made.output.key, made.goal, session)

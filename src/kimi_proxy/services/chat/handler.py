@@ -55,44 +55,44 @@ MAX_ATTESTED = 1000
 MODELS_PATH = "/v1/models"
 LIST_S = 2.5  # Claude Code waits 3 s for a list of models
 MAX_LIST_BYTES = 16 * 1024**2
-STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # where a provider keeps what it is given, for all with its key
+STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # objects here are shared by all users of one provider key
 ATTESTED = "docs/llm-proxy.md, What Claude Code signs; [sanitizer] change_attested"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request as it came."""
+    """A request as received."""
 
     caller: Caller
     wire: Wire
     body: bytes
     headers: tuple[Header, ...] = ()
     query: str = ""
-    is_connected: Callable[[], bool] = lambda: False  # whether the connection on which it came is still open
-    cloud: str = ""  # whose form of the API it came in: a provider of that type is asked first
-    shows_usage: bool = False  # the client is shown a count of tokens for which it did not ask
+    is_connected: Callable[[], bool] = lambda: False  # whether the client's connection is still open
+    cloud: str = ""  # the cloud whose form of the API it uses: a provider of that type is preferred
+    shows_usage: bool = False  # the answer includes a token count that the client did not ask for
 
 
 class ChatObserver:
-    """Sees every chat request go by. Both methods return at once and raise nothing; here they do nothing."""
+    """Observes every chat request. Its methods return at once and raise nothing; by default they do nothing."""
 
     wants_timings = False  # of the parts of each request, in `draft.timings`
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
-        """A request is about to leave."""
+        """Called when a request is about to be sent."""
 
     def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
-        """Return headers that the provider gets, in place of those of the same names."""
+        """Return headers to send to the provider; they replace headers of the same names."""
         return ()
 
     def on_end(self, exchange: Exchange) -> None:
-        """The request of `exchange.draft`, which was `leaves` in `on_start`, is over."""
+        """Called when the request of `exchange.draft`, which was `outgoing` in `on_start`, is over."""
 
     def on_relayed(self, exchange: Exchange) -> None:
-        """A request of another kind, for embeddings for instance, is over; it belongs to no session."""
+        """Called when another kind of request is over, such as one for embeddings; it belongs to no session."""
 
 
-# Returns the session that a request names, or begins as.
+# Returns the session that a request names or starts.
 SessionOf = Callable[[Caller, chat.Request, Mapping[bytes, bytes], str], Awaitable[Session]]
 
 
@@ -103,13 +103,13 @@ class SessionFinder(Protocol):
 
 
 class LocalSessions:
-    """The sessions of one person by what requests say themselves: nothing is remembered of earlier ones."""
+    """Finds one person's sessions from each request alone, without memory of earlier ones."""
 
     async def find(self, who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
         return session_of(request, headers, provider, LOCAL_IDS)
 
 
-# Whether a provider counts what a request costs in its answer, charges nothing, or charges without saying how much.
+# A provider reports the usage of a request in its answer, charges nothing, or charges without reporting it.
 Charge = Literal["counted", "free", "unpriced"]
 
 
@@ -119,7 +119,7 @@ def _settle_nothing(exchange: Exchange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdmission:
-    """A request that was let through: what its answer says of budgets, and what to call once it is over."""
+    """A request that was allowed: the budget headers of its answer, and the function to call once it is over."""
 
     headers: tuple[Header, ...] = ()
     reserved_usd: float = 0.0
@@ -135,7 +135,7 @@ class BudgetGate(Protocol):
 
 
 class Observing(Protocol):
-    """Decides which requests are only observed, and what would have become of them."""
+    """Decides which requests are only observed, and how they would have been changed."""
 
     async def covers(self, draft: Draft) -> bool: ...
     async def decide(self, received: Draft, outgoing: Draft) -> Draft: ...
@@ -149,7 +149,7 @@ class Chat:
         config: Config,
         upstreams: ProviderClient | None,
         metrics: Metrics,
-        stages: Sequence[Stage] = (),  # everything that may change a request on its way, in this order
+        stages: Sequence[Stage] = (),  # all that may change a request before it is sent, in this order
         observers: Sequence[ChatObserver] = (),
         recall: Recall | None = None,
         rate_limiter: RateLimiter | None = None,
@@ -180,7 +180,7 @@ class Chat:
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
-        """Ask the provider of the model that is named; the answer is open as long as the block runs."""
+        """Ask the provider of the requested model; the answer stays open until the block ends."""
         began, timings = self._now(), begin_timings() if self._is_timed else None
         request = await _parse(incoming)
         target = self.models.target(
@@ -193,7 +193,7 @@ class Chat:
             received, is_attested=self._is_attested(received), is_connected=incoming.is_connected, id=new_id("req")
         )
         received = replace(received, timings=timings) if timings else received
-        # A stage commits the originals of what it cuts before it returns: no marker without a way back.
+        # A stage commits the originals of its cuts before it returns, so every marker can be restored.
         outgoing = await self._run_stages(received)
         if received.is_attested and "attested" not in outgoing.reasons:
             outgoing = replace(outgoing, reasons=(*outgoing.reasons, "attested"))
@@ -209,7 +209,7 @@ class Chat:
 
     @asynccontextmanager
     async def count_tokens(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
-        """Let an Anthropic provider count; for the models of others, we do."""
+        """Let an Anthropic provider count tokens; count them here for the models of others."""
         request = await _parse(incoming)
         try:
             target = self.models.target(request.model, incoming.wire, self.credential(incoming), prefer=incoming.cloud)
@@ -237,7 +237,7 @@ class Chat:
         yield _json(incoming.wire.format.model_list(offered) if offered else await self._list_models(incoming))
 
     async def _list_models(self, incoming: ChatRequest) -> JsonObject:
-        """Return what the providers list: that of one as it came, those of several under names that lead to each."""
+        """Return the providers' models: one provider's list unchanged, several under names that include it."""
         wire, found = incoming.wire, list[tuple[str, str]]()
         names = self.models.listing(wire, self.credential(incoming))
         listings = await asyncio.gather(*(self._listing(name, incoming) for name in names))
@@ -275,7 +275,7 @@ class Chat:
         has_own_key = bool(key) and not is_ours
         if self._budgets and not has_own_key and path.startswith(STORED):
             raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
-        # To compact a conversation the provider reads all of it: the cost is in the account of its session.
+        # A provider reads a whole conversation to compact it: the cost belongs to its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
         asked = edit.with_model(request, target.model) if model and not is_file else request
@@ -293,7 +293,7 @@ class Chat:
         draft: Draft,
         question: UpstreamRequest,
         observers: Sequence[ChatObserver] = (),
-        is_relayed: bool = False,  # it is no chat request, and still may cost money
+        is_relayed: bool = False,  # not a chat request, but it may cost money
     ) -> AsyncIterator[Answer]:
         relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
         self._metrics.streams_in_flight.inc()
@@ -336,7 +336,7 @@ class Chat:
         return await self._observation.decide(received, outgoing)
 
     def _stages_for(self, received: Draft) -> Sequence[Stage]:
-        """Return what may change a request; one that holds too many values to be read only gets its model's name."""
+        """Return the stages for a request; one with too many values to be parsed only gets its model renamed."""
         if received.is_attested and not received.request.is_crowded:
             return self._repeating
         if not received.request.is_crowded:
@@ -377,7 +377,7 @@ class Chat:
         return credential(incoming.headers, self._token)
 
     def _call(self, observe: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Let an observer see a request; one that fails keeps no request from its way."""
+        """Call an observer; a failure in it never blocks the request."""
         try:
             observe(*args, **kwargs)
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request goes on
@@ -408,7 +408,7 @@ def charge_of(question: UpstreamRequest) -> Charge:
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:
-    """Return the request; a long one is read in a thread, and others get their turn meanwhile."""
+    """Return the request; a long one is parsed in a thread, so that others can proceed meanwhile."""
     if len(incoming.body) <= IN_LOOP_MAX_BYTES:
         return chat.parse(incoming.body, incoming.wire)
     return await asyncio.to_thread(chat.parse, incoming.body, incoming.wire)

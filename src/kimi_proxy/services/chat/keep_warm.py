@@ -175,7 +175,7 @@ class KeepWarm(ChatObserver):
         self._held.forget_where(lambda _: True)
 
     async def ping_due(self) -> float | None:
-        """Send what is due; return the seconds until the next is, None if nothing is held."""
+        """Send the pings that are due; return the seconds until the next one, None if there is none."""
         now = self._now()
         due = [(place, held) for place, held in self._held.items() if held.due <= now]
         await asyncio.gather(*(self._ping_or_forget(place, held) for place, held in due))
@@ -221,7 +221,7 @@ class KeepWarm(ChatObserver):
             return
         finally:
             self._reserved_usd -= most
-        # The client may have asked again meanwhile: then that is what is held.
+        # The client may have sent a newer request meanwhile: keep that one.
         if _has_hit(held, status, usage) and held.pings_left > 1 and place not in self._held:
             again = replace(held, due=began + due_in_s(rules), pings_left=held.pings_left - 1)
             self._held.put(place, again, len(held.draft.request.body))
@@ -235,7 +235,7 @@ class KeepWarm(ChatObserver):
         return reply.status, reader.facts.usage
 
     async def _reserve(self, held: _HeldRequest, prices: Prices) -> float:
-        """Return what a ping costs at most, which is if it misses; 0 if the day's ceiling does not allow that."""
+        """Return the maximum cost of a ping, that of a cache miss; 0 if the day's ceiling does not allow it."""
         is_long = held.draft.cache is not None and held.draft.cache.rules.is_long
         price = max(prices.input, prices.cache_write, prices.long_write if is_long else 0.0)
         most = (held.tokens * price + prices.output) / MILLION

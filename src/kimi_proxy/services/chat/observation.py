@@ -237,7 +237,7 @@ class Observation:
         return self._now() - last.at < (last.cache_life_s or LIFE_S) + MARGIN_S
 
     async def decide(self, received: Draft, outgoing: Draft) -> Draft:
-        """Return `leaves` with the draft that would have left in its place."""
+        """Return `outgoing` with the draft that would have been sent in its place."""
         if received.is_attested or outgoing.cache is None:
             return outgoing
         self._stages.follow_switches()

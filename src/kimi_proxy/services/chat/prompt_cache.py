@@ -79,7 +79,7 @@ def by_provider_name(target: Target, ttl: str | None) -> CacheRules:
 
 
 class PromptCaches(ChatObserver):
-    """Notes what is sent of each conversation, and when: by that its provider's prompt cache is warm or cold."""
+    """Tracks the requests of each conversation and their times, to know whether its prompt cache is warm or cold."""
 
     def __init__(
         self,
@@ -109,12 +109,12 @@ class PromptCaches(ChatObserver):
         found = await self._digests(request)
         before = self._sent.get(place)
         last_at = before.prefix.at if before else None
-        # One without an answer is new, however busy its session is: a helper of the agent, or after a compaction.
+        # A conversation without an answer is new, even in a busy session: a sub-agent, or one after a compaction.
         # Nor is there one where the provider keeps the conversation, which had our tool when it began.
         if before is None and _is_answered(request):
             last_at = await self._last_request(draft.caller, draft.session.id)
         can_mark = ttl is None and rules.match == "marks" and self._settings.marks and wire is request.wire
-        # From its second request on a conversation pays back what marking it costs.
+        # Marking a conversation pays off from its second request.
         adds_marks = can_mark and last_at is not None and _is_answered(request)
         rules = self._rules(draft.target, "") if adds_marks else rules
         proven_s = before.proven_s if before else 0.0

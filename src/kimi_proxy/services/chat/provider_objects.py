@@ -241,7 +241,7 @@ class OwnedObjects:
             await self._tables.expire_objects(self._now() - KEEP_S)
 
     async def _filter(self, name: str, checked: CheckedRequest, reply: ReplyStream) -> ReplyStream:
-        """Return a list with what is the caller's alone; further pages are read until one is full. Raise AccessDenied
+        """Return a list of the caller's objects only; further pages are read until one is full. Raise AccessDenied
         if the list cannot be read."""
         question = checked.question
         page = await _read_page(name, reply)
@@ -256,7 +256,7 @@ class OwnedObjects:
             own = [*found, *own] if is_back else [*own, *found]
             following, pages = next_page(following, last), pages + 1
         listed = own[-wanted:] if is_back else own[:wanted]
-        # Where nothing is the caller's there is no id to go on from.
+        # A page without any of the caller's objects has no id to continue from.
         has_more = len(own) > wanted or (following is not None and bool(own))
         body = json.encode(own_page(page, listed, has_more))
         for new, old in checked.swapped.items():
@@ -313,7 +313,7 @@ async def _read_page(name: str, reply: ReplyStream) -> JsonObject:
     except ParseError:
         page = None
     if not isinstance(page, dict) or not isinstance(page.get("data"), list):
-        raise AccessDenied(f"the list of {name} cannot be read, so it cannot be limited to what is yours")
+        raise AccessDenied(f"the list of {name} cannot be read, so it cannot be limited to your own objects")
     return page
 
 

@@ -1,4 +1,4 @@
-"""The sanitizer stage: reads what is known of a request's tool results, lets `decide` decide, and keeps that."""
+"""The sanitizer stage: reads the facts about a request's tool results, calls `decide`, and stores its decisions."""
 
 import asyncio
 import secrets
@@ -117,7 +117,7 @@ class Sanitizer:
         self._tool = ToolOffer(settings.recover_tool, address, facts, self._grace)
         self._policy = POLICIES[settings.policy]
         self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_REMEMBERED, max_bytes=ROWS_BYTES)
-        self._rows_lock = threading.Lock()  # long results are looked at in threads
+        self._rows_lock = threading.Lock()  # long results are compared in threads
         self._since_start: Counter[str] = Counter()
 
     async def shorten(self, draft: Draft) -> Draft:
@@ -125,7 +125,7 @@ class Sanitizer:
         found, cache = await self._plan(draft), await self._caches.observe(draft)
         draft = replace(draft, cache=cache)
         decided = await self._decide(draft, found, cache)
-        # All is decided and on disk here, and nothing is changed yet.
+        # All decisions are on disk at this point, and no text has been changed yet.
         is_short = len(draft.request.body) <= IN_LOOP_MAX_BYTES
         done = sanitize(draft, decided) if is_short else await asyncio.to_thread(sanitize, draft, decided)
         self._count(decided, done)
@@ -151,7 +151,7 @@ class Sanitizer:
         }
 
     async def masks(self, who: Caller, limit: int) -> list[MaskBody]:
-        """Return what was cut last, in chats and elsewhere."""
+        """Return the newest cuts, in chats and elsewhere."""
         return [_mask_to_json(mask) for mask in await self._decisions.newest(who, limit)]
 
     def _count(self, decided: RequestDecisions, done: Draft) -> None:
@@ -186,7 +186,7 @@ class Sanitizer:
         return await self._with_previous_response(draft.caller, decided, response_id) if response_id else decided
 
     def _is_on_for(self, draft: Draft) -> bool:
-        """Return whether anything new may be decided; what was decided before is repeated in any case."""
+        """Return whether new decisions may be made; earlier decisions are repeated in any case."""
         return self.is_on and not draft.is_attested and not draft.is_observed
 
     def _refusal(self, draft: Draft, offers_tool: bool) -> Reason | None:
@@ -213,14 +213,14 @@ class Sanitizer:
         who, since, refusal = draft.caller, self._decisions.replacements, self._refusal(draft, offers_tool)
         new: list[LongOutput] = []
         try:
-            # Whatever the rest took: what was cut before would come back, and with it all that it had saved.
+            # Wait here even if time is short: otherwise earlier cuts would be sent uncut and their savings lost.
             async with self._grace.wait(deadline.left_s):
                 known = await self._decisions.read_known(who, outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._grace.fell_back("remember", "store_unavailable", str(e))
             known = self._as_remembered(who, outputs)
         else:
-            # What the model has read, it has read whole: it is left to the next moment at which cutting is free.
+            # The model has already read these results uncut: they wait until cutting is free.
             unknown = (output for output in outputs if output.key not in known and output.is_unread)
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
         if refusal is not None:
@@ -238,7 +238,7 @@ class Sanitizer:
         return await self._commit(draft, decided, known, deadline)
 
     def _as_remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        """Return decisions without the store: those in memory, else whole. What the model has not read was not sent."""
+        """Return decisions without the store: those in memory, else uncut. Results that no model has read are new."""
         known = self._decisions.from_memory(who, outputs)
         others = [o for o in outputs if o.key not in known and not self._decisions.is_short(who, o)]
         unread = self._decisions.mark_uncut(who, (one for one in others if one.is_unread), "store_unavailable")
@@ -256,7 +256,7 @@ class Sanitizer:
         return RequestResults(request, outputs, about, self._tool.hint(draft))
 
     async def _ask(self, conversation: RequestResults, facts: Facts) -> Decided:
-        # Earlier results are looked at too, for what a new one repeats of them.
+        # Earlier results are compared too, because a new one may repeat their lines.
         is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > IN_LOOP_MAX_CHARS
         judges_files = facts.contexts and facts.cache.cold_from is not None
         if is_long or judges_files or len(conversation.request.body) > IN_LOOP_MAX_BYTES:
@@ -298,7 +298,7 @@ class Sanitizer:
         return scored
 
     def _contexts(self, conversation: RequestResults, known: Mapping[bytes, Decision]) -> dict[Place, CallContext]:
-        """Return what the agent was doing when each result came."""
+        """Return the agent's activity at the time of each result."""
         decided = ((output, known.get(output.key)) for output in conversation.outputs)
         shown = {output.spot: one.shown for output, one in decided if one is not None and one.shown is not None}
         return contexts(conversation.request, edits_by_quoting(conversation.request.tool_names), shown)
@@ -326,7 +326,7 @@ class Sanitizer:
     async def _commit(
         self, draft: Draft, decided: Decided, known: dict[bytes, Decision], deadline: WaitLimit
     ) -> tuple[dict[bytes, Decision], int]:
-        """Put all that was decided on disk at once; if that fails, new results leave whole and old ones as before."""
+        """Store all decisions in one transaction; if that fails, new results are sent uncut and old ones as before."""
         new = [one for one in decided.new if one.shortened.why != "below_threshold"]
         made: Sequence[ShortenedOutput] = (*new, *decided.old)
         if not made:

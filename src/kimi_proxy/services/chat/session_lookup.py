@@ -180,14 +180,14 @@ class SessionsByAnswer:
         return None
 
     def put(self, who: Caller, key: bytes, session: Session) -> None:
-        """Keep it in memory, and write it together with what else comes soon."""
+        """Keep it in memory, and write it to disk in a batch soon after."""
         self.remember(who, key, session)
         self._stored_keys_of(who).add(key)
         names = ("id", "name", "parent", "beginning")
         self._late.put(who, key, json.encode({name: getattr(session, name) for name in names}))
 
     async def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting keys."""
         await self._late.close()
 
 
