@@ -71,7 +71,7 @@ def test_every_row_says_when_and_where_it_was_checked():
 
 
 def test_the_two_tables_agree_on_what_anthropic_and_the_newest_models_of_openai_charge():
-    for model in known_models.cache_rows():
+    for model in known_models.table():
         if model.provider == "anthropic" or (model.provider == "openai" and "gpt-6" in model.name):
             row = next(row for row in cache_rows() if row.fits(model.provider, known_models.spelling(model.name)))
             assert model.input_usd and model.cached_usd and model.cache_write_usd

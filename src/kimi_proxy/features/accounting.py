@@ -1,4 +1,4 @@
-"""Accounting: the savings of a request, their overhead, reports of both, and the line of them in an agent's status bar."""
+"""Accounting: the savings of a request, their overhead, reports of both, and their line in an agent's status bar."""
 
 import csv
 import io

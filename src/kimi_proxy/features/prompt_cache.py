@@ -1,5 +1,5 @@
-"""The part of a conversation that a prompt cache can still hold: where requests first differ, when it is cold, and when a
-request of our own pays to keep it warm.
+"""The part of a conversation that a prompt cache can still hold: where requests first differ, when it is cold, and
+when a request of our own pays to keep it warm.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""Writes conversations down as their clients send them, for `kimi-proxy replay`; only where the settings say so. Here is
-also where those files are, whose they are, and how their owner deletes them.
+"""Writes conversations down as their clients send them, for `kimi-proxy replay`; only where the settings say so.
+
+Here is also where those files are, whose they are, and how their owner deletes them.
 """
 
 import asyncio
