@@ -54,3 +54,24 @@ def test_a_file_that_holds_more_is_refused(more: str):
         FILE.with_entry(text, STDIO)
     with pytest.raises(FileRefused, match="more than our entry"):
         FILE.restore(text, "")
+
+
+def test_a_variable_of_ours_is_rewritten_and_undone():
+    file = OwnYamlFile("mine", "FILE_PATH")
+    written = file.with_entry("", {**STDIO, "env": {"FILE_PATH": 'C:\\"x"\\y'}})
+
+    assert file.with_entry(written, {**STDIO, "env": {"FILE_PATH": "/z"}}).endswith('    env: {"FILE_PATH": "/z"}\n')
+    assert file.restore(written, "") == ""
+
+
+@pytest.mark.parametrize(
+    "env", ['{"TOKEN": "x"}', '{"FILE_PATH": "/z", "TOKEN": "x"}', '{"FILE_PATH": "/z"} # mine', "{}"]
+)
+def test_a_variable_that_the_user_added_is_never_overwritten(env: str):
+    file = OwnYamlFile("mine", "FILE_PATH")
+    text = file.with_entry("", STDIO) + f"    env: {env}\n"
+
+    with pytest.raises(FileRefused, match="more than our entry"):
+        file.with_entry(text, STDIO)
+    with pytest.raises(FileRefused, match="more than our entry"):
+        file.restore(text, "")

@@ -31,6 +31,7 @@ Scope = Literal["project", "user"]
 SERVER_NAME = "pruner"
 MEMORY_NAME = "memory"
 MEMORY_FILE = ".kimi-proxy/mcp-memory.json"
+MEMORY_VARIABLE = "MEMORY_FILE_PATH"
 TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -138,7 +139,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         scope="user",
         instead=(".continue/config.yaml", YamlList("mcpServers", SERVER_NAME)),
         memory=(
-            (".continue/mcpServers/memory.yaml", OwnYamlFile(MEMORY_NAME)),
+            (".continue/mcpServers/memory.yaml", OwnYamlFile(MEMORY_NAME, MEMORY_VARIABLE)),
             (".continue/config.yaml", YamlList("mcpServers", MEMORY_NAME)),
         ),
         by_hand="its command line `cn` reads ~/.continue/config.yaml alone: use --user where that file exists. "
@@ -277,7 +278,7 @@ def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
 def memory_entry(file: str) -> JsonObject:
     """Return the reference server for long-term memory, which keeps its graph in `file`."""
     package = "@modelcontextprotocol/server-memory"
-    return {"type": "stdio", "command": "npx", "args": ["-y", package], "env": {"MEMORY_FILE_PATH": file}}
+    return {"type": "stdio", "command": "npx", "args": ["-y", package], "env": {MEMORY_VARIABLE: file}}
 
 
 def _type(word: str) -> JsonObject:

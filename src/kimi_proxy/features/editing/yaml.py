@@ -15,6 +15,7 @@ class OwnYamlFile:
     """A YAML file that holds nothing but our server: written whole, and refused if it holds anything else."""
 
     name: str
+    variable: str = ""  # the one environment variable that our entry sets
 
     def with_entry(self, text: str, entry: JsonObject) -> str:
         self._refuse_others(text)
@@ -29,8 +30,10 @@ class OwnYamlFile:
         return f"name: {self.name}\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {self.name}\n"
 
     def _refuse_others(self, text: str) -> None:
-        ours = re.escape(self._head()) + r"(?:    (?:type|command|args|url|env): [^\r\n]*\n)+"
-        if text and not re.fullmatch(ours, text):
+        lines = r"(?:type|command|args|url): [^\r\n]*"
+        if self.variable:
+            lines += rf'|env: \{{"{re.escape(self.variable)}": "(?:[^"\\\r\n]|\\.)*"\}}'
+        if text and not re.fullmatch(rf"{re.escape(self._head())}(?:    (?:{lines})\n)+", text):
             raise FileRefused("it holds more than our entry: change it by hand, or move it away")
 
 
