@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import FullnessBody, Preset

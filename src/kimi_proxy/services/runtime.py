@@ -55,10 +55,9 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import OBSERVE, LiveSettings, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor

@@ -18,9 +18,9 @@ from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_coun
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
-from kimi_proxy.services.deletion import delete_texts
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED, Journal
+from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.serialize import MetricBody, SessionBody
 from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionTotals, Store
 

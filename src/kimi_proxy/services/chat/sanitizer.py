@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NotRequired, Protocol, TypedDict
 
-from kimi_proxy.core.batches import in_batches
-from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
@@ -44,7 +43,7 @@ from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.tool_offer import MAX_REMEMBERED, ToolOffer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 
