@@ -34,11 +34,11 @@ from kimi_proxy.services.chat.observation import (
     ObservedStages,
     SeenCaches,
 )
-from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
+from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
-from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
+from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import (
     Conversations,
@@ -48,7 +48,6 @@ from kimi_proxy.services.chat.session_lookup import (
     SessionsByResponse,
 )
 from kimi_proxy.services.chat.summaries import Summaries
-from kimi_proxy.services.chat.thinking import ThinkingClearer
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway

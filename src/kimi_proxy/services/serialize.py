@@ -1,16 +1,20 @@
-"""Sessions, requests and savings as JSON: in answers, events and exports."""
+"""Sessions, requests, savings and compressions as JSON: in answers, events and exports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NotRequired, TypedDict, TypeVar, cast
+from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.features.accounting import SavingsLine, by_model, by_project, sum_lines
+from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
 from kimi_proxy.features.context import CompositionBody, Context, Sink
 from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
-
-T = TypeVar("T")
+from kimi_proxy.services.store.protocols import (
+    CompressionRecord,
+    MemoryKind,
+    MemoryTotals,
+    SessionRecord,
+    SessionTotals,
+)
 
 
 class LossesBody(TypedDict, total=False):
@@ -189,8 +193,26 @@ class MemoryStatsBody(TypedDict):
 
 def session(record: SessionRecord) -> SessionBody:
     """Return the fields of a session in their order, times as text."""
-    times = {"created_at": iso_time(record.created), "last_used_at": iso_time(record.last_used)}
-    body = _copy(SessionBody, record, times)
+    body: SessionBody = {
+        "id": record.id,
+        "name": record.name,
+        "title": record.title,
+        "provider": record.provider,
+        "model": record.model,
+        "created_at": iso_time(record.created),
+        "last_used_at": iso_time(record.last_used),
+        "requests": record.requests,
+        "input_tokens": record.input_tokens,
+        "cached_tokens": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "tokens_saved": record.tokens_saved,
+        "cost_usd": _usd(record.cost_usd),
+        "cost_before_usd": _usd(record.cost_before_usd),
+        "net_saved_tokens": record.net_saved_tokens,
+        "net_saved_usd": _usd(record.net_saved_usd),
+        "parent": record.parent,
+        "directory": record.directory,
+    }
     if record.person:
         body["person"] = record.person
     if record.team:
@@ -238,7 +260,7 @@ def metric(metric: Metric) -> MetricBody:
         "tools_tokens": context.tools if context else None,
         "chat_tokens": context.chat if context else None,
         "memory_ratio": context.memory_ratio if context else None,
-        **cast("AccountBody", {name: getattr(metric.account, name, None) for name in AccountBody.__annotations__}),
+        **_account(metric.account),
         "cache_miss": miss.cause if miss else None,
         "cache_missed_tokens": miss.tokens if miss else None,
         "cache_missed_usd": miss.usd if miss else None,
@@ -247,6 +269,24 @@ def metric(metric: Metric) -> MetricBody:
         "observed_tokens": metric.observed_tokens,
         "observed_usd": metric.observed_usd,
         "quota": _quota(metric),
+    }
+
+
+def _account(account: Account | None) -> AccountBody:
+    return {
+        "tokens_before": account.tokens_before if account else None,
+        "tokens_after": account.tokens_after if account else None,
+        "cache_lost_tokens": account.cache_lost_tokens if account else None,
+        "recoveries": account.recoveries if account else None,
+        "extra_turns": account.extra_turns if account else None,
+        "recovery_tokens": account.recovery_tokens if account else None,
+        "summaries": account.summaries if account else None,
+        "summary_tokens": account.summary_tokens if account else None,
+        "net_saved_tokens": account.net_saved_tokens if account else None,
+        "cost_before_usd": account.cost_before_usd if account else None,
+        "net_saved_usd": account.net_saved_usd if account else None,
+        "cache_lost_usd": account.cache_lost_usd if account else None,
+        "overhead_usd": account.overhead_usd if account else None,
     }
 
 
@@ -261,7 +301,29 @@ def _quota(metric: Metric) -> list[QuotaBody] | None:
 
 def period(lines: Sequence[SavingsLine]) -> PeriodBody:
     """Return the sums of a period, without the reasons of each session."""
-    return _copy(PeriodBody, sum_lines(lines), {"sessions": len({line.session for line in lines})})
+    total = sum_lines(lines)
+    return {
+        "sessions": len({line.session for line in lines}),
+        "requests": total.requests,
+        "tokens_before": total.tokens_before,
+        "tokens_after": total.tokens_after,
+        "cached_tokens": total.cached_tokens,
+        "cache_lost_tokens": total.cache_lost_tokens,
+        "recoveries": total.recoveries,
+        "extra_turns": total.extra_turns,
+        "recovery_tokens": total.recovery_tokens,
+        "summaries": total.summaries,
+        "summary_tokens": total.summary_tokens,
+        "net_saved_tokens": total.net_saved_tokens,
+        "observed_tokens": total.observed_tokens,
+        "cost_before_usd": _usd(total.cost_before_usd),
+        "cost_usd": _usd(total.cost_usd),
+        "net_saved_usd": _usd(total.net_saved_usd),
+        "cache_lost_usd": _usd(total.cache_lost_usd),
+        "overhead_usd": _usd(total.overhead_usd),
+        "cache_missed_usd": _usd(total.cache_missed_usd),
+        "observed_usd": _usd(total.observed_usd),
+    }
 
 
 def savings_by_model(lines: Sequence[SavingsLine]) -> list[ModelSavings]:
@@ -340,13 +402,110 @@ def alert(metric: Metric, level: AlertLevel) -> WindowAlertBody:
     }
 
 
-def _copy(kind: type[T], source: object, more: Mapping[str, int | str]) -> T:
-    """Return the required fields of a body in their order, from `more` or the attributes of `source`, money rounded."""
-    required = (name for name in kind.__annotations__ if name in getattr(kind, "__required_keys__"))  # noqa: B009
-    values = ((name, more[name] if name in more else getattr(source, name)) for name in required)
-    return cast("T", {name: round(value, 6) if isinstance(value, float) else value for name, value in values})
-
-
 def _usd(value: float | None) -> float | None:
     """Return money rounded, so that sums of it look as they were meant."""
     return None if value is None else round(value, 6)
+
+
+class SavingBody(TypedDict):
+    original_tokens: int
+    compressed_tokens: int
+    tokens_saved: int
+    compression_ratio: float
+
+
+class CompressionFields(SavingBody):
+    compression_id: str
+    session_id: str
+    at: float
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str | None  # of a simulation, nothing is kept
+    undone: bool
+
+
+class CompressedBody(CompressionFields):
+    summary: str
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: NotRequired[int]
+    summary_output_tokens: NotRequired[int]
+    simulated: NotRequired[bool]
+
+
+class PastCompressionBody(CompressionFields):
+    undone_at: float | None
+    messages_removed: int
+    summary: str
+
+
+class UndoneBody(TypedDict):
+    session_id: str
+    undone: str
+    active: str | None
+
+
+class UndoneFields(UndoneBody):
+    """The fields of a `compression_event` by which a history came back."""
+
+    event: Literal["undone"]
+
+
+class CompressionEventFields(SavingBody):
+    """The fields of a `compression_event`: figures, and nothing that anyone wrote. Events have a time of their own."""
+
+    compression_id: str
+    session_id: str
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str
+    undone: bool
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: int
+    summary_output_tokens: int
+
+
+class CompressionTotalsBody(SavingBody):
+    compressions: int
+    undone: int
+
+
+class CompressionStatsBody(CompressionTotalsBody):
+    threshold: float
+
+
+class SessionCompressionStatsBody(CompressionStatsBody):
+    session_id: str
+    active: str | None
+    history: list[PastCompressionBody]
+
+
+def past_compression(made: CompressionRecord) -> PastCompressionBody:
+    removed = made.cut - len(made.kept)
+    return {**compression(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
+
+
+def compression(made: CompressionRecord) -> CompressionFields:
+    return {
+        "compression_id": made.id,
+        "session_id": made.session,
+        "at": made.at,
+        "kind": made.kind,
+        "automatic": made.is_automatic,
+        **saving(made.original_tokens, made.compressed_tokens),
+        "summary_by": made.summary_by,
+        "original_id": made.original,
+        "undone": made.undone is not None,
+    }
+
+
+def saving(before: int, after: int) -> SavingBody:
+    return {
+        "original_tokens": before,
+        "compressed_tokens": after,
+        "tokens_saved": before - after,
+        "compression_ratio": round((before - after) / before, 4) if before else 0.0,
+    }

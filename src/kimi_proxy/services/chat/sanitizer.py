@@ -29,11 +29,9 @@ from kimi_proxy.features.sanitizer.decide import (
     entry_task,
     leave_uncut,
 )
-from kimi_proxy.features.sanitizer.history import contexts
 from kimi_proxy.features.sanitizer.lossless import rows_of
-from kimi_proxy.features.sanitizer.moment import CutMoment
-from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
-from kimi_proxy.features.sanitizer.policy import POLICIES, edits_by_quoting
+from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, plan
+from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.deadlines import BUSY_FACTOR, StoreGrace, WaitLimit
