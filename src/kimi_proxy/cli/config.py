@@ -10,20 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.console import (
-    CommandGroup,
-    LoadedSettings,
-    config_option,
-    json_option,
-    load,
-    load_of_server,
-    proxy_address,
-    remark,
-    server_config,
-    use_config_file,
-    write,
-    write_json,
-)
+from kimi_proxy.cli import console
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,27 +24,27 @@ EXAMPLE = "config.example.toml"
 LIST_TIMEOUT_S, MAX_LIST_BYTES = 10.0, 16 * 1024**2
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True)
-@config_option
-@json_option
+@click.group(cls=console.CommandGroup, invoke_without_command=True)
+@console.config_option
+@console.json_option
 @click.pass_context
 def config(context: click.Context, config_file: Path | None, as_json: bool) -> None:
     """Print the settings in force, or begin a file."""
-    use_config_file(config_file, must_exist=context.invoked_subcommand is None)
+    console.use_config_file(config_file, must_exist=context.invoked_subcommand is None)
     if context.invoked_subcommand is not None:
         return
-    settings = load_of_server()
+    settings = console.load_of_server()
     rows = list(settings_in_force(settings, os.environ))
     if as_json:
         listed = [{"setting": name, "value": value, "origin": origin} for name, value, origin in rows]
-        write_json({"file": str(settings.file) if settings.file else None, "settings": listed})
+        console.write_json({"file": str(settings.file) if settings.file else None, "settings": listed})
         return
-    write("".join(f"# {line}\n" for line in sources(settings)))
+    console.write("".join(f"# {line}\n" for line in sources(settings)))
     for name, value, origin in rows:
-        write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
+        console.write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
 
 
-def sources(settings: LoadedSettings) -> Iterator[str]:
+def sources(settings: console.LoadedSettings) -> Iterator[str]:
     """Yield which file was read, or where one would be, what came from the .env, and who answers chat requests."""
     place = settings.place
     yield f"configuration: {place}" if settings.file else f"configuration: no file is read; one would be {place}"
@@ -74,7 +61,7 @@ def sources(settings: LoadedSettings) -> Iterator[str]:
     )
 
 
-def settings_in_force(settings: LoadedSettings, env: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+def settings_in_force(settings: console.LoadedSettings, env: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
     """Yield the name, value and origin of every setting; of providers and servers, those that the file names."""
     import tomllib
 
@@ -114,7 +101,9 @@ def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:
     return table if isinstance(table, Mapping) else {}
 
 
-def _origin(name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: LoadedSettings) -> str:
+def _origin(
+    name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: console.LoadedSettings
+) -> str:
     from kimi_proxy.core.config import line_of
 
     steps = name.split(".")
@@ -137,7 +126,7 @@ def _toml(value: object) -> str:
 
 
 @config.command()
-@config_option
+@console.config_option
 @click.option("--yes", "-y", is_flag=True, help="Switch on every provider whose key is found.")
 def init(config_file: Path | None, yes: bool) -> None:
     """Write a commented configuration file.
@@ -157,15 +146,15 @@ def init(config_file: Path | None, yes: bool) -> None:
         raise ConfigError(f"{target} exists: edit it, or name another one with --config") from e
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror}") from e
-    write(f"{target}\n")
-    remark(f"providers switched on: {', '.join(chosen) or 'none'}; kimi-proxy config shows what is in force")
+    console.write(f"{target}\n")
+    console.remark(f"providers switched on: {', '.join(chosen) or 'none'}; kimi-proxy config shows what is in force")
 
 
 def _new_file(given: Path | None) -> Path:
     """Return the file to write: the one that is named, else the one that would be read."""
     if given is not None or os.environ.get("KIMI_PROXY_CONFIG"):
         return given or Path(os.environ["KIMI_PROXY_CONFIG"])
-    return load(here=Path()).place
+    return console.load(here=Path()).place
 
 
 def _keyed_providers() -> dict[str, str]:
@@ -183,7 +172,7 @@ def _keyed_providers() -> dict[str, str]:
 
 def _agrees(name: str, variable: str) -> bool:
     if not sys.stdin.isatty():
-        remark(f"{variable} is set: --yes switches {name} on")
+        console.remark(f"{variable} is set: --yes switches {name} on")
         return False
     return click.confirm(f"{variable} is set. Switch {name} on, so that requests for its models go there?", err=True)
 
@@ -206,7 +195,7 @@ def _comment_out(text: str) -> str:
 @click.option(
     "--offered", is_flag=True, help="Those that the running proxy offers to clients, as /v1/models lists them."
 )
-@json_option
+@console.json_option
 def models(name: str, offered: bool, as_json: bool) -> None:
     """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.
 
@@ -223,11 +212,11 @@ def models(name: str, offered: bool, as_json: bool) -> None:
     rows = [row for row in table() if name.lower() in f"{row.provider}/{row.name}".lower()]
     if as_json:
         listed: list[JsonObject] = [asdict(row) for row in rows]
-        write_json({"models": listed})
+        console.write_json({"models": listed})
         return
     today = date.today()
-    write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
-    remark(f"{len(rows)} models; prices in US dollars for a million tokens: input, from the cache, output")
+    console.write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
+    console.remark(f"{len(rows)} models; prices in US dollars for a million tokens: input, from the cache, output")
 
 
 def _list_offered(words: str, as_json: bool) -> None:
@@ -238,8 +227,8 @@ def _list_offered(words: str, as_json: bool) -> None:
     from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
     from kimi_proxy.proxy.http import FAILURES, get
 
-    config = server_config()
-    address = proxy_address(config)
+    config = console.server_config()
+    address = console.proxy_address(config)
     if address is None:
         raise UpstreamUnreachable("no proxy runs: start it with kimi-proxy start")
     headers = {"authorization": f"Bearer {config.token.get_secret_value()}"} if config.token else {}
@@ -252,8 +241,8 @@ def _list_offered(words: str, as_json: bool) -> None:
     rows = found if isinstance(found, list) else []
     listed = [str(one["id"]) for one in rows if isinstance(one, Mapping) and "id" in one]
     chosen = [id for id in listed if words.lower() in id.lower()]
-    write_json({"models": chosen}) if as_json else write("".join(f"{id}\n" for id in chosen))
-    remark(f"{len(chosen)} models, as {address}/v1/models lists them")
+    console.write_json({"models": chosen}) if as_json else console.write("".join(f"{id}\n" for id in chosen))
+    console.remark(f"{len(chosen)} models, as {address}/v1/models lists them")
 
 
 def _model_row(row: KnownModel, age_days: int) -> str:

@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kimi_proxy import __version__
-from kimi_proxy.cli.console import (
-    EXIT_NOT_RUNNING,
-    colour,
-    config_option,
-    json_option,
-    load,
-    load_of_server,
-    log_errors_only,
-    remark,
-    use_config_file,
-    write,
-    write_json,
-)
+from kimi_proxy.cli import console
 from kimi_proxy.cli.pruning import with_store
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.quick import describe_session, newest_session, room
@@ -38,41 +26,41 @@ COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 
 
 @click.command()
-@config_option
-@json_option
+@console.config_option
+@console.json_option
 def doctor(config_file: Path | None, as_json: bool) -> None:
     """Look for what is wrong and say how to fix it.
 
     Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
     """
-    use_config_file(config_file)
+    console.use_config_file(config_file)
     try:
         import platformdirs  # noqa: F401 - the settings need it before any check can report
 
         from kimi_proxy.cli.checks import all_checks
     except ImportError as e:
-        remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
+        console.remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
         raise click.exceptions.Exit(SEVERITY.index("error")) from e
 
-    log_errors_only()  # the check of the store reports what the store logs
+    console.log_errors_only()  # the check of the store reports what the store logs
     checks = []
     for check in all_checks():
         checks.append(check)
         if not as_json:
-            write(_row(check))
+            console.write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
-        write_json({"verdict": SEVERITY[worst], "checks": checks})
+        console.write_json({"verdict": SEVERITY[worst], "checks": checks})
     raise click.exceptions.Exit(worst)
 
 
 def _row(check: Check) -> str:
-    level = colour(f"{check.level:<8}", COLOURS[check.level])
+    level = console.colour(f"{check.level:<8}", COLOURS[check.level])
     return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
 
 
 @click.command()
-@json_option
+@console.json_option
 def status(as_json: bool) -> None:
     """Print whether the pruner runs, where, what the store holds, and how the newest session stands.
 
@@ -83,7 +71,7 @@ def status(as_json: bool) -> None:
     from kimi_proxy.cli.console import proxy_address
     from kimi_proxy.proxy.local_server import local_url, port_owner
 
-    settings = load_of_server()
+    settings = console.load_of_server()
     where = settings.config.mcp_pruner
     found = port_owner(where.host, where.port)
     usage = with_store(lambda store, who: store.usage())
@@ -91,7 +79,7 @@ def status(as_json: bool) -> None:
     address = proxy_address(settings.config) if running else None
     session = newest_session(address) if address else None
     if as_json:
-        write_json(
+        console.write_json(
             {
                 "running": running,
                 "url": local_url(where.host, where.port),
@@ -103,8 +91,10 @@ def status(as_json: bool) -> None:
             }
         )
     else:
-        write(_state(found, local_url(where.host, where.port)) + room(asdict(usage)) + describe_session(session) + "\n")
-    raise click.exceptions.Exit(0 if running else EXIT_NOT_RUNNING)
+        console.write(
+            _state(found, local_url(where.host, where.port)) + room(asdict(usage)) + describe_session(session) + "\n"
+        )
+    raise click.exceptions.Exit(0 if running else console.EXIT_NOT_RUNNING)
 
 
 def _state(found: PortOwner | None, address: str) -> str:
@@ -148,7 +138,7 @@ def completion(context: click.Context, shell: str) -> None:
     if found := get_completion_class(shell):
         script = found(context.find_root().command, {}, "kimi-proxy", "_KIMI_PROXY_COMPLETE").source()
         # From a folder of $fpath click's script completes the first time and not the second: zsh loads it but once.
-        write(script.replace("$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _kimi-proxy"))
+        console.write(script.replace("$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _kimi-proxy"))
 
 
 # The index is asked only by this command, and only after the user allowed it in the settings.
@@ -171,7 +161,7 @@ def upgrade_check(yes: bool) -> None:
     """
     import asyncio
 
-    settings = load().config.upgrade
+    settings = console.load().config.upgrade
     if not (yes or settings.check):
         question = f"This asks {settings.url} for the newest version, and sends nothing else. Go on?"
         if not sys.stdin.isatty():
@@ -180,10 +170,10 @@ def upgrade_check(yes: bool) -> None:
             raise click.exceptions.Exit(1)
     newest = asyncio.run(_newest(settings.url))
     if _numbers(newest) <= _numbers(__version__):
-        write(f"kimi-proxy {__version__} is the newest version\n")
+        console.write(f"kimi-proxy {__version__} is the newest version\n")
         return
-    write(f"kimi-proxy {newest} is out; this is {__version__}\n")
-    remark("upgrade as you installed it, such as with: pip install --upgrade kimi-proxy")
+    console.write(f"kimi-proxy {newest} is out; this is {__version__}\n")
+    console.remark("upgrade as you installed it, such as with: pip install --upgrade kimi-proxy")
     raise click.exceptions.Exit(EXIT_NEWER)
 
 

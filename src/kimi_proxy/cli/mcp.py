@@ -14,18 +14,7 @@ from urllib.parse import quote
 
 import click
 
-from kimi_proxy.cli.console import (
-    EXIT_NOT_RUNNING,
-    CommandGroup,
-    colour,
-    json_option,
-    load,
-    proxy_address,
-    remark,
-    server_config,
-    write,
-    write_json,
-)
+from kimi_proxy.cli import console
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,7 +34,7 @@ COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 names_argument = click.argument("names", nargs=-1, metavar="[NAME]...", help="Servers; all that we run if left out.")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=console.CommandGroup)
 def mcp() -> None:
     """Start, stop and look at the MCP servers behind the gateway."""
 
@@ -68,7 +57,7 @@ def running_proxy(config: Config) -> RunningProxy | None:
         ours = running.pid if background.is_background(config.home, running.pid) else None
         is_older = running.settings != background.settings_digest(config.file)
         return RunningProxy(_control(config, running.addresses["proxy"]), ours, is_older)
-    address = proxy_address(config)
+    address = console.proxy_address(config)
     return None if address is None else RunningProxy(_control(config, address), None)
 
 
@@ -81,20 +70,20 @@ def _control(config: Config, url: str) -> ControlClient:
 
 @mcp.command()
 @names_argument
-@json_option
+@console.json_option
 def up(names: tuple[str, ...], as_json: bool) -> None:
     """Start servers and wait until they answer.
 
     If kimi-proxy does not run yet, it is started in the background. Exit code: 0 all are ready, 1 some are not: the
     end of what they said is shown.
     """
-    config = server_config()
+    config = console.server_config()
     _report(_post(_warn_if_edited(running_proxy(config)) or _start_proxy(config), "up", names), as_json)
 
 
 @mcp.command()
 @names_argument
-@json_option
+@console.json_option
 def down(names: tuple[str, ...], as_json: bool) -> None:
     """Stop servers, and leave them alone until `up`.
 
@@ -102,20 +91,20 @@ def down(names: tuple[str, ...], as_json: bool) -> None:
     """
     from kimi_proxy.services import background
 
-    config = server_config()
+    config = console.server_config()
     proxy = running_proxy(config)
     servers = [] if proxy is None else _post(proxy, "down", names)
     if proxy is not None and proxy.background is not None and not names:
         background.stop(config.home, proxy.background)
-        remark("kimi-proxy in the background has stopped")
+        console.remark("kimi-proxy in the background has stopped")
     elif proxy is None:
-        remark("kimi-proxy does not run, and so does none of its servers")
+        console.remark("kimi-proxy does not run, and so does none of its servers")
     _report(servers, as_json, judge=False)
 
 
 @mcp.command()
 @names_argument
-@json_option
+@console.json_option
 def restart(names: tuple[str, ...], as_json: bool) -> None:
     """Stop servers and start them again.
 
@@ -123,7 +112,7 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
     """
     from kimi_proxy.services import background
 
-    config = server_config()
+    config = console.server_config()
     proxy = running_proxy(config)
     if proxy is not None and proxy.background is not None and not names:
         background.stop(config.home, proxy.background)
@@ -133,16 +122,16 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @mcp.command()
-@json_option
+@console.json_option
 def status(as_json: bool) -> None:
     """Print the state of every server of the settings.
 
     Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
     """
-    proxy = _warn_if_edited(running_proxy(server_config()))
+    proxy = _warn_if_edited(running_proxy(console.server_config()))
     if proxy is None:
-        remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
-        raise click.exceptions.Exit(EXIT_NOT_RUNNING)
+        console.remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
+        raise click.exceptions.Exit(console.EXIT_NOT_RUNNING)
     _report(_servers(proxy.control.get("/api/mcp/servers")), as_json)
 
 
@@ -158,19 +147,21 @@ def status(as_json: bool) -> None:
 )
 def logs(name: str, lines: int) -> None:
     """Print the end of what a server said on standard error."""
-    proxy = _warn_if_edited(running_proxy(server_config()))
+    proxy = _warn_if_edited(running_proxy(console.server_config()))
     if proxy is None:
-        remark("kimi-proxy does not run: what its servers said is gone with it")
-        raise click.exceptions.Exit(EXIT_NOT_RUNNING)
+        console.remark("kimi-proxy does not run: what its servers said is gone with it")
+        raise click.exceptions.Exit(console.EXIT_NOT_RUNNING)
     answer = proxy.control.get(f"/api/mcp/servers/{quote(name, safe='', errors='replace')}/logs?lines={lines}")
-    write(str(answer.get("log", "")))
+    console.write(str(answer.get("log", "")))
 
 
 def _warn_if_edited(proxy: RunningProxy | None) -> RunningProxy | None:
     """Return `proxy`; remark on it if the configuration was edited after it was started."""
     if proxy is not None and proxy.has_older_settings:
         how = "kimi-proxy mcp restart" if proxy.background is not None else "stop it, and start it again"
-        remark(f"the kimi-proxy that runs has older settings than {server_config().file}: {how} to use these")
+        console.remark(
+            f"the kimi-proxy that runs has older settings than {console.server_config().file}: {how} to use these"
+        )
     return proxy
 
 
@@ -183,7 +174,9 @@ def _start_proxy(config: Config) -> RunningProxy:
     if config.file is not None and config.file.is_file():
         command += ["--config", str(config.file)]
     running = background.start(config.home, command, os.environ, config.mcp.ready_timeout_s)
-    remark(f"kimi-proxy runs in the background on {running.addresses['proxy']} and {running.addresses['pruner']}")
+    console.remark(
+        f"kimi-proxy runs in the background on {running.addresses['proxy']} and {running.addresses['pruner']}"
+    )
     return RunningProxy(_control(config, running.addresses["proxy"]), running.pid)
 
 
@@ -198,21 +191,21 @@ def _servers(answer: JsonObject) -> list[JsonObject]:
 
 def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) -> None:
     if as_json:
-        write_json({"servers": servers})
+        console.write_json({"servers": servers})
     elif servers:
-        write("".join(_row(server) for server in servers))
+        console.write("".join(_row(server) for server in servers))
     else:
-        remark("there is no server to run: docs/gateway.md shows how to add one")
+        console.remark("there is no server to run: docs/gateway.md shows how to add one")
     for server in servers:
         if server.get("log"):
-            remark(f"the end of what {server['name']} said:\n{server['log']}")
+            console.remark(f"the end of what {server['name']} said:\n{server['log']}")
     if judge and any(server.get("run") and server["state"] not in ("ready", "off") for server in servers):
         raise click.exceptions.Exit(EXIT_NOT_READY)
 
 
 def _row(server: JsonObject) -> str:
     state = str(server["state"])
-    shown = colour(f"{state:<9}", COLOURS.get(state, "0")) if state in COLOURS else f"{state:<9}"
+    shown = console.colour(f"{state:<9}", COLOURS.get(state, "0")) if state in COLOURS else f"{state:<9}"
     return f"{server['name']:<24} {shown} {_note(server)}".rstrip() + "\n"
 
 
@@ -243,7 +236,7 @@ def gateway(stdio: bool, lists_all: bool) -> None:
     from kimi_proxy.api.mcp.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
 
-    config = load().config
+    config = console.load().config
     write_to_stderr(config.log)
 
     @asynccontextmanager

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from kimi_proxy.cli.console import (
-    PATH,
-    STDIN,
-    colour,
-    encode,
-    json_option,
-    load,
-    log_errors_only,
-    read,
-    remark,
-    write,
-    write_json,
-)
+from kimi_proxy.cli import console
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.prune import Options, Question, SourceType
@@ -82,8 +70,8 @@ def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
 
     from kimi_proxy.services.store import own_store
 
-    log_errors_only()
-    config = load().config
+    console.log_errors_only()
+    config = console.load().config
 
     async def open_and_run() -> T:
         async with own_store(config) as (store, who):
@@ -97,7 +85,7 @@ def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
     from kimi_proxy.services.pruner import Pruner, reranker
     from kimi_proxy.services.workers.pool import Workers
 
-    config = load().config
+    config = console.load().config
 
     async def with_workers(store: Store, who: Caller) -> T:
         # A worker would have to load all that this process has loaded, for one answer.
@@ -138,9 +126,9 @@ def _type(option: PruneOption) -> click.ParamType[object] | type:
 
 
 @click.command()
-@click.argument("file", type=PATH, default="-", help="The text; - is standard input.  [default: -]")
+@click.argument("file", type=console.PATH, default="-", help="The text; - is standard input.  [default: -]")
 @prune_options
-@json_option
+@console.json_option
 def prune(
     file: Path,
     goal: str,
@@ -161,11 +149,11 @@ def prune(
     """
     from kimi_proxy.features.pruning.source_type import guess
 
-    text = read(file)
-    if is_binary(encode(text[:TEXT_SAMPLE])):
+    text = console.read(file)
+    if is_binary(console.encode(text[:TEXT_SAMPLE])):
         raise click.BadParameter(f"{file} is binary, and prune is for text: name a text file", param_hint="FILE")
-    limit = load().config.mcp_pruner.max_input_chars
-    if len(text) > limit and file != STDIN:
+    limit = console.load().config.mcp_pruner.max_input_chars
+    if len(text) > limit and file != console.STDIN:
         problem = f"{file} has {len(text):,} characters, more than max_input_chars ({limit:,})"
         raise click.BadParameter(f"{problem}: prune it in parts, such as: head -n 20000 {file} | kimi-proxy prune -")
     kind = guess(file.name, text) if source_type == "auto" else source_type
@@ -174,15 +162,15 @@ def prune(
     with progress("pruning", len(text)):
         answer = with_pruner(lambda pruner, who: pruner.prune(who, question)).json()
     for line in savings(answer, kind):
-        remark(line)
-    write_json(answer) if as_json else write(str(answer["pruned_text"]))
+        console.remark(line)
+    console.write_json(answer) if as_json else console.write(str(answer["pruned_text"]))
 
 
 @click.command()
 @prune_id_argument
 @click.argument("ranges", default="", metavar="[LINES]", help="For instance 10-20,40,60-; without it, everything.")
 @click.option("--numbers", is_flag=True, help="Put its number before each line.")
-@json_option
+@console.json_option
 def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
     """Print the original lines behind a marker, exactly as they were.
 
@@ -207,10 +195,10 @@ def _write_recovered(prune_id: str, raw: str, chosen: Sequence[tuple[int, int]],
     if as_json:
         listed = [{"start_line": start, "end_line": end} for start, end in chosen]
         metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original"}
-        write_json({"raw_text": raw, "metadata": metadata})
+        console.write_json({"raw_text": raw, "metadata": metadata})
     else:
         # A line that isn't the last one ends in a newline, here as in the original.
-        write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
+        console.write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
 
 
 async def _original(
@@ -233,7 +221,7 @@ async def _original(
 
 @click.command()
 @prune_id_argument
-@json_option
+@console.json_option
 def explain(prune_id: str, as_json: bool) -> None:
     """Print every line of a text with why it stayed or went.
 
@@ -243,14 +231,14 @@ def explain(prune_id: str, as_json: bool) -> None:
     if as_json:
         question = explanation.question
         origin = {"goal_hint": question.goal, "source_type": question.source_type}
-        write_json({"prune_id": explanation.prune_id, **origin, "lines": explanation.lines})
+        console.write_json({"prune_id": explanation.prune_id, **origin, "lines": explanation.lines})
     else:
         from kimi_proxy.features.records.read import parts
 
         lines = parts(explanation.question.text)
-        write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
+        console.write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
 
 
 def _row(why: LineWhy, line: str) -> str:
     row = f"{why.line:>5} {'+' if why.kept else '-'} {why.score:.2f}  {line}  ← {why.why}"
-    return (row if why.kept else colour(row, FAINT)) + "\n"
+    return (row if why.kept else console.colour(row, FAINT)) + "\n"

@@ -89,11 +89,6 @@ _WARNING_WORDS = (
 _BAD_EXIT = re.compile(r"(?:exit(?:ed)?(?: with)?(?: code| status)?|returned?) [1-9]")
 
 
-def has_failure(line: str) -> bool:
-    """Return whether a line has a word of failure that is meant."""
-    return _fails(line.lower(), line.isascii())
-
-
 def failure_level(line: str) -> float:
     """Return 1 for a line with a word of failure, `WARNING_LEVEL` for one with a word of warning, else 0."""
     low = line.lower()

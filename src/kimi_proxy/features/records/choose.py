@@ -5,17 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kimi_proxy.features.records.tree import (
-    MARKER_CHARS,
-    UNIT_CHARS,
-    Node,
-    RecordGap,
-    Unit,
-    descend,
-    gaps,
-    holds_any,
-    units,
-)
+from kimi_proxy.features.records import tree
 from kimi_proxy.features.records.weigh import record_of, weigh, weigh_log, weights
 
 MAX_UNIT_CHARS = 1500
@@ -51,7 +41,7 @@ class Ranking:
     def __init__(
         self,
         text: str,
-        root: Node,
+        root: tree.Node,
         goal: str,
         budget_chars: int,
         check: Callable[[], None],
@@ -66,7 +56,7 @@ class Ranking:
                 weigh_log(root.children, check, failures)
         self._failures = sorted(failures)
         self._text, self._root, self._check = text, root, check
-        self._found = units(root, min(max(budget_chars // UNITS_WITHIN, UNIT_CHARS), MAX_UNIT_CHARS))
+        self._found = tree.units(root, min(max(budget_chars // UNITS_WITHIN, tree.UNIT_CHARS), MAX_UNIT_CHARS))
         self._weighed = weights(text, self._found, goal, check)
         self._order = _Order(self._found, self._weighed.goal + ODD_WEIGHT * self._weighed.odd)
 
@@ -78,10 +68,10 @@ class Ranking:
     def judge(self) -> Iterator["JudgedUnit"]:
         """Yield the units in their order, with what speaks for each."""
         for unit, goal, odd in zip(self._found, self._weighed.goal, self._weighed.odd, strict=True):
-            failed = holds_any(self._failures, unit.node)
+            failed = tree.holds_any(self._failures, unit.node)
             yield JudgedUnit(unit.node.start, unit.node.end, float(goal), float(odd), failed)
 
-    def pick(self, budget_chars: int, floor_chars: int = 0) -> list[RecordGap] | None:
+    def pick(self, budget_chars: int, floor_chars: int = 0) -> list[tree.RecordGap] | None:
         """Return what is left out so that the rest, with its markers, has `budget_chars` at most; None if it cannot.
 
         With `floor_chars` ordinary records stay until about as much is left.
@@ -90,8 +80,8 @@ class Ranking:
         for _ in range(TRIES):
             self._check()
             choice = self._choose(room, min(room, floor_chars))
-            left_out = gaps(self._root, choice.is_whole, choice.is_open, failures=self._failures)
-            size = len(self._text) - sum(gap.end - gap.start for gap in left_out) + MARKER_CHARS * len(left_out)
+            left_out = tree.gaps(self._root, choice.is_whole, choice.is_open, failures=self._failures)
+            size = len(self._text) - sum(gap.end - gap.start for gap in left_out) + tree.MARKER_CHARS * len(left_out)
             if size <= budget_chars:
                 return left_out
             room *= 0.95 * budget_chars / size
@@ -113,7 +103,7 @@ class Ranking:
 class _Order:
     """Units in the order in which they are taken."""
 
-    def __init__(self, found: Sequence[Unit], scores: "np.typing.NDArray[np.float64]") -> None:
+    def __init__(self, found: Sequence[tree.Unit], scores: "np.typing.NDArray[np.float64]") -> None:
         self._found = found
         self._scores = scores
         self._by_score = [int(at) for at in np.argsort(-scores, kind="stable")]
@@ -152,7 +142,7 @@ class _Order:
 class _Choice:
     """Units that stay, and about how much they cost with what has to stay around them."""
 
-    def __init__(self, found: Sequence[Unit]) -> None:
+    def __init__(self, found: Sequence[tree.Unit]) -> None:
         self._found = found
         self._open: set[int] = set()
         self.kept: set[int] = set()  # positions of units
@@ -163,10 +153,10 @@ class _Choice:
         if root is not None:
             self._add_open(root)
 
-    def is_whole(self, node: Node) -> bool:
+    def is_whole(self, node: tree.Node) -> bool:
         return id(node) in self._nodes
 
-    def is_open(self, node: Node) -> bool:
+    def is_open(self, node: tree.Node) -> bool:
         return id(node) in self._open
 
     def take(self, places: Iterator[int], room: float) -> None:
@@ -184,9 +174,9 @@ class _Choice:
 
     def _cost(self, at: int) -> float:
         unit = self._found[at]
-        opened = sum(_own_chars(node) + MARKER_CHARS for node in unit.around if id(node) not in self._open)
+        opened = sum(_own_chars(node) + tree.MARKER_CHARS for node in unit.around if id(node) not in self._open)
         neighbours = self._is_beside(at, at - 1) + self._is_beside(at, at + 1)
-        return unit.node.size + 2 + opened + MARKER_CHARS * (1 - neighbours)
+        return unit.node.size + 2 + opened + tree.MARKER_CHARS * (1 - neighbours)
 
     def _is_beside(self, at: int, other: int) -> bool:
         if other not in self.kept:
@@ -202,21 +192,21 @@ class _Choice:
         for node in self._found[at].around:
             self._add_open(node)
 
-    def _add_open(self, node: Node) -> None:
+    def _add_open(self, node: tree.Node) -> None:
         if id(node) not in self._open:
             self._open.add(id(node))
             if not self.used:
-                self.used = _own_chars(node) + MARKER_CHARS
+                self.used = _own_chars(node) + tree.MARKER_CHARS
 
 
-def _own_chars(node: Node) -> int:
+def _own_chars(node: tree.Node) -> int:
     """Return the characters of a node that stay when it is looked into: those around its children, and pinned ones."""
     stays = (child for child in node.children if child.is_pinned and not child.style and not child.key.startswith("@"))
     pinned = sum(child.size + 1 for child in stays)
     return node.children[0].start - node.start + node.end - node.children[-1].end + pinned
 
 
-def _labels(found: Sequence[Unit]) -> dict[int, int]:
+def _labels(found: Sequence[tree.Unit]) -> dict[int, int]:
     """Return for each record of several units the one that says what it is called."""
     labels: dict[int, int] = {}
     for at, unit in enumerate(found):
@@ -226,7 +216,7 @@ def _labels(found: Sequence[Unit]) -> dict[int, int]:
     return labels
 
 
-def _is_name(node: Node) -> bool:
+def _is_name(node: tree.Node) -> bool:
     if not node.children:
-        return node.key.lower() in NAMES and len(node.value) <= UNIT_CHARS
-    return any(inside.key.lower() in NAMES for inside in descend(node) if not inside.children)
+        return node.key.lower() in NAMES and len(node.value) <= tree.UNIT_CHARS
+    return any(inside.key.lower() in NAMES for inside in tree.descend(node) if not inside.children)

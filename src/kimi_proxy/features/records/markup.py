@@ -4,17 +4,7 @@ import re
 from collections import Counter
 
 from kimi_proxy.core import json
-from kimi_proxy.features.records.tree import (
-    ALIKE,
-    ELEMENT,
-    IN_STRING,
-    MEMBER,
-    PIECE,
-    UNIT_CHARS,
-    XML_COMMENT,
-    Node,
-    are_alike,
-)
+from kimi_proxy.features.records import tree
 
 MIN_NDJSON_LINES = 5
 PIECE_CHARS = 160  # of a long string that is divided
@@ -25,16 +15,16 @@ _VALUE_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\],:"
 JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
 
 
-def read_json(text: str) -> Node | None:
+def read_json(text: str) -> tree.Node | None:
     """Return the tree of a JSON array or object; None if the text is none, or nests too deep."""
     return _tree(text, 0, len(text)) if json.is_container(text) else None
 
 
-def read_ndjson(text: str) -> Node | None:
+def read_ndjson(text: str) -> tree.Node | None:
     """Return the tree of lines that are each an array or an object; None if one of them is not."""
     if text[:64].lstrip()[:1] not in ("{", "["):
         return None
-    root = Node(0, len(text), style=ELEMENT, is_list=True)
+    root = tree.Node(0, len(text), style=tree.ELEMENT, is_list=True)
     at = 0
     for line in text.split("\n"):
         if line.strip():
@@ -46,10 +36,10 @@ def read_ndjson(text: str) -> Node | None:
     return root if len(root.children) >= MIN_NDJSON_LINES else None
 
 
-def _tree(text: str, start: int, end: int) -> Node | None:
+def _tree(text: str, start: int, end: int) -> tree.Node | None:
     """Return the tree of the JSON value in `text[start:end]`, which is known to be one."""
-    open_: list[Node] = []
-    root: Node | None = None
+    open_: list[tree.Node] = []
+    root: tree.Node | None = None
     key, key_start = "", -1
     for token in _VALUE_OR_BRACKET.finditer(text, start, end):
         first, after = token.span()
@@ -61,31 +51,31 @@ def _tree(text: str, start: int, end: int) -> Node | None:
             root = node
             continue
         around = open_[-1] if open_ else None
-        if character == '"' and around is not None and around.style is MEMBER and key_start < 0:
+        if character == '"' and around is not None and around.style is tree.MEMBER and key_start < 0:
             key, key_start = text[first + 1 : after - 1], first
             continue
-        node = Node(first if key_start < 0 else key_start, after, key)
+        node = tree.Node(first if key_start < 0 else key_start, after, key)
         key, key_start = "", -1
         if around is not None:
             around.children.append(node)
         if character in "{[":
             if len(open_) >= MAX_DEPTH:
                 return None
-            node.style = MEMBER if character == "{" else ELEMENT
+            node.style = tree.MEMBER if character == "{" else tree.ELEMENT
             open_.append(node)
         else:
             node.value = text[first:after]
-            if after - first > UNIT_CHARS:
+            if after - first > tree.UNIT_CHARS:
                 _divide_string(node, text, first + 1, after - 1)
     return root
 
 
-def _judge(node: Node) -> None:
+def _judge(node: tree.Node) -> None:
     """Say whether the children of a container are records."""
-    if node.style is ELEMENT:
+    if node.style is tree.ELEMENT:
         node.is_list = True
         return
-    node.is_list = are_alike([child for child in node.children if child.style is MEMBER], len(node.children))
+    node.is_list = tree.are_alike([child for child in node.children if child.style is tree.MEMBER], len(node.children))
 
 
 # Neither stops within an escape.
@@ -94,13 +84,13 @@ _STRETCH = re.compile(r"(?:\\.|[^\\]){1,160}")
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 
-def _divide_string(node: Node, text: str, start: int, end: int) -> None:
+def _divide_string(node: tree.Node, text: str, start: int, end: int) -> None:
     """Give a long string children: its lines, else stretches of words. An escape stays in one piece."""
-    node.style, at = IN_STRING, start
+    node.style, at = tree.IN_STRING, start
     while at < end:
         line = _STRING_LINE.match(text, at, end)
         after = line.end() if line else _stretch_end(text, at, end)
-        node.children.append(Node(at, after, "" if line else PIECE, text[at:after]))
+        node.children.append(tree.Node(at, after, "" if line else tree.PIECE, text[at:after]))
         at = after
 
 
@@ -135,11 +125,11 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 MIN_ELEMENTS = 8
 
 
-def read_xml(text: str) -> Node | None:
+def read_xml(text: str) -> tree.Node | None:
     """Return the tree of the elements of XML, or of HTML whose elements all end; None if the text is neither."""
     if text[:64].lstrip("\ufeff \t\r\n")[:1] != "<":
         return None
-    root = Node(0, len(text), style=XML_COMMENT)
+    root = tree.Node(0, len(text), style=tree.XML_COMMENT)
     open_ = [root]
     count = at = 0
     while tag := _TAG.search(text, at):
@@ -152,7 +142,7 @@ def read_xml(text: str) -> Node | None:
                 return None
             at = end + len(_ENDS[tag[0]])
             if tag[0] == "<![CDATA[":
-                open_[-1].children.append(Node(tag.start(), at, "#text", text[tag.start() : at]))
+                open_[-1].children.append(tree.Node(tag.start(), at, "#text", text[tag.start() : at]))
         elif closing:
             if open_[-1].key != name or len(open_) == 1:
                 return None
@@ -172,35 +162,35 @@ def read_xml(text: str) -> Node | None:
     return root
 
 
-def _element(start: int, end: int, name: str, attributes: str) -> Node:
-    node = Node(start, end, name, style=XML_COMMENT)
+def _element(start: int, end: int, name: str, attributes: str) -> tree.Node:
+    node = tree.Node(start, end, name, style=tree.XML_COMMENT)
     for found in _ATTRIBUTE.finditer(attributes):
         value = found[2] or found[3] or ""
-        node.children.append(Node(start, end, f"@{found[1]}", value, is_pinned=True))
+        node.children.append(tree.Node(start, end, f"@{found[1]}", value, is_pinned=True))
     return node
 
 
-def _close(node: Node, end: int) -> None:
+def _close(node: tree.Node, end: int) -> None:
     node.end = end
     if node.key.lower() in _RAW:  # a comment in it would be text
         node.style = None
     names = Counter(child.key for child in node.children if not child.key.startswith(("@", "#")))
-    node.is_list = names.total() >= 3 and max(names.values()) >= ALIKE * names.total()
+    node.is_list = names.total() >= 3 and max(names.values()) >= tree.ALIKE * names.total()
 
 
-def _add_text(around: Node, text: str, start: int, end: int) -> None:
+def _add_text(around: tree.Node, text: str, start: int, end: int) -> None:
     """Add what stands between two tags, in sentences if it is long."""
     piece = text[start:end]
     if not piece.strip():
         return
     start += len(piece) - len(piece.lstrip())
     end = start + len(piece.strip())
-    if around.key.lower() in _RAW or end - start <= UNIT_CHARS:
-        around.children.append(Node(start, end, "#text", text[start:end]))
+    if around.key.lower() in _RAW or end - start <= tree.UNIT_CHARS:
+        around.children.append(tree.Node(start, end, "#text", text[start:end]))
         return
     at = start
     for seam in (*_SENTENCE.finditer(text, start, end), None):
         stop = seam.start() if seam else end
         if stop > at:
-            around.children.append(Node(at, stop, "#text", text[at:stop]))
+            around.children.append(tree.Node(at, stop, "#text", text[at:stop]))
         at = seam.end() if seam else end

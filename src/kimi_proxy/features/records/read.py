@@ -6,21 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from kimi_proxy.core.lines import split
+from kimi_proxy.features.records import tree
 from kimi_proxy.features.records.alike import read_lines, read_paragraphs
 from kimi_proxy.features.records.markup import read_json, read_ndjson, read_xml
-from kimi_proxy.features.records.tree import (
-    INLINE,
-    PIECE,
-    PLAIN,
-    SCRIPT_COMMENT,
-    UNIT_CHARS,
-    YAML_COMMENT,
-    GapStyle,
-    Node,
-    are_alike,
-    is_one_line,
-    part_starts,
-)
 
 MIN_ROWS = 6
 MIN_CHARS = 600
@@ -28,17 +16,17 @@ SAMPLE_ROWS, SAMPLE_CHARS = 40, 4000
 MAX_CHARS = 4 * 1024**2
 
 
-def read(text: str) -> Node | None:
+def read(text: str) -> tree.Node | None:
     """Return the records of a text; None if it is not made of records, such as prose, code and most logs."""
     if not MIN_CHARS <= len(text) <= MAX_CHARS:
         return None
     for reader in (read_json, read_ndjson, read_xml):
         if (found := reader(text)) is not None:
             return found
-    if is_one_line(text):
+    if tree.is_one_line(text):
         return _read_script(text)
     rows = Rows(text)
-    readers: tuple[Callable[[Rows], Node | None], ...] = (
+    readers: tuple[Callable[[Rows], tree.Node | None], ...] = (
         *(_read_diff, _read_commits, _read_short_log, _read_markdown, _read_psql),
         *(_read_delimited, _read_columns, _read_yaml, _read_traces, read_paragraphs, read_lines),
     )
@@ -48,26 +36,26 @@ def read(text: str) -> Node | None:
     return None
 
 
-def read_rows(text: str) -> Node | None:
+def read_rows(text: str) -> tree.Node | None:
     """Return the lines of any text as its records, those that are too long divided; None if they are few."""
     if len(text) > MAX_CHARS:
         return None
     rows = Rows(text)
-    root = rows.root(PLAIN)
+    root = rows.root(tree.PLAIN)
     for row in rows.filled:
         line = rows.node(row, row)
-        if line.size > UNIT_CHARS:
-            line.style, line.children = INLINE, list(_words(text, line.start, line.end))
+        if line.size > tree.UNIT_CHARS:
+            line.style, line.children = tree.INLINE, list(_words(text, line.start, line.end))
         root.children.append(line)
     return root if len(rows.filled) >= MIN_ROWS or any(line.children for line in root.children) else None
 
 
 def parts(text: str) -> list[str]:
     """Return what a number counts in a text: its lines, or of one long line the parts that make it up."""
-    root = read(text) if is_one_line(text) else None
+    root = read(text) if tree.is_one_line(text) else None
     if root is None:
         return split(text)
-    starts = part_starts(root)
+    starts = tree.part_starts(root)
     return [text[start:end] for start, end in zip(starts, (*starts[1:], len(text)), strict=True)]
 
 
@@ -80,10 +68,10 @@ class Rows:
         self.starts = list(accumulate((len(line) + 1 for line in self.lines), initial=0))
         self.filled = [row for row, line in enumerate(self.lines) if line.strip()]
 
-    def node(self, first: int, last: int, key: str = "") -> Node:
+    def node(self, first: int, last: int, key: str = "") -> tree.Node:
         """Return a node for the lines from `first` to `last`, both included, without the last newline."""
         start, end = self.starts[first], self.starts[last] + len(self.lines[last])
-        return Node(start, end, key, self.text[start:end])
+        return tree.Node(start, end, key, self.text[start:end])
 
     def most_match(self, pattern: re.Pattern[str], share: float) -> bool:
         """Return whether that share of the lines begins so; of most texts the first ones suffice to know."""
@@ -92,8 +80,8 @@ class Rows:
                 return False
         return True
 
-    def root(self, style: GapStyle) -> Node:
-        return Node(0, len(self.text), style=style, is_list=True)
+    def root(self, style: tree.GapStyle) -> tree.Node:
+        return tree.Node(0, len(self.text), style=style, is_list=True)
 
 
 # Tables.
@@ -106,7 +94,7 @@ ALIGNED = 0.9  # of the rows
 PINNED_AT_END = re.compile(r"\(\d+ rows?\)|\d+ rows? .*")
 
 
-def _read_delimited(rows: Rows) -> Node | None:
+def _read_delimited(rows: Rows) -> tree.Node | None:
     """Read CSV and TSV. Every row has as many cells as the first; a quoted cell may hold line ends."""
     if len(rows.filled) < MIN_ROWS:
         return None
@@ -126,10 +114,12 @@ def _read_delimited(rows: Rows) -> Node | None:
     if sum(map(bool, names)) < len(names) - 1 or any(map(_is_no_name, names)):
         return None
     quote = "" if delimiter == "\t" else '"'
-    root = rows.root(GapStyle(quote, quote + delimiter * (wanted - 1)))
+    root = rows.root(tree.GapStyle(quote, quote + delimiter * (wanted - 1)))
     for start, end, row in cells:
         node = rows.node(start, end)
-        node.children = [Node(node.start, node.end, name, value) for name, value in zip(cells[0][2], row, strict=True)]
+        node.children = [
+            tree.Node(node.start, node.end, name, value) for name, value in zip(cells[0][2], row, strict=True)
+        ]
         root.children.append(node)
     root.children[0].is_pinned = True
     return root
@@ -158,8 +148,8 @@ def _is_number(text: str) -> bool:
 
 
 def _table(
-    rows: Rows, found: Sequence[int], head: Sequence[int], cells: Callable[[str], list[str]], style: GapStyle
-) -> Node:
+    rows: Rows, found: Sequence[int], head: Sequence[int], cells: Callable[[str], list[str]], style: tree.GapStyle
+) -> tree.Node:
     """Return a table whose rows are the lines of `found`; those of `head` stay."""
     names, pinned = cells(rows.lines[found[0]]), set(head)
     root = rows.root(style)
@@ -169,12 +159,12 @@ def _table(
         if row in pinned:
             node.is_pinned = True
         elif len(values) == len(names):
-            node.children = [Node(node.start, node.end, n, v) for n, v in zip(names, values, strict=True)]
+            node.children = [tree.Node(node.start, node.end, n, v) for n, v in zip(names, values, strict=True)]
         root.children.append(node)
     return root
 
 
-def _read_markdown(rows: Rows) -> Node | None:
+def _read_markdown(rows: Rows) -> tree.Node | None:
     rules = [row for row in rows.filled if _RULE.fullmatch(rows.lines[row].strip())]
     found = rows.filled[:-1] if rows.filled and PINNED_AT_END.fullmatch(rows.lines[rows.filled[-1]]) else rows.filled
     if found and rules and found[0] == rules[0]:  # as MySQL draws it
@@ -184,12 +174,12 @@ def _read_markdown(rows: Rows) -> Node | None:
     if not _RULE.fullmatch(rows.lines[found[1]].strip()):
         return None
     width = rows.lines[found[0]].strip().strip("|").count("|")
-    style = GapStyle("| ", " |" * (width + 1))
+    style = tree.GapStyle("| ", " |" * (width + 1))
     head = (*found[:2], *rules[2:])
     return _table(rows, found, head, lambda line: [cell.strip() for cell in line.strip().strip("|").split("|")], style)
 
 
-def _read_psql(rows: Rows) -> Node | None:
+def _read_psql(rows: Rows) -> tree.Node | None:
     found = rows.filled
     if len(found) < MIN_ROWS or "+" not in rows.lines[found[1]] or not _RULE.fullmatch(rows.lines[found[1]].strip()):
         return None
@@ -198,13 +188,13 @@ def _read_psql(rows: Rows) -> Node | None:
     if width == 0 or any(rows.lines[row].count("|") < width for row in found[2:] if row != last):
         return None
     head = (*found[:2], *(() if last < 0 else (last,)))
-    return _table(rows, found, head, lambda line: [cell.strip() for cell in line.split("|")], PLAIN)
+    return _table(rows, found, head, lambda line: [cell.strip() for cell in line.split("|")], tree.PLAIN)
 
 
 _HEADER_WORD = re.compile(r"\S+(?: \S+)*")
 
 
-def _read_columns(rows: Rows) -> Node | None:
+def _read_columns(rows: Rows) -> tree.Node | None:
     """Read what `docker ps`, `kubectl get`, `df` and `ps` print: names in the first line, values below them."""
     found = rows.filled
     if len(found) < MIN_ROWS:
@@ -221,10 +211,14 @@ def _read_columns(rows: Rows) -> Node | None:
     if len(starts) >= fewest and aligned >= ALIGNED * len(body) and (is_ruled or header.count("  ") >= 2):
         ends = [*starts[1:], None]
         return _table(
-            rows, found, head, lambda line: [line[at:end].strip() for at, end in zip(starts, ends, strict=True)], PLAIN
+            rows,
+            found,
+            head,
+            lambda line: [line[at:end].strip() for at, end in zip(starts, ends, strict=True)],
+            tree.PLAIN,
         )
     if header.isupper() and sum(1 for line in body if len(line.split()) >= len(words)) >= ALIGNED * len(body):
-        return _table(rows, found, head, lambda line: line.split(None, len(words) - 1), PLAIN)
+        return _table(rows, found, head, lambda line: line.split(None, len(words) - 1), tree.PLAIN)
     return None
 
 
@@ -237,18 +231,18 @@ YAML_LIKE = 0.75
 MAX_INDENT = 120  # deeper than that nothing is looked into
 
 
-def _read_yaml(rows: Rows) -> Node | None:
+def _read_yaml(rows: Rows) -> tree.Node | None:
     """Read YAML by its indentation. What is not sure to be YAML is none: a mapping names nothing twice."""
     if len(rows.filled) < 2 * MIN_ROWS:
         return None
     if "\t" in rows.text or not rows.most_match(_YAML_ANY, YAML_LIKE):
         return None
     heads = [_YAML_LINE.match(line) for line in rows.lines]
-    root = rows.root(YAML_COMMENT)
+    root = rows.root(tree.YAML_COMMENT)
     documents = _documents(rows)
     for first, last in documents:
         document = rows.node(first, last)
-        document.style = YAML_COMMENT
+        document.style = tree.YAML_COMMENT
         if not _add_block(rows, heads, document, first, last):
             return None
         root.children.append(document)
@@ -269,7 +263,7 @@ def _documents(rows: Rows) -> list[tuple[int, int]]:
     return found
 
 
-def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: Node, first: int, last: int) -> bool:
+def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: tree.Node, first: int, last: int) -> bool:
     """Add the members or items of a block as children; return whether it is one."""
     indent = len(rows.lines[first]) - len(rows.lines[first].lstrip(" "))
     begins: list[int] = []
@@ -298,8 +292,8 @@ def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: Node
         child.is_pinned = "&" in child.value and re.search(r"[:-] &\w", child.value) is not None
         around.children.append(child)
         _look_into(rows, heads, child, row, end)
-    mappings = [child for child in around.children if child.style is YAML_COMMENT and not child.is_list]
-    around.is_list = is_list or are_alike(mappings, len(around.children))
+    mappings = [child for child in around.children if child.style is tree.YAML_COMMENT and not child.is_list]
+    around.is_list = is_list or tree.are_alike(mappings, len(around.children))
     return True
 
 
@@ -313,15 +307,15 @@ def _last_filled(rows: Rows, first: int, last: int) -> int:
     return last
 
 
-def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: Node, row: int, last: int) -> None:
+def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.Node, row: int, last: int) -> None:
     """Add what stands in a member or an item; a text of several lines stays a leaf."""
     line = rows.lines[row]
     head = heads[row]
     rest = line[head.end() :].strip() if head is not None else ""
     last = _last_filled(rows, row, last)
     if head is not None and head[2] is not None:  # an item: its first member stands behind the dash
-        node.style = YAML_COMMENT
-        first = Node(node.start, rows.starts[row] + len(line), "", rest, is_pinned=True)
+        node.style = tree.YAML_COMMENT
+        first = tree.Node(node.start, rows.starts[row] + len(line), "", rest, is_pinned=True)
         inner = _YAML_LINE.match(rest)
         if inner is not None and inner[3]:
             first.key, first.value = inner[3], rest[inner.end() :].strip()
@@ -336,7 +330,7 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: Node, 
         return
     if rest and not rest.startswith("#"):
         return  # a text that goes on below, or a block of text
-    node.style = YAML_COMMENT
+    node.style = tree.YAML_COMMENT
     below = next(
         at for at in range(row + 1, last + 1) if rows.lines[at].strip() and not rows.lines[at].lstrip().startswith("#")
     )
@@ -345,7 +339,7 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: Node, 
 
 
 def _add_members(
-    rows: Rows, heads: Sequence["re.Match[str] | None"], node: Node, first: int, last: int, head: Node
+    rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.Node, first: int, last: int, head: tree.Node
 ) -> bool:
     """Add the members of an item that stand below its first one, which may itself go on there."""
     indent = rows.lines[first - 1].index("- ") + 2
@@ -380,39 +374,39 @@ def _last_filled_row(rows: Rows, first: int, last: int) -> int:
     return last
 
 
-def _read_commits(rows: Rows) -> Node | None:
+def _read_commits(rows: Rows) -> tree.Node | None:
     if not rows.filled or not _COMMIT.match(rows.lines[rows.filled[0]]):
         return None
     begins = [row for row in rows.filled if _COMMIT.match(rows.lines[row])]
     if len(begins) < 3:
         return None
-    root = rows.root(PLAIN)
+    root = rows.root(tree.PLAIN)
     for first, last in _blocks(rows, begins, len(rows.lines)):
         commit = rows.node(first, last)
         _name_lines(rows, commit, first, last)
-        if commit.size > UNIT_CHARS:
+        if commit.size > tree.UNIT_CHARS:
             _divide_commit(rows, commit, first, last)
         root.children.append(commit)
     return root
 
 
-def _name_lines(rows: Rows, commit: Node, first: int, last: int) -> None:
+def _name_lines(rows: Rows, commit: tree.Node, first: int, last: int) -> None:
     """Give a commit the values by which it is compared with others: what its header says, its subject, its words."""
     said: list[str] = []
     for line in rows.lines[first : last + 1]:
         name, colon, value = line.partition(":")
         if colon and name.isalpha() and not said:
-            commit.children.append(Node(commit.start, commit.end, name, value.strip()))
+            commit.children.append(tree.Node(commit.start, commit.end, name, value.strip()))
         elif line.startswith("    ") and line.strip():
             said.append(line.strip())
     commit.children += [
-        Node(commit.start, commit.end, name, value) for name, value in zip(("subject", "body"), said, strict=False)
+        tree.Node(commit.start, commit.end, name, value) for name, value in zip(("subject", "body"), said, strict=False)
     ]
 
 
-def _divide_commit(rows: Rows, commit: Node, first: int, last: int) -> None:
+def _divide_commit(rows: Rows, commit: tree.Node, first: int, last: int) -> None:
     """Keep the header of a long commit with its subject, and look into what follows: words, files, hunks."""
-    commit.style = PLAIN
+    commit.style = tree.PLAIN
     row = first
     while row < last and not rows.lines[row].startswith("    "):
         row += 1
@@ -424,35 +418,35 @@ def _divide_commit(rows: Rows, commit: Node, first: int, last: int) -> None:
         commit.children += _files(rows, changes, last)
 
 
-def _read_short_log(rows: Rows) -> Node | None:
+def _read_short_log(rows: Rows) -> tree.Node | None:
     found = rows.filled
     if len(found) < MIN_ROWS or not rows.most_match(_SHORT, ALIGNED):
         return None
-    root = rows.root(PLAIN)
+    root = rows.root(tree.PLAIN)
     root.children = [rows.node(row, row) for row in found]
     return root
 
 
-def _read_diff(rows: Rows) -> Node | None:
+def _read_diff(rows: Rows) -> tree.Node | None:
     if not rows.filled or not _DIFF.match(rows.lines[rows.filled[0]]) or "\n@@ " not in rows.text:
         return None
-    root = rows.root(PLAIN)
+    root = rows.root(tree.PLAIN)
     root.children = _files(rows, rows.filled[0], rows.filled[-1])
     return root
 
 
-def _files(rows: Rows, first: int, last: int) -> list[Node]:
+def _files(rows: Rows, first: int, last: int) -> list[tree.Node]:
     """Return the files of a diff, each with its header and its hunks."""
     begins = [row for row in range(first, last + 1) if rows.lines[row].startswith(("diff ", "Index: "))]
     begins = begins or [row for row in range(first, last + 1) if rows.lines[row].startswith("--- ")]
     if not begins or begins[0] != first:
         begins = [first, *begins]
-    found: list[Node] = []
+    found: list[tree.Node] = []
     for start, end in _blocks(rows, begins, last + 1):
         file = rows.node(start, end)
         hunks = [row for row in range(start, end + 1) if rows.lines[row].startswith("@@")]
-        if hunks and file.size > UNIT_CHARS:
-            file.style, file.is_list = PLAIN, True
+        if hunks and file.size > tree.UNIT_CHARS:
+            file.style, file.is_list = tree.PLAIN, True
             file.children = [rows.node(start, hunks[0] - 1)] if hunks[0] > start else []
             for child in file.children:
                 child.is_pinned = True
@@ -461,10 +455,10 @@ def _files(rows: Rows, first: int, last: int) -> list[Node]:
     return found
 
 
-def _hunk(rows: Rows, first: int, last: int) -> Node:
+def _hunk(rows: Rows, first: int, last: int) -> tree.Node:
     hunk = rows.node(first, last)
-    if hunk.size > 2 * UNIT_CHARS:
-        hunk.style = PLAIN
+    if hunk.size > 2 * tree.UNIT_CHARS:
+        hunk.style = tree.PLAIN
         hunk.children = [rows.node(row, row) for row in range(first, last + 1)]
         hunk.children[0].is_pinned = True
     return hunk
@@ -481,7 +475,7 @@ TRACED = 0.35  # of the lines: in Python every second one is a frame
 FRAMES_BESIDE = 2
 
 
-def _read_traces(rows: Rows) -> Node | None:
+def _read_traces(rows: Rows) -> tree.Node | None:
     if len(rows.filled) < 2 * MIN_ROWS or not rows.most_match(_FRAME, TRACED):
         return None
     begins = [rows.filled[0]]
@@ -490,18 +484,18 @@ def _read_traces(rows: Rows) -> Node | None:
             begins.append(row)
     if len(begins) < MIN_TRACES:
         return None
-    root = rows.root(PLAIN)
+    root = rows.root(tree.PLAIN)
     for first, last in _blocks(rows, begins, len(rows.lines)):
         trace = rows.node(first, last)
-        if trace.size > UNIT_CHARS:
-            trace.style = PLAIN
+        if trace.size > tree.UNIT_CHARS:
+            trace.style = tree.PLAIN
             trace.children = [rows.node(row, row) for row in range(first, last + 1)]
             _pin_ends(trace)
         root.children.append(trace)
     return root
 
 
-def _pin_ends(trace: Node) -> None:
+def _pin_ends(trace: tree.Node) -> None:
     """Keep what a trace says happened, and the frames beside: the first below it, in Python the last above it."""
     said = [at for at, line in enumerate(trace.children) if line.value[:1].strip()]
     for at in said:
@@ -516,10 +510,10 @@ PIECE_CHARS = 120
 _SCRIPT_SIGNS = re.compile(r"[{};]")
 
 
-def _read_script(text: str) -> Node | None:
+def _read_script(text: str) -> tree.Node | None:
     """Divide a text of one line at its own separators; those in it that end a statement, else between words."""
     is_script = len(_SCRIPT_SIGNS.findall(text[:20_000])) >= len(text[:20_000]) // 100
-    root = Node(0, len(text), style=SCRIPT_COMMENT if is_script else INLINE, is_list=True)
+    root = tree.Node(0, len(text), style=tree.SCRIPT_COMMENT if is_script else tree.INLINE, is_list=True)
     root.children = list(_statements(text) if is_script else _words(text, 0, len(text)))
     if len(root.children) < MIN_ROWS:
         return None
@@ -527,22 +521,22 @@ def _read_script(text: str) -> Node | None:
     return root
 
 
-def _statements(text: str) -> Iterator[Node]:
+def _statements(text: str) -> Iterator[tree.Node]:
     at = 0
     while at < len(text):
         stop = min(at + PIECE_CHARS // 2, len(text))
-        seam = _SCRIPT_SEAM.search(text, stop, min(stop + UNIT_CHARS, len(text)))
+        seam = _SCRIPT_SEAM.search(text, stop, min(stop + tree.UNIT_CHARS, len(text)))
         after = seam.end() if seam else min(at + PIECE_CHARS, len(text))
-        yield Node(at, after, value=text[at:after])
+        yield tree.Node(at, after, value=text[at:after])
         at = after
 
 
-def _words(text: str, start: int, end: int) -> Iterator[Node]:
+def _words(text: str, start: int, end: int) -> Iterator[tree.Node]:
     """Yield pieces of about the same length that end behind a word."""
     at = start
     while at < end:
         stop = min(at + PIECE_CHARS, end)
         space = text.find(" ", stop, min(stop + PIECE_CHARS, end))
         after = space + 1 if space >= 0 else stop
-        yield Node(at, after, PIECE, text[at:after])
+        yield tree.Node(at, after, tree.PIECE, text[at:after])
         at = after

@@ -11,7 +11,7 @@ from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, audit_block, note_deleted
+from kimi_proxy.services.store.sql import Moment, audit_block, note_deleted, team
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -36,22 +36,6 @@ from kimi_proxy.services.store.sql.sessions import (
     containing,
     open_session,
     where_chosen,
-)
-from kimi_proxy.services.store.sql.team import (
-    ADD_AUDIT,
-    ADD_LOGIN,
-    ADD_USAGE,
-    ADMIT,
-    CLOSE_EXPIRED,
-    CLOSE_REQUEST,
-    EXPIRE_AT_ONCE,
-    OPEN_REQUEST,
-    SqlTeam,
-    hold,
-    open_row,
-    select_spent,
-    usage_of_closed,
-    usage_rows,
 )
 from kimi_proxy.services.store.sqlite.database import Database, reads, writes
 from kimi_proxy.services.store.team import (
@@ -141,14 +125,14 @@ def _fetch(
     return {record.key: record for row in rows if row for record in (decision(row, cipher),)}
 
 
-class SqliteTeam(SqlTeam[Database]):
+class SqliteTeam(team.SqlTeam[Database]):
     @writes
     def keep_login(self, connection: Connection, login: LoginRecord) -> None:
         connection.execute(
             "DELETE FROM login WHERE id_hash IN (SELECT id_hash FROM login WHERE expires <= ? LIMIT ?)",
-            (login.began, EXPIRE_AT_ONCE),
+            (login.began, team.EXPIRE_AT_ONCE),
         )
-        connection.execute(ADD_LOGIN, astuple(login))
+        connection.execute(team.ADD_LOGIN, astuple(login))
 
     @writes
     def admit(
@@ -159,46 +143,46 @@ class SqliteTeam(SqlTeam[Database]):
         decide: Callable[[Sequence[Spent]], bool],
         reserve: OpenRequest | None = None,
     ) -> Sequence[Spent]:
-        used = [Spent(*connection.execute(*select_spent(each)).fetchone()) for each in ranges]
+        used = [Spent(*connection.execute(*team.select_spent(each)).fetchone()) for each in ranges]
         if decide(used):
-            connection.execute(ADMIT, astuple(use))
+            connection.execute(team.ADMIT, astuple(use))
             if reserve is not None:
-                connection.execute(OPEN_REQUEST, open_row(reserve))
+                connection.execute(team.OPEN_REQUEST, team.open_row(reserve))
         return used
 
     @writes
     def hold_open(
         self, connection: Connection, new: Sequence[OpenRequest], held: Collection[str], expires: float
     ) -> None:
-        connection.executemany(OPEN_REQUEST, map(open_row, new))
-        connection.execute(*hold(tuple(held), expires))
+        connection.executemany(team.OPEN_REQUEST, map(team.open_row, new))
+        connection.execute(*team.hold(tuple(held), expires))
 
     @writes
     def close_requests(self, connection: Connection, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
-        connection.executemany(CLOSE_REQUEST, [(id,) for id, _, _ in done])
+        connection.executemany(team.CLOSE_REQUEST, [(id,) for id, _, _ in done])
         add_usage(connection, [(key, one) for _, key, one in done])
 
     @writes
     def close_expired(self, connection: Connection, now: float) -> int:
-        rows = connection.execute(CLOSE_EXPIRED, (now,)).fetchall()
-        add_usage(connection, usage_of_closed(rows))
+        rows = connection.execute(team.CLOSE_EXPIRED, (now,)).fetchall()
+        add_usage(connection, team.usage_of_closed(rows))
         return len(rows)
 
     @writes
     def add_audit(self, connection: Connection, entries: Sequence[AuditEntry]) -> None:
-        connection.executemany(ADD_AUDIT, map(astuple, entries))
+        connection.executemany(team.ADD_AUDIT, map(astuple, entries))
 
     @writes
     def expire_audit(self, connection: Connection, before: float) -> int:
         return connection.execute(
             """DELETE FROM audit_log WHERE seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT ?) AND at < ?""",
-            (EXPIRE_AT_ONCE, before),
+            (team.EXPIRE_AT_ONCE, before),
         ).rowcount
 
 
 def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]) -> None:
     """Add the usage of requests to the counts of their days."""
-    connection.executemany(ADD_USAGE, usage_rows(added))
+    connection.executemany(team.ADD_USAGE, team.usage_rows(added))
 
 
 KEEP_METRICS = 200_000  # about 60 MB
@@ -213,7 +197,7 @@ class SqliteSessions(SqlSessions[Database]):
             for session in sessions:
                 connection.execute(*open_session(session))
             add_usage(connection, usage_of([metric for metric in metrics if _add(connection, metric)]))
-            connection.executemany(CLOSE_REQUEST, [(metric.id,) for metric in metrics])
+            connection.executemany(team.CLOSE_REQUEST, [(metric.id,) for metric in metrics])
 
         await self.database.write(work)
 
