@@ -21,8 +21,8 @@ LOG = "\n".join(
 
 PROGRAM = """
 import sys
-from kimi_proxy import quick
-code = quick.answer(sys.argv[1:])
+from kimi_proxy import __main__
+code = __main__.answer(sys.argv[1:])
 print(code, *sorted({name.partition(".")[0] for name in sys.modules}), sep=",", file=sys.stderr)
 """
 
@@ -128,7 +128,8 @@ def test_the_status_line_is_the_servers_and_loads_nothing(cli: Cli):
         slow = cli("statusline", stdin=b'{"session_id": "unheard-of"}')
 
     assert (code, said) == ("0", "saved 0 tokens today\n")
-    assert not loaded & set(HEAVY)
+    # A third of its CPU time went into these: the agent waits for it at every turn.
+    assert not loaded & {*HEAVY, "typing", "urllib", "ipaddress", "stringprep"}
     assert slow.stdout == b"saved 0 tokens today\n"
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from urllib.request import urlopen
+from zipfile import ZipFile
 
 import pytest
 from tests.support.checkout import LISTENS, PATIENCE_S, ROOT, clean_env, copy_to
@@ -163,3 +164,16 @@ def test_it_holds_the_package_and_its_licence_and_nothing_else(wheel: Path):
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kimi_proxy"}
     assert "kimi_proxy/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_neither_the_wheel_nor_the_image_names_a_path_of_the_machine_that_built_it(wheel: Path):
+    """The image is made of what .dockerignore lets through, so those files are read as they are."""
+    with ZipFile(wheel) as packed:
+        texts = {f"wheel: {name}": packed.read(name) for name in packed.namelist()}
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    source = [file for name in allowed for file in (ROOT / name, *(ROOT / name).rglob("*")) if file.is_file()]
+    texts |= {f"image: {file}": file.read_bytes() for file in source if "__pycache__" not in file.parts}
+    local = {os.fsencode(path) + b"/" for path in (ROOT, ROOT.parent, Path.home(), wheel.parents[1]) if path.parts[1:]}
+
+    assert len(texts) > 2 * len(allowed)
+    assert {name: path for name, text in texts.items() for path in local if path in text} == {}

@@ -18,8 +18,7 @@ from kimi_proxy.features.pruning.engine import outline
 from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
-from kimi_proxy.features.sanitizer.history import CallHistory, MadeCall
-from kimi_proxy.features.sanitizer.plan import goal_of, origin_of, own_words
+from kimi_proxy.features.sanitizer.plan import CallHistory, MadeCall, goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
 from kimi_proxy.features.sanitizer.rows import strip_row_numbers
 from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of

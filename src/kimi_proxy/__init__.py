@@ -1,7 +1,8 @@
 """kimi-proxy keeps the lines that matter in what coding agents read, and never loses the rest."""
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = (
+    False  # type checkers take it as true; the module typing takes longer to load than the status line needs
+)
 if TYPE_CHECKING:
     from kimi_proxy.compressing import ShortenedMessages, acompress, compress, original
 

@@ -11,16 +11,14 @@ import os
 import socket
 import sys
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
-from kimi_proxy import __version__
+from kimi_proxy import __version__, running
+from kimi_proxy.running import JsonDict, ask_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TIMEOUT_S = 2.0
 MARGIN_S = 5.0
-STATUSLINE_TIMEOUT_S = 0.3  # the agent draws its status bar again and again: a slow server is left out
 MAX_CHARS = 2_000_000
 STDIN = "-"
 SETTINGS = ("MCP_PRUNER_HOST", "KIMI_PROXY_DATABASE_URL", "KIMI_PROXY__")  # variables that the command line reads
@@ -39,8 +37,6 @@ ADVICE = {
     "recovery_unavailable": "the original could not be stored, so nothing was cut: run kimi-proxy doctor",
     "deepinfra_error": "DeepInfra gave no scores, so this machine's own decided",
 }
-
-JsonDict = dict[str, object]
 
 
 class PruneOption(NamedTuple):
@@ -87,51 +83,23 @@ def answer(arguments: list[str]) -> int | None:
             return _status("--json" in arguments)
         if arguments[:1] == ["prune"]:
             return _prune(arguments[1:])
-        if arguments == ["statusline"]:
-            return _statusline()
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
-
-
-def _statusline() -> int:
-    """Print a line for the agent's status bar, from the server that runs; nothing if there is none."""
-    try:
-        addresses = _running()
-    except FileNotFoundError:
-        return 0
-    if addresses is not None:
-        print_statusline(addresses["proxy"])
-    return 0
-
-
-def print_statusline(address: str) -> None:
-    """Print what the server at `address` says of the session that Claude Code describes on standard input."""
-    from urllib.parse import quote
-
-    try:
-        described = json.loads(sys.stdin.buffer.read() or b"{}")
-        session = described.get("session_id") if isinstance(described, dict) else None
-        path = f"/api/statusline?session={quote(str(session or ''), safe='')}"
-        found = _ask_server(address, "GET", path, timeout_s=STATUSLINE_TIMEOUT_S)
-    except (OSError, ValueError):
-        return
-    if found is not None:
-        print(str(found["text"]))
 
 
 def _status(as_json: bool) -> int | None:
     if os.environ.get("KIMI_PROXY_CONFIG"):
         return None
     try:
-        addresses = _running()
+        addresses = running.addresses()
     except FileNotFoundError:
         addresses = None
     if addresses is None:
         return _not_running(as_json)
     health, store = (
-        _ask_server(addresses["pruner"], "GET", "/health"),
-        _ask_server(addresses["proxy"], "GET", "/api/store"),
+        ask_server(addresses["pruner"], "GET", "/health"),
+        ask_server(addresses["proxy"], "GET", "/api/store"),
     )
     if health is None or store is None or health["server"] != "mcp-pruner":
         return None
@@ -151,10 +119,10 @@ def _status(as_json: bool) -> int | None:
 def newest_session(address: str) -> JsonDict | None:
     """Return the window, the savings of today and the prompt cache of the newest session; None if there is none."""
     try:
-        listed = _ask_server(address, "GET", "/api/sessions?limit=1")
+        listed = ask_server(address, "GET", "/api/sessions?limit=1")
         sessions = listed.get("sessions") if listed else None
         id = sessions[0]["id"] if isinstance(sessions, list) and sessions else None
-        return _ask_server(address, "GET", f"/api/statusline?session={id}") if id else None
+        return ask_server(address, "GET", f"/api/statusline?session={id}") if id else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -174,7 +142,7 @@ def _not_running(as_json: bool) -> int | None:
         return None
     from kimi_proxy.services.store import file_usage
 
-    url, store = f"http://127.0.0.1:{port}", file_usage(_home(), DEFAULT_MAX_BYTES)
+    url, store = f"http://127.0.0.1:{port}", file_usage(running.home(), DEFAULT_MAX_BYTES)
     if as_json:
         about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
         print(json.dumps({**about, "store": store, "newest_session": None}, ensure_ascii=False))
@@ -186,7 +154,7 @@ def _not_running(as_json: bool) -> int | None:
 
 def _is_taken(port: int) -> bool:
     with socket.socket() as line:
-        line.settimeout(TIMEOUT_S)
+        line.settimeout(running.TIMEOUT_S)
         return line.connect_ex(("127.0.0.1", port)) == 0
 
 
@@ -198,7 +166,7 @@ def room(store: JsonDict) -> str:
 
 def _prune(arguments: list[str]) -> int | None:
     options = _options(arguments)
-    addresses = _running() if options is not None else None
+    addresses = running.addresses() if options is not None else None
     if options is None or addresses is None:
         return None
     from kimi_proxy.features.pruning.source_type import guess
@@ -215,7 +183,7 @@ def _prune(arguments: list[str]) -> int | None:
     asked = {"text": text, "goal_hint": options["goal"], "source_type": kind}
     params = {"name": "prune_text", "arguments": asked | {"options": {name: options[name] for name in names}}}
     call: JsonDict = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    given = _ask_server(addresses["pruner"], "POST", "/rpc", call, float(str(options["timeout_ms"])) / 1000 + MARGIN_S)
+    given = ask_server(addresses["pruner"], "POST", "/rpc", call, float(str(options["timeout_ms"])) / 1000 + MARGIN_S)
     result = given.get("result") if given is not None else None
     found = result.get("structuredContent") if isinstance(result, dict) else None
     if not isinstance(found, dict):
@@ -281,47 +249,3 @@ def _bytes(file: str) -> bytes | None:
         return None
     with open(file, "rb") as opened:  # noqa: PTH123 - pathlib takes longer to load than the file to read
         return opened.read()
-
-
-def _running() -> dict[str, str] | None:
-    """Return the addresses of the `start` that runs with this home, which it wrote down itself."""
-    with open(f"{_home()}/run/start.json", "rb") as opened:  # noqa: PTH123
-        noted = json.load(opened)
-    return dict(noted["addresses"]) if noted["born"] == _born(int(noted["pid"])) else None
-
-
-def _home() -> str:
-    if given := os.environ.get("KIMI_PROXY_HOME"):
-        return os.path.expanduser(given)  # noqa: PTH111
-    if sys.platform != "linux":
-        raise ValueError("the platform's folder is known to the command line")
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
-    return f"{state}/kimi-proxy"
-
-
-def _born(number: int) -> str:
-    """Return when a process began, as proxy/process.py writes it; raise OSError if there is none."""
-    with open(f"/proc/{number}/stat") as stat, open("/proc/sys/kernel/random/boot_id") as boot:  # noqa: PTH123
-        fields = stat.read().rpartition(")")[2].split()
-        return f"{fields[19]} {boot.read().strip()}"
-
-
-def _ask_server(
-    url: str, method: str, path: str, body: JsonDict | None = None, timeout_s: float = TIMEOUT_S
-) -> JsonDict | None:
-    """Return the JSON of a server on this machine; None if it answers anything else."""
-    where, payload = urlsplit(url), b"" if body is None else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", f"Host: {where.netloc}", "Connection: close"]
-    lines += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
-    if token := os.environ.get("KIMI_PROXY_TOKEN", "").strip():
-        lines.append(f"Authorization: Bearer {token}")
-    with socket.create_connection((where.hostname or "", where.port or 0), timeout_s) as line:
-        line.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + payload)
-        pieces = []
-        while piece := line.recv(1 << 16):
-            pieces.append(piece)
-    head, _, rest = b"".join(pieces).partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200") or b"transfer-encoding" in head.lower():
-        return None
-    found = json.loads(rest)
-    return found if isinstance(found, dict) else None

@@ -6,8 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, json_route
 from kimi_proxy.core.json import JsonObject
 
 SPEC = RouteSpec("Say hello", access=Access.PEOPLE)

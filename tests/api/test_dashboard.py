@@ -14,7 +14,7 @@ import pytest
 from tests.support.api.proxy_world import proxy
 from tests.support.checkout import copy_to
 
-from kimi_proxy.api import bundle
+from kimi_proxy.api import dashboard
 from kimi_proxy.api.dashboard import FOLDER, TYPES
 
 MAX_PAGE_BYTES = 150_000
@@ -142,7 +142,7 @@ async def test_a_form_of_another_site_posts_nothing_to_the_page(tmp_path: Path):
 
 def test_all_that_a_page_loads_is_light():
     apart = [file.read_bytes() for file in FILES if file.suffix in (".html", ".mjs", ".svg")]
-    loaded = [*apart, bundle.join_modules(FOLDER), bundle.join_styles(FOLDER)]
+    loaded = [*apart, dashboard.join_modules(FOLDER), dashboard.join_styles(FOLDER)]
 
     assert sum(len(gzip.compress(each, 9)) for each in loaded) <= MAX_PAGE_BYTES
 
@@ -174,7 +174,7 @@ def test_nothing_is_told_to_pointers_alone():
 
 
 def test_every_import_and_every_link_leads_to_a_file():
-    linked = set(LINKED.findall((FOLDER / "index.html").read_text("utf-8"))) - {bundle.SCRIPT, bundle.STYLE}
+    linked = set(LINKED.findall((FOLDER / "index.html").read_text("utf-8"))) - {dashboard.SCRIPT, dashboard.STYLE}
     leads = {(FOLDER / path) for path in linked}
     for file in OURS:
         if file.suffix == ".js":
@@ -189,12 +189,12 @@ def test_the_page_asks_for_fewer_than_ten_files():
 
 async def test_all_modules_and_styles_come_as_one_file_each(tmp_path: Path):
     async with proxy(tmp_path, "") as p:
-        script, style = [await p.http.get(f"/dashboard/{name}") for name in (bundle.SCRIPT, bundle.STYLE)]
+        script, style = [await p.http.get(f"/dashboard/{name}") for name in (dashboard.SCRIPT, dashboard.STYLE)]
 
     modules = {name(file) for file in OURS if file.suffix == ".js"} - {"early.js"}
     assert set(re.findall(r'^"([^"]+)"\(\) \{$', script.text, re.M)) == modules
     assert set(re.findall(r'need\("([^"]+)"\)', script.text)) <= modules | {f"vendor/{each}.mjs" for each in VENDORED}
-    assert {sheet.stem for sheet in (FOLDER / "style").glob("*.css")} == set(bundle.STYLES)
+    assert {sheet.stem for sheet in (FOLDER / "style").glob("*.css")} == set(dashboard.STYLES)
     assert all(sheet.read_text("utf-8") in style.text for sheet in FOLDER.rglob("*.css"))
     assert script.headers["content-type"] == TYPES[".js"]
 
@@ -204,7 +204,7 @@ def test_a_module_that_cannot_be_bundled_is_named(tmp_path: Path):
     (tmp_path / "dashboard" / "views.js").write_text('import "./app.js";\n')
 
     with pytest.raises(ValueError, match=r"views\.js: cannot bundle"):
-        bundle.join_modules(tmp_path / "dashboard")
+        dashboard.join_modules(tmp_path / "dashboard")
 
 
 def test_every_word_is_there_in_both_languages():

@@ -19,9 +19,8 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.settings import OBSERVE as SWITCH
-from kimi_proxy.services.settings import LiveSettings
+from kimi_proxy.services.settings import LiveSettings, ObserveMode
 from kimi_proxy.services.store.protocols import NEWEST
 
 LOG = outputs.pytest_log(300)

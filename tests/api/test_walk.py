@@ -38,12 +38,11 @@ from tests.support.deep import IS_DEEP, deep
 from tests.support.services.store import postgres_server
 from websockets.asyncio.client import connect
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec
 from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
-from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.guard import Guard, Rules
+from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import RpcMessage
-from kimi_proxy.api.routing import Access, SocketRoute
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import AccessDenied, KimiProxyError

@@ -15,10 +15,9 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
-from kimi_proxy.api.answers import DescribedRoute
 from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
 from kimi_proxy.api.guard import Guard
-from kimi_proxy.api.routing import Access, PageRoute, SocketRoute
+from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.tool import AnyTool
 

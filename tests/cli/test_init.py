@@ -126,6 +126,72 @@ def test_continue_gets_an_item_in_the_file_that_its_command_line_reads(cli: Cli,
     assert files(world) == before
 
 
+MEMORY_ITEM = """\
+  - name: memory
+    type: stdio
+    command: npx
+    args: ["-y", "@modelcontextprotocol/server-memory"]
+    env: {"MEMORY_FILE_PATH": "%s"}
+"""
+
+
+@pytest.mark.parametrize("config", ["", "name: mine\nmodels:\n  - name: kimi # cheap\n"])
+@pytest.mark.parametrize("way_back", [("init", "continue", "--undo"), ("uninstall",)])
+def test_continue_gets_a_memory_server_on_request_and_loses_it_without_a_trace(
+    config: str, way_back: tuple[str, ...], cli: Cli, world: Path
+):
+    file = world / "home" / ".continue" / "config.yaml"
+    if config:
+        file.parent.mkdir(parents=True)
+        file.write_text(config)
+    before = files(world)
+    done = cli("init", "continue", "--memory", "--yes")
+
+    assert done.returncode == 0, done.stderr
+    memory = world / "home" / ".kimi-proxy" / "mcp-memory.json"
+    written = file if config else file.parent / "mcpServers" / "memory.yaml"
+    assert MEMORY_ITEM % memory in written.read_text()
+    assert (memory.read_bytes(), memory.stat().st_mode & 0o777) == (b"", 0o600)
+    assert f"+++ {memory}" in done.stdout.decode()
+    again = cli("init", "continue", "--memory", "--yes")
+    assert (again.returncode, again.stdout) == (0, b"")
+
+    assert cli(*way_back, "--yes").returncode == 0
+    assert files(world) == before
+    assert not memory.parent.exists()
+
+
+def test_memories_stay_when_their_server_is_taken_back_alone(cli: Cli, world: Path):
+    assert cli("init", "continue", "--memory", "--yes").returncode == 0
+    memory = world / "home" / ".kimi-proxy" / "mcp-memory.json"
+    memory.write_text('{"type":"entity","name":"port","entityType":"fact","observations":["8000"]}\n')
+    kept = memory.read_bytes()
+    assert cli("init", "continue", "--memory", "--yes").stdout == b""
+    assert cli("init", "continue", "--memory", "--undo", "--yes").returncode == 0
+
+    assert memory.read_bytes() == kept
+    servers = world / "home" / ".continue" / "mcpServers"
+    assert [each.name for each in servers.iterdir()] == ["pruner.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("cursor", "--memory"), b"--memory is for Continue"),
+        (("continue", "--memory", "--project"), b"use --user"),
+        (("continue", "--memory", "--hooks"), b"--memory needs a run of its own"),
+    ],
+)
+def test_a_memory_server_that_cannot_be_added_is_refused_with_the_reason(
+    arguments: tuple[str, ...], said: bytes, cli: Cli, world: Path
+):
+    before = files(world)
+    done = cli("init", *arguments, "--yes")
+
+    assert (done.returncode, files(world)) == (2, before)
+    assert said in done.stderr
+
+
 def test_over_http_the_address_of_the_settings_is_written(cli: Cli):
     cli("init", "claude", "--http", "--yes", env={"MCP_PRUNER_PORT": "8016", "KIMI_PROXY_TOKEN": "x" * 32})
     written = (cli.here / ".mcp.json").read_text()

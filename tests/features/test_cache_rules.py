@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kimi_proxy.features.models import known as known_models
-from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules, table
+from kimi_proxy.features.models.known import CacheRules, cache_rows, cache_rules
 
 
 def life_and_prices(rules: CacheRules) -> tuple[float, float, float]:
@@ -64,7 +64,7 @@ def test_shorter_prefixes_than_a_model_caches_are_known(model: str, least: int):
 
 
 def test_every_row_says_when_and_where_it_was_checked():
-    for row in table():
+    for row in cache_rows():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", row.rules.checked) and row.rules.source
         assert row.rules.clock in ("request", "response")
         assert row.rules.match in ("marks", "prefix", "breakpoints", "units")
@@ -73,7 +73,7 @@ def test_every_row_says_when_and_where_it_was_checked():
 def test_the_two_tables_agree_on_what_anthropic_and_the_newest_models_of_openai_charge():
     for model in known_models.table():
         if model.provider == "anthropic" or (model.provider == "openai" and "gpt-6" in model.name):
-            row = next(row for row in table() if row.fits(model.provider, known_models.spelling(model.name)))
+            row = next(row for row in cache_rows() if row.fits(model.provider, known_models.spelling(model.name)))
             assert model.input_usd and model.cached_usd and model.cache_write_usd
             assert model.cached_usd / model.input_usd == pytest.approx(row.rules.read, rel=0.21)
             assert model.cache_write_usd / model.input_usd == pytest.approx(row.rules.write, rel=0.05)

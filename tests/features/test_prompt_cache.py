@@ -8,7 +8,7 @@ import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.models.cache_rules import cache_rules
+from kimi_proxy.features.models.known import cache_rules
 from kimi_proxy.features.prompt_cache import (
     CacheMoment,
     Difference,

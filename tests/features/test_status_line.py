@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kimi_proxy.core.config.sections import DisplaySettings
-from kimi_proxy.features import status_line
+from kimi_proxy.features import accounting
 from kimi_proxy.features.accounting import SavingsLine, sum_lines
 
 NOTHING = sum_lines(())
@@ -43,4 +43,4 @@ EURO = DisplaySettings(currency="EUR", currency_per_usd=0.5)
 def test_it_says_window_savings_and_cache(
     percent: float | None, saved: SavingsLine, left: int | None, display: DisplaySettings, text: str
 ):
-    assert status_line.text(percent, saved, left, display) == text
+    assert accounting.status_line(percent, saved, left, display) == text

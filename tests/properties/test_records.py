@@ -18,9 +18,9 @@ from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.prune import Options, Origin, Question
 from kimi_proxy.features import masking, recovery
-from kimi_proxy.features.fitting import write_by_chars
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.fitting import write_by_chars
 from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.features.sanitizer.lossless import aged_form, bounded_form

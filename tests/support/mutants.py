@@ -38,7 +38,9 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("features/pruning/engine.py", "features/pruning/select.py"),
         (
             *("tests/features/pruning/test_select.py", "tests/features/pruning/test_engine.py"),
-            *("tests/features/pruning/test_frames.py", "tests/features/pruning/test_reranking.py"),
+            *("tests/features/pruning/test_engine_limits.py", "tests/features/pruning/test_errors.py"),
+            *("tests/features/pruning/test_use.py", "tests/features/pruning/test_frames.py"),
+            "tests/features/pruning/test_reranking.py",
             "tests/properties/test_pruning.py",
         ),
     ),

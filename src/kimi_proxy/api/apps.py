@@ -16,15 +16,14 @@ from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, json_route
-from kimi_proxy.api.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
+from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi.document import with_description
-from kimi_proxy.api.routing import Access, RouteTable
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, RouteTable, json_route
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config

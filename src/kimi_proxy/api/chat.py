@@ -14,16 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimi_proxy.api import ollama
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, caller_in, json_answer
-from kimi_proxy.api.azure import name_deployment
-from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm
+from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
 from kimi_proxy.api.errors import refusal
-from kimi_proxy.api.routing import Access, SocketRoute
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
 from kimi_proxy.api.server import watch_connection
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
-from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
 from kimi_proxy.core.json import OpenObject
+from kimi_proxy.core.timing import Deadline
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
 

@@ -1,14 +1,18 @@
-"""APIs that name the model in the address: Anthropic's messages as Bedrock and Vertex have them, and Google's own."""
+"""APIs that name the model in the address: Anthropic's messages as Bedrock and Vertex have them, Google's own;
+and the paths of Azure: OpenAI's API below /openai, where a path may name a deployment, Anthropic's below /anthropic.
+"""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import Scope
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.clouds import BEDROCK, STREAM_TYPE, VERTEX, BedrockMessages, counted_body, open_body
+from kimi_proxy.core.chat.read import JsonBody, splice
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.services.chat.relay import Answer
 
@@ -105,3 +109,43 @@ COUNTING_ROUTES = {
     "/model/{model:path}/count-tokens": CloudForm(BEDROCK, _open_counted, _as_count),
     **{f"{root}{_VERTEX_MODELS}/count-tokens:rawPredict": CloudForm(VERTEX) for root in _ROOTS},
 }
+
+
+DEPLOYMENT = "kimi_proxy.deployment"  # where the name that a path held is kept in the scope
+
+_DEPLOYED = re.compile(r"/openai/deployments/([^/]+)(/.+)")
+AZURE_ROOTS = ("/openai/", "/anthropic/")
+_PREFIXES = ("/openai/v1/", "/anthropic/v1/")
+
+
+def rename_path(scope: Scope) -> None:
+    """Give a request to a path of Azure's, below AZURE_ROOTS, the path of ours that answers it."""
+    path = scope["path"]
+    prefix = next((each for each in _PREFIXES if path.startswith(each)), "")
+    if prefix:
+        scope["path"] = f"/v1/{path.removeprefix(prefix)}"
+        return
+    if found := _DEPLOYED.fullmatch(path):
+        scope[DEPLOYMENT], path = found[1], f"/openai{found[2]}"
+    if path.startswith("/openai/"):
+        scope["path"] = f"/v1/{path.removeprefix('/openai/')}"
+        scope["query_string"] = _without_version(scope["query_string"])
+
+
+def name_deployment(scope: Scope, body: bytes) -> bytes:
+    """Return the body with the deployment that its path named as the model: there the path decides."""
+    deployment = scope.get(DEPLOYMENT)
+    if deployment is None or not body.lstrip().startswith(b"{"):
+        return body
+    held = JsonBody(body)
+    if read.string(held.members.get("model")) == deployment:
+        return body
+    return splice(body, [held.set("model", deployment)])
+
+
+def _without_version(query: bytes) -> bytes:
+    """The version of an API that only these paths have: no provider is asked by them."""
+    if b"api-version" not in query:
+        return query
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    return urlencode([pair for pair in pairs if pair[0] != "api-version"]).encode()

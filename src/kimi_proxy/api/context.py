@@ -8,22 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.compression import FullnessBody, Preset
-from kimi_proxy.services.chat.compression import (
-    CompressedBody,
-    CompressionStatsBody,
-    SessionCompressions,
-    SessionCompressionStatsBody,
-    UndoneBody,
-)
+from kimi_proxy.services.chat.compression import SessionCompressions
 from kimi_proxy.services.chat.context import ContextBody, ContextMessageBody, LatestRequests, SummarizedMessageBody
 from kimi_proxy.services.chat.memory import ProjectMemory, ProjectMemoryBody
 from kimi_proxy.services.chat.sanitizer import MaskBody, Sanitizer, SanitizerStatsBody
-from kimi_proxy.services.serialize import MemoryStatsBody
+from kimi_proxy.services.serialize import (
+    CompressedBody,
+    CompressionStatsBody,
+    MemoryStatsBody,
+    SessionCompressionStatsBody,
+    UndoneBody,
+)
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import LiveSettings
 

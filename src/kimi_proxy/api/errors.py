@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kimi_proxy.api.answers import json_answer
 from kimi_proxy.api.mcp import INTERNAL
+from kimi_proxy.api.routing import json_answer
 from kimi_proxy.core.chat.wires import Wire, wire_of_path
 from kimi_proxy.core.chat.wires.protocol import ROOT
 from kimi_proxy.core.errors import KimiProxyError, RateLimited

@@ -12,11 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, body, caller_of, json_route, query
-from kimi_proxy.api.gateway_catalog import gateway_catalog
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
+from kimi_proxy.api.mcp.gateway_catalog import gateway_catalog
 from kimi_proxy.api.mcp.http import EVENTS, cancel_if_gone, endpoint, json_reply, names_version, rpc_spec, with_notices
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import (

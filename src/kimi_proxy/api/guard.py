@@ -207,7 +207,7 @@ class Guard:
             or _check_origin(access, named, ours)
             or self._check_token_count(access, headers)
             or self._check_token(access, headers)
-            or _check_content(named, _has_body(headers), takes_form(scope["path"]))
+            or _check_content(named, _has_body(headers), scope["path"])
         )
 
     def _check_token_count(self, access: Access, headers: Headers) -> Refusal | None:
@@ -314,7 +314,7 @@ def _is_visit(headers: NamedHeaders) -> bool:
     return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
-def _check_content(headers: NamedHeaders, has_body: bool, takes_form: bool) -> Refusal | None:
+def _check_content(headers: NamedHeaders, has_body: bool, path: str) -> Refusal | None:
     """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight.
 
     Where files are passed on, a form is what clients send; a page that posts one is refused by its origin.
@@ -326,7 +326,9 @@ def _check_content(headers: NamedHeaders, has_body: bool, takes_form: bool) -> R
         return None
     types = headers.get(b"content-type", ())
     given = types[0].partition(b";")[0].strip().lower() if len(types) == 1 else b""
-    return None if given == b"application/json" or (takes_form and given == b"multipart/form-data") else CONTENT_TYPE
+    return (
+        None if given == b"application/json" or (given == b"multipart/form-data" and takes_form(path)) else CONTENT_TYPE
+    )
 
 
 def tokens_in(headers: Headers) -> Iterator[bytes]:

@@ -6,8 +6,7 @@ from typing import NotRequired, TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject

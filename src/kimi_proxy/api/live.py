@@ -7,10 +7,9 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kimi_proxy.api.answers import caller_of
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import PROTOCOL, Identify
-from kimi_proxy.api.routing import Access, SocketRoute
+from kimi_proxy.api.routing import Access, SocketRoute, caller_of
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Hub, Viewer, frame

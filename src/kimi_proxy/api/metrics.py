@@ -5,8 +5,7 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec
 from kimi_proxy.services.runtime import Runtime
 
 TEXT = "text/plain; version=0.0.4"

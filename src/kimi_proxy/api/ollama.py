@@ -6,9 +6,8 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.api.clouds import CloudForm
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.errors import InvalidParams

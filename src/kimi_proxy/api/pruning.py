@@ -6,8 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, body, caller_of, json_route, query
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.prune import Question

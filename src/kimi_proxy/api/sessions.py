@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import (
+from kimi_proxy.api.routing import (
+    Access,
     DescribedRoute,
     RequestBody,
     RouteSpec,
@@ -24,7 +25,6 @@ from kimi_proxy.api.answers import (
     query,
     whole_number,
 )
-from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound

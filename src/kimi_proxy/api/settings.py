@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from starlette.requests import Request
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import RouteSpec, caller_of, json_route, object_in, query
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in, query
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams

@@ -11,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import (
+from kimi_proxy.api.guard import cookie_in
+from kimi_proxy.api.routing import (
+    Access,
     DescribedRoute,
     RequestBody,
     RouteSpec,
@@ -21,8 +23,6 @@ from kimi_proxy.api.answers import (
     json_route,
     query,
 )
-from kimi_proxy.api.guard import cookie_in
-from kimi_proxy.api.routing import Access
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.team import CALLBACK

@@ -117,7 +117,7 @@ def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
     if port is None:
-        from kimi_proxy.api.catalogs import TOOLS, tools_catalog
+        from kimi_proxy.api.mcp.catalogs import TOOLS, tools_catalog
 
         serve_tools(config, TOOLS, tools_catalog, is_warmed=True)
     else:

@@ -123,7 +123,7 @@ def statusline() -> None:
     Without a running server it prints nothing.
     """
     from kimi_proxy.cli.console import proxy_address, server_config
-    from kimi_proxy.quick import print_statusline
+    from kimi_proxy.running import print_statusline
 
     if (address := proxy_address(server_config())) is not None:
         print_statusline(address)

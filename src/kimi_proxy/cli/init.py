@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kimi_proxy.services.clients.init import EditLog, FileChange
     from kimi_proxy.services.clients.places import BaseDirs, Wanted
 
+    Part = Literal["", "proxy", "hooks", "statusline", "memory"]
 
 EXIT_DECLINED = 1
 CLIENT_NAMES = (
@@ -39,6 +41,7 @@ CLIENT_NAMES = (
 @click.option("--proxy", is_flag=True, help="Send the agent's requests to its model through the proxy.")
 @click.option("--hooks", is_flag=True, help="Cut what the agent's own tools print, before the model reads it.")
 @click.option("--statusline", is_flag=True, help="Show window, savings and cache in Claude Code's status bar.")
+@click.option("--memory", is_flag=True, help="Add a server for long-term memory too (Continue).")
 @click.option("--tools", is_flag=True, help="Offer read, grep and bash with a question, in place of prune_text.")
 @click.option("--http", is_flag=True, help="Call the server that `kimi-proxy start` runs, instead of starting one.")
 @click.option("--with-guidance", is_flag=True, help="Tell the agent in its instructions how to use the tools.")
@@ -51,6 +54,7 @@ def init(
     proxy: bool,
     hooks: bool,
     statusline: bool,
+    memory: bool,
     tools: bool,
     http: bool,
     with_guidance: bool,
@@ -74,9 +78,14 @@ def init(
     if statusline and (proxy or hooks or tools or http or with_guidance):
         raise click.BadParameter("--statusline needs a run of its own")
     log, known = EditLog(home()), CLIENTS[client]
+    if memory and (proxy or hooks or statusline):
+        raise click.BadParameter("--memory needs a run of its own")
     scopes = _scopes(known, project, proxy or hooks or statusline, undo)
     if undo:
-        changes = _undoing(known, scopes, log, proxy, hooks, statusline=statusline)
+        part: Part = (
+            "proxy" if proxy else "hooks" if hooks else "statusline" if statusline else "memory" if memory else ""
+        )
+        changes = _undoing(known, scopes, log, part)
     else:
         if proxy:
             wanted = _proxy_edits(known)
@@ -84,6 +93,7 @@ def init(
             wanted = _status_line_edits(scopes[0])
         else:
             wanted = _server_edits(known, scopes[0], tools, http or hooks, with_guidance, hooks)
+            wanted = replace(wanted, memory=memory)
         changes = _doing(known, scopes[0], log, wanted)
     is_needed = _show_changes(changes, undo)
     if dry_run:
@@ -133,7 +143,7 @@ def _undoing_everything(log: EditLog) -> list[FileChange]:
     found: dict[Path, FileChange] = {}
     for folder in folders:
         for client in CLIENTS.values():
-            for change in _undoing(client, ("project", "user"), log, proxy=False, hooks=False, folder=folder):
+            for change in _undoing(client, ("project", "user"), log, folder=folder):
                 found.setdefault(change.path, change)
     return list(found.values())
 
@@ -189,26 +199,17 @@ def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> lis
 
 
 def _undoing(
-    client: ClientApp,
-    scopes: tuple[Scope, ...],
-    log: EditLog,
-    proxy: bool,
-    hooks: bool,
-    folder: Path | None = None,
-    statusline: bool = False,
+    client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, part: Part = "", folder: Path | None = None
 ) -> list[FileChange]:
-    """Return what takes back all that we changed, or with --proxy, --hooks and --statusline that alone."""
+    """Return what takes back all that we changed, or a part of it alone."""
     from kimi_proxy.services.clients.init import combine, plan_undo
-    from kimi_proxy.services.clients.places import every_edit, hook_edits, proxy_edits, status_edits
+    from kimi_proxy.services.clients.places import every_edit, hook_edits, memory_edits, proxy_edits, status_edits
 
     dirs = _base_dirs(folder)
     every = combine(edit for scope in scopes for edit in every_edit(client, scope, dirs))
     known = {edit.path.resolve(): edit for edit in every}
-    if proxy or hooks or statusline:
-        chosen = proxy_edits if proxy else hook_edits if hooks else status_edits
-        undone = combine(edit for scope in scopes for edit in chosen(client, scope, dirs))
-    else:
-        undone = every
+    parts = {"proxy": proxy_edits, "hooks": hook_edits, "statusline": status_edits, "memory": memory_edits}
+    undone = combine(edit for scope in scopes for edit in parts[part](client, scope, dirs)) if part else every
     plans = (plan_undo(edit, log, known.get(edit.path.resolve())) for edit in undone)
     return [plan for plan in plans if plan is not None]
 

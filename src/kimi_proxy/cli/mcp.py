@@ -239,7 +239,7 @@ def gateway(stdio: bool, lists_all: bool) -> None:
     """
     import asyncio
 
-    from kimi_proxy.api.gateway_catalog import GATEWAY, gateway_catalog
+    from kimi_proxy.api.mcp.gateway_catalog import GATEWAY, gateway_catalog
     from kimi_proxy.api.mcp.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
 

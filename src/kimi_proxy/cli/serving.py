@@ -71,7 +71,7 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
     if stdio:
-        from kimi_proxy.api.catalogs import PRUNER, pruner_catalog
+        from kimi_proxy.api.mcp.catalogs import PRUNER, pruner_catalog
 
         serve_tools(config, PRUNER, pruner_catalog)
     else:

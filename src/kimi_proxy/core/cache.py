@@ -1,9 +1,9 @@
-"""A bounded cache in memory, limited by age, number of entries and bytes."""
+"""Bounds on what is held at a time: a cache limited by age, entries and bytes, and long lists in pieces."""
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -80,3 +80,11 @@ class LruCache(Generic[Key, Value]):
         """Forget every entry whose key is meant."""
         for key in [key for key in self._entries if is_meant(key)]:
             self.forget(key)
+
+
+Item = TypeVar("Item")
+
+
+def in_batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield the items in their order, up to `size` at a time."""
+    return (items[at : at + size] for at in range(0, len(items), size))

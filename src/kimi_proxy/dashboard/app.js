@@ -1,7 +1,7 @@
 // The dashboard: the frame around the views.
 //
 // To add a view: write views/<name>.js that exports `View` (a component without arguments), write words/<name>.js
-// with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and list style/<name>.css in api/bundle.py
+// with {en, fr}, add a line to views.js and `nav_<name>` to words/shell.js, and list style/<name>.css in api/dashboard.py
 // if it needs one. README.md says what views share.
 import { locked } from "./lib/api.js";
 import { html, render, useEffect } from "./lib/html.js";

@@ -1,4 +1,4 @@
-"""Accounting: the savings of a request, their overhead, and reports of both."""
+"""Accounting: the savings of a request, their overhead, reports of both, and their line in an agent's status bar."""
 
 import csv
 import io
@@ -11,6 +11,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.context import Composition
 from kimi_proxy.features.pipeline import Note
@@ -540,3 +541,37 @@ def _usd(usd: float | None) -> str:
 
 def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_THOUSAND = 1000
+
+
+def status_line(percent: float | None, saved: SavingsLine, cache_left_s: int | None, display: DisplaySettings) -> str:
+    """Return how full the window is, what was saved today, and how long the prompt cache still lives."""
+    window = "" if percent is None else f"window {int(percent)}%"
+    cache = "" if cache_left_s is None else f"cache {_duration(cache_left_s)}" if cache_left_s else "cache cold"
+    return " · ".join(part for part in (window, _describe_savings(saved, display), cache) if part)
+
+
+def _describe_savings(saved: SavingsLine, display: DisplaySettings) -> str:
+    if saved.observed_tokens and not saved.net_saved_tokens:
+        return f"would have saved {_amount(saved.observed_usd, saved.observed_tokens, display)} today"
+    return f"saved {_amount(saved.net_saved_usd, saved.net_saved_tokens, display)} today"
+
+
+def _amount(usd: float | None, tokens: int, display: DisplaySettings) -> str:
+    """Return money, or tokens while no price is known."""
+    if usd is None:
+        size = f"{tokens / _THOUSAND:.1f}k" if abs(tokens) >= _THOUSAND else str(tokens)
+        return f"{size} tokens"
+    amount = usd * display.currency_per_usd
+    number, sign = f"{abs(amount):,.2f}", "-" if amount < 0 else ""
+    symbol = _SYMBOLS.get(display.currency)
+    return f"{sign}{symbol}{number}" if symbol else f"{sign}{number} {display.currency}"
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}" if hours else f"{minutes}:{rest:02}"

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Literal, TypeAlias, TypedDict
 
 from kimi_proxy.core.chat import Part, Request, Role
-from kimi_proxy.core.chat.body import PARAGRAPH
 from kimi_proxy.core.chat.edit import with_reminder
+from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.features.memory import MemoryFound, TextWeight, by_kind, segments
 from kimi_proxy.features.pipeline import Draft, Note

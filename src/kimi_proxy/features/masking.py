@@ -16,7 +16,7 @@ from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.features.fitting import no_deadline, rank, write_by_chars
+from kimi_proxy.features.records.fitting import no_deadline, rank, write_by_chars
 from kimi_proxy.features.records.table import write_table
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 

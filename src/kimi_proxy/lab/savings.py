@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
-from kimi_proxy.features.keep_warm import LEAST_TOKENS, due_in_s, worthwhile_pings
+from kimi_proxy.features.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
-from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, choose_old
-from kimi_proxy.features.sanitizer.policy import Policy, PolicyName
+from kimi_proxy.features.sanitizer.policy import Aged, CutMoment, Policy, PolicyName, choose_old
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.answers import json_answer
+from kimi_proxy.api.routing import json_answer
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage

@@ -13,7 +13,6 @@ from yarl import URL
 
 from kimi_proxy.core import json
 from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider, may_pass_key
-from kimi_proxy.core.deadline import Deadline
 from kimi_proxy.core.errors import (
     ParseError,
     UpstreamDisconnected,
@@ -23,7 +22,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.timing import measure_time
+from kimi_proxy.core.timing import Deadline, measure_time
 from kimi_proxy.proxy import headers, http
 from kimi_proxy.proxy.aws import SERVICE, AwsSigner
 from kimi_proxy.proxy.headers import UpstreamRequest

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
-from kimi_proxy.core.batches import in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
@@ -48,9 +48,9 @@ from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProc
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.originals import Keeper, MaskedText, key_of
 from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
 TOOLS_REMEMBERED = 10_000

@@ -26,10 +26,10 @@ from kimi_proxy.services.chat.deadlines import WaitLimit
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.originals import HookOutput, Keeper, hidden_source, key_of
 from kimi_proxy.services.pruner import EVENT as PRUNE_EVENT
 from kimi_proxy.services.pruner import PruneFields
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.workers.pool import Workers
 

@@ -5,7 +5,7 @@ outcome makes the same note: nothing in it depends on the time or the load.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -22,7 +22,7 @@ from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.services.store.protocols import Original, Originals
+from kimi_proxy.services.store.protocols import Original, Originals, Store
 
 if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
     from kimi_proxy.features.sanitizer.shorten import Hidden
@@ -279,3 +279,16 @@ class Keeper:
         prune_id = await self.id_for(who, key)
         await self.keep(who, prune_id, key, text, PrintedText(what))
         return prune_id
+
+
+async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> int:
+    """Delete the decisions and facts of these sessions, or of all (None), and the originals that only they use.
+
+    Return how many originals went. Sessions themselves go last: a deletion that was interrupted can be repeated.
+    """
+    noted = await store.originals.of_sessions(who, sessions)
+    sole = await store.decisions.sole_originals(who, sessions, noted)
+    deleted = await store.originals.delete(who, sole)
+    await store.decisions.forget_sessions(who, sessions)
+    await store.facts.forget_sessions(who, sessions)
+    return len(deleted)

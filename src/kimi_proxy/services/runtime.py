@@ -34,11 +34,11 @@ from kimi_proxy.services.chat.observation import (
     ObservedStages,
     SeenCaches,
 )
-from kimi_proxy.services.chat.prompt_cache import PromptCaches, last_request_in
+from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
-from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
+from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import (
     Conversations,
@@ -48,17 +48,15 @@ from kimi_proxy.services.chat.session_lookup import (
     SessionsByResponse,
 )
 from kimi_proxy.services.chat.summaries import Summaries
-from kimi_proxy.services.chat.thinking import ThinkingClearer
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import OBSERVE, LiveSettings, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor

@@ -1,14 +1,20 @@
-"""Sessions, requests and savings as JSON: in answers, events and exports."""
+"""Sessions, requests, savings and compressions as JSON: in answers, events and exports."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
 from kimi_proxy.features.context import CompositionBody, Context, Sink
 from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals, SessionRecord, SessionTotals
+from kimi_proxy.services.store.protocols import (
+    CompressionRecord,
+    MemoryKind,
+    MemoryTotals,
+    SessionRecord,
+    SessionTotals,
+)
 
 
 class LossesBody(TypedDict, total=False):
@@ -399,3 +405,107 @@ def alert(metric: Metric, level: AlertLevel) -> WindowAlertBody:
 def _usd(value: float | None) -> float | None:
     """Return money rounded, so that sums of it look as they were meant."""
     return None if value is None else round(value, 6)
+
+
+class SavingBody(TypedDict):
+    original_tokens: int
+    compressed_tokens: int
+    tokens_saved: int
+    compression_ratio: float
+
+
+class CompressionFields(SavingBody):
+    compression_id: str
+    session_id: str
+    at: float
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str | None  # of a simulation, nothing is kept
+    undone: bool
+
+
+class CompressedBody(CompressionFields):
+    summary: str
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: NotRequired[int]
+    summary_output_tokens: NotRequired[int]
+    simulated: NotRequired[bool]
+
+
+class PastCompressionBody(CompressionFields):
+    undone_at: float | None
+    messages_removed: int
+    summary: str
+
+
+class UndoneBody(TypedDict):
+    session_id: str
+    undone: str
+    active: str | None
+
+
+class UndoneFields(UndoneBody):
+    """The fields of a `compression_event` by which a history came back."""
+
+    event: Literal["undone"]
+
+
+class CompressionEventFields(SavingBody):
+    """The fields of a `compression_event`: figures, and nothing that anyone wrote. Events have a time of their own."""
+
+    compression_id: str
+    session_id: str
+    kind: str
+    automatic: bool
+    summary_by: str
+    original_id: str
+    undone: bool
+    messages_removed: int
+    messages_kept: int
+    summary_input_tokens: int
+    summary_output_tokens: int
+
+
+class CompressionTotalsBody(SavingBody):
+    compressions: int
+    undone: int
+
+
+class CompressionStatsBody(CompressionTotalsBody):
+    threshold: float
+
+
+class SessionCompressionStatsBody(CompressionStatsBody):
+    session_id: str
+    active: str | None
+    history: list[PastCompressionBody]
+
+
+def past_compression(made: CompressionRecord) -> PastCompressionBody:
+    removed = made.cut - len(made.kept)
+    return {**compression(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
+
+
+def compression(made: CompressionRecord) -> CompressionFields:
+    return {
+        "compression_id": made.id,
+        "session_id": made.session,
+        "at": made.at,
+        "kind": made.kind,
+        "automatic": made.is_automatic,
+        **saving(made.original_tokens, made.compressed_tokens),
+        "summary_by": made.summary_by,
+        "original_id": made.original,
+        "undone": made.undone is not None,
+    }
+
+
+def saving(before: int, after: int) -> SavingBody:
+    return {
+        "original_tokens": before,
+        "compressed_tokens": after,
+        "tokens_saved": before - after,
+        "compression_ratio": round((before - after) / before, 4) if before else 0.0,
+    }

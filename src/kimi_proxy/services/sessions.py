@@ -12,15 +12,15 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features import accounting, metering, status_line
+from kimi_proxy.features import accounting, metering
 from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
 from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
-from kimi_proxy.services.deletion import delete_texts
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED, Journal
+from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.serialize import MetricBody, SessionBody
 from kimi_proxy.services.store.protocols import Cursor, SessionRecord, SessionTotals, Store
 
@@ -339,7 +339,7 @@ class Sessions:
         left = None if sent_at is None or life is None else max(0, round(sent_at + life - self._now()))
         percent = newest.percent if newest is not None else None
         return {
-            "text": status_line.text(percent, saved, left, self._display),
+            "text": accounting.status_line(percent, saved, left, self._display),
             "percent": percent,
             "saved_today_usd": saved.net_saved_usd,
             "saved_today_tokens": saved.net_saved_tokens,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypedDict
 
@@ -18,6 +19,13 @@ EVENT = "settings_event"
 OBSERVE = "sanitizer.observe"  # the switch; in the file it is `mode` of [sanitizer]
 
 ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
+
+
+@dataclass(slots=True)
+class ObserveMode:
+    """While it is on, nothing is changed and no original is kept; what would have been saved is counted."""
+
+    is_on: bool = False
 
 
 class SettingsBody(TypedDict):

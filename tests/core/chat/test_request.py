@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.core.chat.bodies import BODIES
 
 from kimi_proxy.core.chat import Request, Role, Wire, edit, parse
-from kimi_proxy.core.chat.body import JsonBody, splice
+from kimi_proxy.core.chat.read import JsonBody, splice
 from kimi_proxy.core.errors import InvalidParams, ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 

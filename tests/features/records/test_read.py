@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.support import outputs
 
-from kimi_proxy.features.fitting import write_by_chars
 from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.fitting import write_by_chars
 from kimi_proxy.features.records.read import parts, read
 from kimi_proxy.features.records.tree import is_one_line
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.models.cache_rules import cache_rules
+from kimi_proxy.features.models.known import cache_rules
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.decide import (
     EntryLimits,
@@ -17,9 +17,8 @@ from kimi_proxy.features.sanitizer.decide import (
     entry_task,
     leave_uncut,
 )
-from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, OldCuts, choose_old
 from kimi_proxy.features.sanitizer.plan import LongOutput, plan
-from kimi_proxy.features.sanitizer.policy import POLICIES
+from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, CutMoment, OldCuts, choose_old
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, shorten
 
 DEFAULT = POLICIES["default"]

@@ -6,7 +6,7 @@ from tests.support.conversations import Assistant, Call, Item, Result, User, req
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.prune import CallContext
-from kimi_proxy.features.sanitizer.history import contexts
+from kimi_proxy.features.sanitizer.plan import contexts
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 LINE, OTHER = "def total(prices, rate):", "    return sum(prices) * rate"

@@ -5,13 +5,16 @@ from dataclasses import replace
 import pytest
 
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.sanitizer.moment import Aged, CachedCut, old_results, paying
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
     KEPT_OF_HUGE,
     POLICIES,
+    Aged,
+    CachedCut,
     EntryCut,
     edits_by_quoting,
+    old_results,
+    paying,
     shows_file,
 )
 

@@ -19,9 +19,9 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.keep_warm import OUTCOME, worthwhile_pings
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.models.cache_rules import cache_rules
+from kimi_proxy.features.models.known import cache_rules
+from kimi_proxy.features.prompt_cache import KEPT_WARM, worthwhile_pings
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 
@@ -124,7 +124,7 @@ async def test_a_pause_of_ten_minutes_stays_warm_and_the_user_reads_from_the_cac
         assert all({**ping, "max_tokens": 8000} == first for ping in pings)
         assert world.provider.entries
         metrics = await world.metrics()
-    assert [one.outcome for one in metrics] == ["ok", OUTCOME, OUTCOME, "ok"]
+    assert [one.outcome for one in metrics] == ["ok", KEPT_WARM, KEPT_WARM, "ok"]
     assert (metrics[-1].cached_tokens or 0) > 20_000
     assert last["messages"][0]["content"][0]["text"] == "Fix the importer."
 
@@ -165,7 +165,7 @@ async def test_the_bill_is_what_the_account_says(tmp_path: Path):
         metrics = await world.metrics()
     accounts = [one.account for one in metrics if one.account]
 
-    assert len([one for one in metrics if one.outcome == OUTCOME]) == len(world.pings) >= 4
+    assert len([one for one in metrics if one.outcome == KEPT_WARM]) == len(world.pings) >= 4
     assert sum(one.cost_usd or 0 for one in metrics) == pytest.approx(world.provider.bill, rel=0.0001)
     assert sum(one.cost_before_usd or 0 for one in accounts) == pytest.approx(alone.bill, rel=0.01)
     saved = sum(one.net_saved_usd or 0 for one in accounts)
@@ -286,7 +286,7 @@ async def test_the_ceiling_of_a_day_holds_also_after_a_restart(tmp_path: Path):
             for number in range(3):
                 await world.ask(body(f"Fix part {number}.", instructions=f"{number}. {LONG}"))
                 await world.pause(600)
-            costs = [one.cost_usd or 0 for one in await world.metrics() if one.outcome == OUTCOME]
+            costs = [one.cost_usd or 0 for one in await world.metrics() if one.outcome == KEPT_WARM]
             sent += len(world.pings)
     assert sent == len(costs) > 0
     assert sum(costs) <= 0.25
@@ -314,7 +314,7 @@ async def test_a_provider_that_refuses_a_ping_is_not_asked_again(tmp_path: Path)
         await world.pause(3600)
         assert len(world.pings) == 1
         metrics = await world.metrics()
-    assert [(one.outcome, one.status, one.cost_usd) for one in metrics][1:] == [(OUTCOME, 400, 0.0)]
+    assert [(one.outcome, one.status, one.cost_usd) for one in metrics][1:] == [(KEPT_WARM, 400, 0.0)]
 
 
 async def test_an_hour_s_cache_is_kept_only_where_reading_is_cheap_enough(tmp_path: Path):

@@ -9,10 +9,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from kimi_proxy.api import mcp
-from kimi_proxy.api.answers import RouteSpec, caller_of
 from kimi_proxy.api.guard import is_own_client
 from kimi_proxy.api.mcp import Catalog, ProtocolVersions, RpcReply
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, RouteSpec, caller_of
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.errors import BadRequest, MethodNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject

@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from kimi_proxy import __version__
-from kimi_proxy.api.answers import DescribedRoute, RouteSpec, gzip_answer, union_members
 from kimi_proxy.api.openapi.events import EVENTS
-from kimi_proxy.api.routing import Access
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, gzip_answer, union_members
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine

@@ -7,13 +7,18 @@ from kimi_proxy.features.memory import MemoryInjectedFields
 from kimi_proxy.features.metering import LogCountFields
 from kimi_proxy.features.models.routing import ModelRoutedFields, RoutingUnavailableFields
 from kimi_proxy.features.sanitizer.stage import SanitizerFields
-from kimi_proxy.services.chat.compression import CompressionEventFields, UndoneFields
 from kimi_proxy.services.chat.models import UnknownModelBody
 from kimi_proxy.services.chat.summaries import SummaryCost
 from kimi_proxy.services.gateway import GatewayFields
 from kimi_proxy.services.journal import DeletedFields, MetricFields, SessionFields
 from kimi_proxy.services.pruner import PruneFields
-from kimi_proxy.services.serialize import MemoryMetricBody, SinkAlertBody, WindowAlertBody
+from kimi_proxy.services.serialize import (
+    CompressionEventFields,
+    MemoryMetricBody,
+    SinkAlertBody,
+    UndoneFields,
+    WindowAlertBody,
+)
 from kimi_proxy.services.sessions import Snapshot
 from kimi_proxy.services.settings import SwitchedFields
 from kimi_proxy.services.team.budgets import BudgetAlert

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import JsonBody, splice
+from kimi_proxy.core.chat.read import JsonBody, splice
 from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 from kimi_proxy.core.event_stream import StreamMessage, StreamMessageParser, encode
 from kimi_proxy.core.json import JsonObject

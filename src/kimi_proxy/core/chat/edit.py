@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import Edit, splice
+from kimi_proxy.core.chat.read import Edit, splice
 from kimi_proxy.core.chat.request import Request
 from kimi_proxy.core.json import JsonObject
 

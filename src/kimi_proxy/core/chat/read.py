@@ -1,7 +1,14 @@
-"""Reads JSON that may be anything: what is not of the type that is asked for is read as empty."""
+"""JSON that may be anything, and a body of it as it came, with where each value stands.
 
-from collections.abc import Mapping
-from typing import TypeAlias
+What is not of the type that is asked for is read as empty. Values are views into the body, so that one of them can be
+replaced and every other byte stays: unknown fields, the order of keys, `1e400`, `-0` and the spelling of escapes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -122,3 +129,187 @@ def as_text(value: JsonValue) -> str:
 
 def as_index(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+Edit: TypeAlias = tuple[int, int, bytes]  # start and end of what is replaced, and what by
+Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
+Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
+
+PARAGRAPH = "\n\n"  # between the text of a client and what we add to it
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_COMMA = re.compile(rb"\s*,\s*")
+_WITHOUT_TEXT = frozenset({"image", "other"})
+
+# A backslash and what it escapes; the group is a lone half of a surrogate pair.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a message, and where its text stands in the body."""
+
+    kind: Kind
+    start: int
+    end: int
+    body: bytes = field(repr=False, compare=False)
+    call_id: str = ""  # of the tool call that this is, or that it answers
+    name: str = ""  # of the tool that is called
+    failed: bool = False  # a tool said so of its own result
+
+    @cached_property
+    def text(self) -> str:
+        """Return the text that the model reads; arguments that are an object are returned as JSON."""
+        raw = self.body[self.start : self.end]
+        if self.kind in _WITHOUT_TEXT:
+            return ""
+        try:
+            return STRING.decode(raw) if self.is_string else raw.decode()
+        except UnicodeDecodeError as e:
+            raise ParseError("not JSON: a text is not UTF-8") from e
+        except msgspec.DecodeError:  # lone surrogates
+            return str(json.decode(raw))
+
+    @property
+    def is_string(self) -> bool:
+        """Return whether the text can be replaced."""
+        return self.kind not in _WITHOUT_TEXT and self.body[self.start : self.start + 1] == b'"'
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+
+class JsonBody:
+    """An object whose members are views; edits of it are spans with what replaces them, to be given to `splice`."""
+
+    def __init__(self, body: bytes) -> None:
+        """Raise ParseError if `body` is not a JSON object."""
+        self.body = body
+        self.is_crowded = json.has_many_values(body)  # it holds too many values to be read: `members` has few of it
+        readable, members = body, few_members if self.is_crowded else OBJECT.decode
+        try:
+            self.members: RawObject = members(body)
+        except RecursionError as e:
+            raise ParseError("JSON is nested too deep") from e
+        except (msgspec.DecodeError, UnicodeDecodeError):  # the latter of a key that is not UTF-8
+            readable = _without_lone_surrogates(body)
+            try:
+                self.members = members(readable)
+            except UNREADABLE as e:
+                raise ParseError(f"not a JSON object: {e}") from e
+        self._readable = readable  # views look into it
+        self._address = _address(readable)
+
+    def span(self, raw: Raw) -> tuple[int, int]:
+        """Return where a value of this body begins and ends."""
+        start = _address(raw) - self._address
+        return start, start + len(memoryview(raw))
+
+    def part(self, kind: Kind, raw: Raw, call_id: str = "", name: str = "", failed: bool = False) -> Part:
+        return Part(kind, *self.span(raw), self.body, call_id, name, failed)
+
+    def parts(
+        self, content: Raw | None, kind: Kind, kinds: Mapping[str, Kind], call_id: str = "", failed: bool = False
+    ) -> Iterator[Part]:
+        """Return the parts of a string or of blocks: texts are of `kind`, `kinds` has what types of blocks are."""
+        if content is not None and is_string(content):
+            yield self.part(kind, content, call_id, failed=failed)
+            return
+        for raw in array(content):
+            block = members(raw)
+            found, text = kinds.get(string(block.get("type")), "other"), block.get("text") or block.get("refusal")
+            if found == "text" and text is not None:
+                yield self.part(kind, text, call_id, failed=failed)
+            else:
+                yield self.part("image" if found == "image" else "other", raw, call_id)
+
+    def has(self, name: str) -> bool:
+        """Return whether this member exists and is not null; no member has an empty name."""
+        raw = self.members.get(name) if name else None
+        return raw is not None and bytes(raw) != b"null"
+
+    def set(self, name: str, value: JsonValue) -> Edit:
+        """Replace a member, or add it at the end of the body."""
+        before = self.members.get(name)
+        if before is not None:
+            return (*self.span(before), json.encode(value))
+        end = self.body.rindex(b"}")
+        return end, end, b"," + json.encode(name) + b":" + json.encode(value)
+
+    def remove(self, name: str) -> Edit | None:
+        """Take a member out, with the comma before it, or after it if it is the first; None if there is none."""
+        if (value := self.members.get(name)) is None:
+            return None
+        at, end = self.span(value)
+        start = self.body.rindex(b'"', 0, self.body.rindex(b'"', 0, at))
+        before = len(self.body[:start].rstrip())
+        if self.body[before - 1 : before] == b",":
+            return before - 1, end, b""
+        after = _COMMA.match(self.body, end)
+        return start, after.end() if after else end, b""
+
+    def append(self, name: str, items: Sequence[JsonValue]) -> Edit:
+        """Add to the end of an array; one that is missing is added to the body."""
+        raw = self.members.get(name)
+        if raw is None or not is_array(raw):
+            return self.set(name, items)
+        return self.append_to(raw, items)
+
+    def append_to(self, held: Raw, items: Sequence[JsonValue]) -> Edit:
+        """Add to the end of an array, wherever it stands."""
+        end = self.span(held)[1] - 1
+        return end, end, (b"," if array(held) else b"") + json.encode(items)[1:-1]
+
+    def add_text(self, content: Raw, text: str) -> list[Edit]:
+        """Add to the end of a string, or as the last of several blocks; nothing where it is neither."""
+        end = self.span(content)[1] - 1
+        if is_string(content):
+            return [(end, end, json.encode(PARAGRAPH + text if len(bytes(content)) > 2 else text)[1:-1])]
+        if is_array(content):
+            return [(end, end, (b"," if array(content) else b"") + json.encode(text_block(text)))]
+        return []
+
+
+def role_of(raw: Raw | None) -> Role:
+    return _ROLES.get(string(raw), "other")
+
+
+def text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
+    """Return `body` with each span replaced; spans must not overlap."""
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, new in sorted(edits):
+        pieces += (body[at:start], new)
+        at = end
+    return b"".join((*pieces, body[at:]))
+
+
+def _address(view: bytes | Raw) -> int:
+    """Return the memory address of the bytes: the addresses of a view and its body differ by the view's offset."""
+    import numpy as np  # it takes longer to load than all else here, and only some requests need it
+
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """The parser refuses what a file may hold; a copy of the same length shows where everything stands."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)

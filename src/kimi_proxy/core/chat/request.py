@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import JsonBody, Message, Part
-from kimi_proxy.core.chat.read import RawObject
+from kimi_proxy.core.chat.read import JsonBody, Message, Part, RawObject
 from kimi_proxy.core.chat.wires import Wire
 from kimi_proxy.core.chat.wires.protocol import WireFormat
 from kimi_proxy.core.errors import InvalidParams

@@ -29,6 +29,8 @@ Name = Literal[
 Scope = Literal["project", "user"]
 
 SERVER_NAME = "pruner"
+MEMORY_NAME = "memory"
+MEMORY_FILE = ".kimi-proxy/mcp-memory.json"
 TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -69,6 +71,7 @@ class ClientApp:
     user_rules: str = ""
     rules_start: str = ""
     instead: tuple[str, ServersFile] | None = None  # the user's file that is changed in place of `user`, if it exists
+    memory: tuple[tuple[str, ServersFile], ...] = ()  # where a memory server goes: the last file, if it exists
     by_hand: str = ""  # what else the user has to do for a part of this client
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
     proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
@@ -134,8 +137,12 @@ CLIENTS: Mapping[Name, ClientApp] = {
         user_rules=".continue/rules/kimi-proxy.md",
         scope="user",
         instead=(".continue/config.yaml", YamlList("mcpServers", SERVER_NAME)),
+        memory=(
+            (".continue/mcpServers/memory.yaml", OwnYamlFile(MEMORY_NAME)),
+            (".continue/config.yaml", YamlList("mcpServers", MEMORY_NAME)),
+        ),
         by_hand="its command line `cn` reads ~/.continue/config.yaml alone: use --user where that file exists. "
-        "docs/clients.md#continue has the memory server with ~/.kimi-proxy/mcp-memory.json",
+        "`kimi-proxy init continue --memory` adds a server for long-term memory",
         proxied="write `apiBase: {url}/v1` below each model in ~/.continue/config.yaml",
     ),
     "cursor": ClientApp(
@@ -265,6 +272,12 @@ def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
     program, *args = (*connection.command, *_arguments(client, connection))
     command: JsonObject = {"command": [program, *args]} if client.is_list else {"command": program, "args": [*args]}
     return {**_type(client.stdio), **command, **more}
+
+
+def memory_entry(file: str) -> JsonObject:
+    """Return the reference server for long-term memory, which keeps its graph in `file`."""
+    package = "@modelcontextprotocol/server-memory"
+    return {"type": "stdio", "command": "npx", "args": ["-y", package], "env": {"MEMORY_FILE_PATH": file}}
 
 
 def _type(word: str) -> JsonObject:

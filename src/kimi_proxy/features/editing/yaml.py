@@ -29,7 +29,7 @@ class OwnYamlFile:
         return f"name: {self.name}\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: {self.name}\n"
 
     def _refuse_others(self, text: str) -> None:
-        ours = re.escape(self._head()) + r"(?:    (?:type|command|args|url): [^\r\n]*\n)+"
+        ours = re.escape(self._head()) + r"(?:    (?:type|command|args|url|env): [^\r\n]*\n)+"
         if text and not re.fullmatch(ours, text):
             raise FileRefused("it holds more than our entry: change it by hand, or move it away")
 

@@ -12,8 +12,7 @@ from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import known as known_models
-from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules, long_write_price
-from kimi_proxy.features.models.known import LOCAL, KnownModel
+from kimi_proxy.features.models.known import LOCAL, CacheRules, KnownModel, cache_rules, long_write_price
 
 MAX_NAMES, MAX_NAME_CHARS = 1000, 200  # that are remembered: clients choose names freely
 MAX_WINDOW = 1 << 30

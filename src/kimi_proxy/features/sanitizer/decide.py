@@ -23,9 +23,19 @@ from kimi_proxy.features.sanitizer.lossless import (
     rows_of,
     table_form,
 )
-from kimi_proxy.features.sanitizer.moment import Aged, CutMoment, aged_results, choose_old, may_be_young_file
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.policy import EntryCut, Policy, edits_by_quoting, is_quoted, likely_used
+from kimi_proxy.features.sanitizer.policy import (
+    Aged,
+    CutMoment,
+    EntryCut,
+    Policy,
+    aged_results,
+    choose_old,
+    edits_by_quoting,
+    is_quoted,
+    likely_used,
+    may_be_young_file,
+)
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import Decision
 

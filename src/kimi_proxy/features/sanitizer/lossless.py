@@ -11,9 +11,9 @@ from kimi_proxy.core.errors import Shortening
 from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
 from kimi_proxy.core.prune import Cut, Options
-from kimi_proxy.features.fitting import rank, within_tokens, write_by_chars
 from kimi_proxy.features.masking import MAX_TABLE_CHARS, middle_members
 from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.records.fitting import rank, within_tokens, write_by_chars
 from kimi_proxy.features.records.table import MIN_SAVING, write_table
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput

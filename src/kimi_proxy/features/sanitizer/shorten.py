@@ -19,7 +19,6 @@ from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Origin, Question, SourceType
 from kimi_proxy.features.failures import FAILURE_MARKS, VERDICT, begins_report, failed_cases
-from kimi_proxy.features.fitting import fills_all_lines, rank, within_tokens, write_by_chars, write_by_lines
 from kimi_proxy.features.pruning import engine, source_type
 from kimi_proxy.features.pruning.engine import annotate, outline, render
 from kimi_proxy.features.pruning.explain import cuts_with_reasons
@@ -29,6 +28,7 @@ from kimi_proxy.features.pruning.structure import languages
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scale_to_one
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of
 from kimi_proxy.features.records.choose import Ranking
+from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_chars, write_by_lines
 from kimi_proxy.features.records.prune import cut_of, row_starts
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import RecordGap, is_one_line

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -34,11 +34,22 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
+from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, SummarizedHistory, key_of
+from kimi_proxy.services.serialize import (
+    CompressedBody,
+    CompressionEventFields,
+    CompressionStatsBody,
+    CompressionTotalsBody,
+    PastCompressionBody,
+    SessionCompressionStatsBody,
+    UndoneBody,
+    UndoneFields,
+)
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Originals, SessionStore
 
@@ -82,82 +93,6 @@ def _state(rows: Sequence[CompressionRecord]) -> CompressionState:
 NEVER_COMPRESSED = _state(())
 
 ScopedSession = tuple[str, str]  # a scope, and the id of a session in it
-
-
-class SavingBody(TypedDict):
-    original_tokens: int
-    compressed_tokens: int
-    tokens_saved: int
-    compression_ratio: float
-
-
-class CompressionFields(SavingBody):
-    compression_id: str
-    session_id: str
-    at: float
-    kind: str
-    automatic: bool
-    summary_by: str
-    original_id: str | None  # of a simulation, nothing is kept
-    undone: bool
-
-
-class CompressedBody(CompressionFields):
-    summary: str
-    messages_removed: int
-    messages_kept: int
-    summary_input_tokens: NotRequired[int]
-    summary_output_tokens: NotRequired[int]
-    simulated: NotRequired[bool]
-
-
-class PastCompressionBody(CompressionFields):
-    undone_at: float | None
-    messages_removed: int
-    summary: str
-
-
-class UndoneBody(TypedDict):
-    session_id: str
-    undone: str
-    active: str | None
-
-
-class UndoneFields(UndoneBody):
-    """The fields of a `compression_event` by which a history came back."""
-
-    event: Literal["undone"]
-
-
-class CompressionEventFields(SavingBody):
-    """The fields of a `compression_event`: figures, and nothing that anyone wrote. Events have a time of their own."""
-
-    compression_id: str
-    session_id: str
-    kind: str
-    automatic: bool
-    summary_by: str
-    original_id: str
-    undone: bool
-    messages_removed: int
-    messages_kept: int
-    summary_input_tokens: int
-    summary_output_tokens: int
-
-
-class CompressionTotalsBody(SavingBody):
-    compressions: int
-    undone: int
-
-
-class CompressionStatsBody(CompressionTotalsBody):
-    threshold: float
-
-
-class SessionCompressionStatsBody(CompressionStatsBody):
-    session_id: str
-    active: str | None
-    history: list[PastCompressionBody]
 
 
 class Compressor:
@@ -315,12 +250,12 @@ class Compressor:
         return {
             "compressions": totals.compressions,
             "undone": totals.undone,
-            **_saving(totals.original_tokens, totals.compressed_tokens),
+            **serialize.saving(totals.original_tokens, totals.compressed_tokens),
         }
 
     async def history(self, who: Caller, session: str) -> list[PastCompressionBody]:
         """Return every compression of a session, the newest first."""
-        return [_past_to_json(one) for one in await self._decisions.compressions(who, session)]
+        return [serialize.past_compression(one) for one in await self._decisions.compressions(who, session)]
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget a session that was deleted, or all of a person's."""
@@ -586,32 +521,4 @@ def event_of(done: CompressedBody) -> CompressionEventFields:
 def _made_to_json(made: CompressionRecord, proposal: Proposal) -> CompressedBody:
     removed = len(proposal.plan.removed)
     kept = len(proposal.history.request.messages) - removed
-    return {**_to_json(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}
-
-
-def _past_to_json(made: CompressionRecord) -> PastCompressionBody:
-    removed = made.cut - len(made.kept)
-    return {**_to_json(made), "undone_at": made.undone, "messages_removed": removed, "summary": made.summary}
-
-
-def _to_json(made: CompressionRecord) -> CompressionFields:
-    return {
-        "compression_id": made.id,
-        "session_id": made.session,
-        "at": made.at,
-        "kind": made.kind,
-        "automatic": made.is_automatic,
-        **_saving(made.original_tokens, made.compressed_tokens),
-        "summary_by": made.summary_by,
-        "original_id": made.original,
-        "undone": made.undone is not None,
-    }
-
-
-def _saving(before: int, after: int) -> SavingBody:
-    return {
-        "original_tokens": before,
-        "compressed_tokens": after,
-        "tokens_saved": before - after,
-        "compression_ratio": round((before - after) / before, 4) if before else 0.0,
-    }
+    return {**serialize.compression(made), "summary": made.summary, "messages_removed": removed, "messages_kept": kept}

@@ -9,8 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 from kimi_proxy.core import json
-from kimi_proxy.core.batches import in_batches
-from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text

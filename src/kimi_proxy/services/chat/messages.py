@@ -18,7 +18,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
-from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
 HASH_DIGITS = 20  # 80 bits, as an id has

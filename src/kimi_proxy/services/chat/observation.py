@@ -11,7 +11,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
-from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
     CompressionTotals,

@@ -1,4 +1,6 @@
-"""The part of each conversation that the provider's prompt cache should hold, as far as we can know."""
+"""The part of each conversation that the provider's prompt cache should hold, as far as we can know, and the old
+thinking that the provider drops, starting when that cache is cold anyway.
+"""
 
 import asyncio
 import time
@@ -8,12 +10,12 @@ from hashlib import sha256
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.models.cache_rules import CacheRules, cache_rules
+from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import (
     CacheMoment,
@@ -27,8 +29,11 @@ from kimi_proxy.features.prompt_cache import (
     is_cold,
     is_compacted,
     marked_request,
+    thinking_turns,
 )
 from kimi_proxy.features.sanitizer.plan import conversation_hash
+from kimi_proxy.proxy.headers import value_of
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
@@ -279,3 +284,53 @@ def _place_in_session(draft: Draft, what: bytes) -> ScopedKey:
 
 def _is_answered(request: Request) -> bool:
     return any(message.role == "assistant" for message in request.messages)
+
+
+KEPT_TURNS = 1  # the newest, when the cache is cold
+BETA, HEADER = b"context-management-", b"anthropic-beta"  # the provider refuses the edit of a client without it
+MAX_REMEMBERED = 10_000
+
+
+class ThinkingClearer:
+    """Asks the provider to leave out the thinking of old turns.
+
+    How many turns that are is decided when the cache is cold, and repeated while it is warm: the number of turns that
+    are kept grows with the conversation, so that no other thinking goes.
+    """
+
+    def __init__(self, is_on: bool, facts: ChatFacts) -> None:
+        self.is_on = is_on
+        self._facts = facts
+        self._cleared: LruCache[ScopedKey, int] = LruCache(MAX_REMEMBERED)
+
+    async def clear(self, draft: Draft) -> Draft:
+        """Return the draft with old thinking left out, as far as it was decided before or is free now."""
+        moment, request = draft.cache, draft.request
+        is_translated = draft.upstream_wire not in (None, request.wire)
+        if not self.is_on or moment is None or is_translated or BETA not in value_of(draft.headers, HEADER):
+            return draft
+        turns = thinking_turns(request)
+        # Of a request that must leave as it came, only what was cleared before may be cleared again.
+        is_free = moment.is_cold and not (draft.is_attested or draft.is_observed)
+        cleared = await self._decide(draft, moment.conversation, turns - KEPT_TURNS if is_free else 0)
+        if cleared <= 0 or turns <= cleared:
+            return draft
+        changed = edit.with_thinking_cleared(request, turns - cleared)
+        # With edits of the client's own, what is left out is not ours alone.
+        is_ours = not request.is_cleared
+        return draft if changed is request else replace(draft, request=changed, clears_thinking=is_ours)
+
+    async def _decide(self, draft: Draft, conversation: bytes, free: int) -> int:
+        """Return how many turns are cleared; `free` are those that may be from now on."""
+        who, place = draft.caller, (draft.caller.scope, conversation)
+        known = None if self._facts.is_shared else self._cleared.get(place)
+        try:
+            if known is None:
+                known = await self._facts.cleared_turns(who, conversation)
+            if free > 0 and free != known:
+                await self._facts.save_cleared_turns(who, conversation, free)
+                known = free
+        except StoreUnavailable:
+            return self._cleared.get(place) or 0
+        self._cleared.put(place, known)
+        return known

@@ -1,4 +1,7 @@
-"""The way to the providers: how often each may be asked, in which API, by a client that is loaded when it is needed."""
+"""The way to the providers: how often each may be asked, in which API, by a client that is loaded when it is needed.
+
+Bedrock and Vertex serve Anthropic's API in a form of their own: they are asked last, and read first.
+"""
 
 import asyncio
 import time
@@ -9,16 +12,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat import Wire, read
+from kimi_proxy.core.chat.clouds import (
+    BEDROCK,
+    STREAM_TYPE,
+    BedrockEvents,
+    beta_names,
+    close_body,
+    plain_body,
+)
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
-from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import translated_wire
 from kimi_proxy.features.translation import TRANSLATIONS
 from kimi_proxy.features.translation.chat import ChatDialect, StreamTranslator, Translation
-from kimi_proxy.proxy.headers import CREDENTIALS, UpstreamRequest, credential
-from kimi_proxy.services.chat.clouds import send_to_cloud, without_cloud
+from kimi_proxy.proxy.headers import CREDENTIALS, Header, UpstreamRequest, credential
 from kimi_proxy.services.chat.relay import ProviderClient, ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.store.protocols import Replicas
 
@@ -253,3 +263,88 @@ def _header(names: tuple[str, ...]) -> bytes:
     """Names come from the client: what a header cannot hold is replaced."""
     printable = ("".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names)
     return ", ".join(name[:80] for name in printable).encode()[:2000]
+
+
+_BETAS = b"anthropic-beta"
+_EVENTS = "text/event-stream"
+_FORMAT = Wire.MESSAGES.format
+_COUNTS = _FORMAT.count_paths[0]
+
+
+@asynccontextmanager
+async def send_to_cloud(
+    client: ProviderClient, name: str, cloud: str, question: UpstreamRequest
+) -> AsyncIterator[ReplyStream]:
+    """Ask a cloud what is a question of Anthropic's API; its answer is one of that API."""
+    if question.path not in ("", _COUNTS):
+        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has nothing at {question.path[:80]}")
+    betas = beta_names(value for key, value in question.headers if key == _BETAS)
+    closed = close_body(cloud, question.body, betas, counts=question.path == _COUNTS)
+    headers = tuple(_cloud_headers(cloud, question.headers))
+    asked = replace(question, body=closed.body, headers=headers, query="", address=closed.path)
+    async with client.send(name, asked) as reply:
+        if reply.media_type == STREAM_TYPE:
+            yield _with_type(RewrittenReply(reply, _bedrock_events(reply)), _EVENTS)
+        elif reply.status >= 400 and question.cloud != cloud:
+            yield _with_type(RewrittenReply(reply, _error(name, reply)), "application/json")
+        elif question.path == _COUNTS and cloud == BEDROCK and reply.status == 200:
+            yield RewrittenReply(reply, _token_count(name, reply))
+        else:
+            yield reply
+
+
+def without_cloud(question: UpstreamRequest) -> UpstreamRequest:
+    """Return a question that came as a cloud's for a provider that is none: its betas are in the header."""
+    body, betas = plain_body(question.body)
+    named = tuple(dict.fromkeys((*beta_names(v for k, v in question.headers if k == _BETAS), *betas)))
+    headers = tuple(each for each in question.headers if each[0] != _BETAS)
+    added: tuple[Header, ...] = ((_BETAS, ",".join(named).encode("latin-1", "replace")),) if named else ()
+    return replace(question, body=body, headers=(*headers, *added), query="")
+
+
+def _cloud_headers(cloud: str, headers: tuple[Header, ...]) -> list[Header]:
+    """Return the client's headers; of its credentials a bearer token alone means something to a cloud."""
+    is_anthropic_s = is_key_of("anthropic", credential(headers, None))
+    left_out = CREDENTIALS if is_anthropic_s else CREDENTIALS - {b"authorization"}
+    return [each for each in headers if each[0] not in left_out and not (cloud == BEDROCK and each[0] == _BETAS)]
+
+
+def _with_type(reply: RewrittenReply, media_type: str) -> RewrittenReply:
+    reply.media_type = media_type
+    others = [(key, value) for key, value in reply.headers if key != b"content-type"]
+    reply.headers = [*others, (b"content-type", media_type.encode())]
+    return reply
+
+
+async def _bedrock_events(reply: ReplyStream) -> AsyncIterator[bytes]:
+    events = BedrockEvents()
+    async for piece in reply.pieces():
+        if shown := events.feed(piece):
+            yield shown
+    events.end()
+
+
+async def _error(name: str, reply: ReplyStream) -> AsyncIterator[bytes]:
+    """Yield a cloud's error in the shape that a client of Anthropic's API reads."""
+    body, _ = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
+    found = read.json_object(body)
+    if found is not None and read.string(found.get("type")) == "error":
+        yield body
+        return
+    said = "" if found is None else _message(found)
+    text = said or body[:1000].decode("utf-8", "replace") or f"{name} answered HTTP {reply.status}"
+    yield json.encode(_FORMAT.error_body(reply.status, "upstream_error", text))
+
+
+def _message(error: read.RawObject) -> str:
+    inner = read.members(error.get("error"))
+    return read.string(error.get("message")) or read.string(error.get("Message")) or read.string(inner.get("message"))
+
+
+async def _token_count(name: str, reply: ReplyStream) -> AsyncIterator[bytes]:
+    body, _ = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
+    counted = read.value((read.json_object(body) or {}).get("inputTokens"))
+    if not isinstance(counted, int):
+        raise UpstreamUnreadable(f"{name} counted no tokens")
+    answer: JsonObject = _FORMAT.token_count(counted)
+    yield json.encode(answer)

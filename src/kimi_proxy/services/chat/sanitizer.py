@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NotRequired, Protocol, TypedDict
 
-from kimi_proxy.core.batches import in_batches
-from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
@@ -30,11 +29,9 @@ from kimi_proxy.features.sanitizer.decide import (
     entry_task,
     leave_uncut,
 )
-from kimi_proxy.features.sanitizer.history import contexts
 from kimi_proxy.features.sanitizer.lossless import rows_of
-from kimi_proxy.features.sanitizer.moment import CutMoment
-from kimi_proxy.features.sanitizer.plan import LongOutput, goal, plan
-from kimi_proxy.features.sanitizer.policy import POLICIES, edits_by_quoting
+from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, plan
+from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.deadlines import BUSY_FACTOR, StoreGrace, WaitLimit
@@ -44,7 +41,7 @@ from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.tool_offer import MAX_REMEMBERED, ToolOffer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.observe import ObserveMode
+from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 

@@ -146,6 +146,20 @@ class RulesEdit:
         return "" if not before and rest.strip() == self.start.strip() else rest
 
 
+@dataclass(frozen=True, slots=True)
+class EmptyFileEdit:
+    """A file for another program to write: created empty, and removed only if it is still empty."""
+
+    path: Path
+    lock: Path | None = None
+
+    def apply(self, text: str) -> str:
+        return text
+
+    def revert(self, text: str, before: str) -> str:
+        return text
+
+
 class FilePart(Protocol):
     """Something of ours in a file of a client."""
 
@@ -223,7 +237,8 @@ class FileChange:
     def diff(self) -> str:
         before, after = _lines(self.before), _lines(self.after)
         names = (_name(self.path, self.before), _name(self.path, self.after))
-        return "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
+        shown = "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
+        return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file comes or goes
 
 
 def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange:

@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.core.errors import FileRefused
-from kimi_proxy.features.clients import GUIDANCE, ClientApp, Connection, Scope, server_entry
+from kimi_proxy.features.clients import (
+    GUIDANCE,
+    MEMORY_FILE,
+    ClientApp,
+    Connection,
+    Scope,
+    memory_entry,
+    server_entry,
+)
 from kimi_proxy.features.clients.proxied import BaseUrl, ProxyTarget
 from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.editing.client_files import ListItems, OwnTextFile, ServersFile, SettingsKeys
-from kimi_proxy.services.clients.init import FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
+from kimi_proxy.services.clients.init import EmptyFileEdit, FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Wanted:
     proxy: ProxyTarget | None = None
     hooks: HookTarget | None = None
     status_line: str = ""  # the command that prints it
+    memory: bool = False  # a server for long-term memory
 
 
 def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> Iterator[FileEdit]:
@@ -48,6 +57,8 @@ def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> 
         yield _hook_edit(client, scope, dirs, wanted.hooks)
     if wanted.status_line:
         yield _status_edit(client, scope, dirs, wanted.status_line)
+    if wanted.memory:
+        yield from _memory_edits(client, scope, dirs)
 
 
 def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
@@ -56,6 +67,7 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
     yield from proxy_edits(client, scope, dirs)
     yield from hook_edits(client, scope, dirs)
     yield from status_edits(client, scope, dirs)
+    yield from memory_edits(client, scope, dirs)
 
 
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
@@ -129,6 +141,26 @@ def _status_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", command: str
         return PartEdit(dirs.here / client.hooks.project, part)
     moved = _moved_path(client, dirs, Path(client.hooks.user).name)
     return PartEdit(moved or dirs.home / client.hooks.user, part)
+
+
+def memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    """Yield what may have been changed for the memory server."""
+    if client.memory and scope == "user":
+        file = dirs.home / MEMORY_FILE
+        yield EmptyFileEdit(file)
+        for path, form in client.memory:
+            yield ServerEdit(dirs.home / path, form, memory_entry(str(file)))
+
+
+def _memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
+    if not client.memory:
+        raise FileRefused(f"{client.title} is not set up with a memory server here: --memory is for Continue")
+    if scope == "project":
+        raise FileRefused("the memory server keeps its file in your home directory: use --user")
+    # The server does not create the directory of its file.
+    empty, *servers = memory_edits(client, scope, dirs)
+    yield empty
+    yield servers[-1] if servers[-1].path.exists() else servers[0]
 
 
 def _lock(client: ClientApp, scope: Scope, file: Path) -> Path | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.models import Models
-from kimi_proxy.services.chat.recordings import Recordings, recordings_folder
+from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team.audit import AuditLog

@@ -10,10 +10,10 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.recordings import Recordings
-from kimi_proxy.services.deletion import delete_texts
+from kimi_proxy.services.chat.recorder import Recordings
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED
+from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
 from kimi_proxy.services.store.team import PersonRecord
 from kimi_proxy.services.team.audit import AuditLog

@@ -7,7 +7,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
-from kimi_proxy.features.fitting import fills_all_lines, rank, within_tokens, write_by_lines
+from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_lines
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.services.originals import Keeper
 

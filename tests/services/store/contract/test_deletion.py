@@ -11,7 +11,7 @@ from tests.support.services.store.making import a_metric
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import PruneIdNotFound
-from kimi_proxy.services.deletion import delete_texts
+from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Original, Store
 
 

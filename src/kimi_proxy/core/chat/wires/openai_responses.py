@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import Edit, JsonBody, Kind, Message, Part, Role, role_of
-from kimi_proxy.core.chat.read import RawObject
+from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
 from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,

@@ -12,8 +12,7 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.body import Edit, JsonBody, Message, Part, Role
-from kimi_proxy.core.chat.read import RawObject
+from kimi_proxy.core.chat.read import Edit, JsonBody, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 

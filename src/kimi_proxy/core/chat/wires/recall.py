@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.body import PARAGRAPH
+from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent, SseParser

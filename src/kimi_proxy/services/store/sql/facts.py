@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kimi_proxy.core.batches import in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.services.store.protocols import FactKind

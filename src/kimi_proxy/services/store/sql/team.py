@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
-from kimi_proxy.core.batches import in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
 from kimi_proxy.services.store.team import (

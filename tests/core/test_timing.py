@@ -6,7 +6,7 @@ import time
 
 from tests.support.processes import until
 
-from kimi_proxy.core.deadline import Deadline
+from kimi_proxy.core.timing import Deadline
 
 
 async def test_it_expired_when_the_moment_has_passed():
