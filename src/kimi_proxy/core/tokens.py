@@ -36,17 +36,9 @@ def estimate(text: str) -> int:
 
 def count_lines(lines: Sequence[str]) -> list[int]:
     """Return the tokens of each line with its newline: a close estimate, since a token may span two lines."""
-    tokenizer = _tokenizer()
-    out: list[int] = []
-    batch: list[str] = []
-    size = 0
-    for line in lines:
-        batch.append(_encodable(line) + "\n")
-        size += len(line) + 1
-        if size >= SLICE_CHARS:
-            out += [len(ids) for ids in tokenizer.encode_batch(batch)]
-            batch, size = [], 0
-    return out + [len(ids) for ids in tokenizer.encode_batch(batch)]
+    # One by one: the tokenizer's own batches start threads, and a busy machine lets their caller wait for each of them.
+    encode = _tokenizer().encode_ordinary
+    return [len(encode(f"{_encodable(line)}\n")) for line in lines]
 
 
 def _encodable(text: str) -> str:
