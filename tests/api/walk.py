@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
-from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
+from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue

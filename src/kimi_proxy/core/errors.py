@@ -14,6 +14,7 @@ KimiProxyError
 │   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
 │   ├── CallRefused           a tool call that the gateway won't pass  -32602
 │   ├── NoProvider            no configured provider serves this model
+│   ├── PreviousResponseNotFound  an answer to go on from that a connection does not know
 │   ├── SessionNotFound       no session has this id or name
 │   ├── NothingSeen           no request of a session has passed since the start
 │   └── CompressionRefused    a history that cannot be compressed, or restored, now
@@ -224,6 +225,13 @@ class CallRefused(
 
 class NoProvider(BadRequest, code="no_provider"):
     """No provider serves the model of a chat request; the message says what to configure."""
+
+
+class PreviousResponseNotFound(BadRequest, code="previous_response_not_found"):
+    """Clients know this code of OpenAI's, and send the whole conversation upon it."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"there is no response {response_id[:60]!r} on this connection: send the whole conversation")
 
 
 class SessionNotFound(BadRequest, code="session_not_found", http_status=404):

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from kimi_proxy.api.clouds import CloudForm
+from kimi_proxy.api.forms.clouds import CloudForm
 from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
