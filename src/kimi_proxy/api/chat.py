@@ -14,6 +14,7 @@ from kimi_proxy.api.disconnect import ClientBody, until_disconnect
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.forms import ollama
 from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
+from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
 from kimi_proxy.api.forms.responses_socket import Ask, ResponsesEndpoint
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
@@ -46,19 +47,20 @@ ONE = RouteSpec(
 
 
 def routes(chat: Chat, rules: Rules, *, responses_websocket: bool) -> list[BaseRoute]:
+    forms = {**GEMINI_ROUTES, **CODE_ASSIST_ROUTES}
     asking: list[BaseRoute] = [
         DescribedRoute(
             "POST",
             path,
-            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, GEMINI_ROUTES.get(path)),
+            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, forms.get(path)),
             CHAT,
         )
         for path, wire in BY_PATH.items()
     ]
     asking += [
         DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, form), CHAT)
-        for ask, forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
-        for path, form in forms.items()
+        for ask, cloud_forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
+        for path, form in cloud_forms.items()
     ]
     asking.append(DescribedRoute("POST", ollama.CHAT_PATH, ChatEndpoint(chat.answer, Wire.CHAT, ollama.FORM), CHAT))
     asking += ollama.routes(chat)
@@ -110,7 +112,7 @@ class RelayEndpoint:
         if not _PLAIN_PATH.fullmatch(path):
             raise InvalidParams("path", "write each part of it in letters, digits and -._~:@")
         ask = partial(self._chat.relay, method=scope["method"], path=path)
-        await ChatEndpoint(ask, self._wire)(scope, receive, send)
+        await ChatEndpoint(ask, self._wire, relayed_form(path))(scope, receive, send)
 
 
 class ByClient:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 
 from starlette.types import Message, Scope
@@ -224,7 +224,7 @@ async def _send_answer(answer: Answer, items: AnswerItems, client: ClientBody) -
         await _send(frame, client)
     events = SseParser()
     try:
-        async for piece in _pieces(answer):
+        async for piece in answer.pieces():
             for event in events.feed(piece):
                 if event.data.startswith(b"{"):
                     items.feed(event.data)
@@ -238,16 +238,8 @@ async def _send_answer(answer: Answer, items: AnswerItems, client: ClientBody) -
 async def _whole(answer: Answer) -> bytes:
     """Return the body of an error, or the beginning of a long one."""
     body = bytearray()
-    async for piece in _pieces(answer):
+    async for piece in answer.pieces():
         body += piece
         if len(body) > MAX_ERROR_BYTES:
             break
     return bytes(body)
-
-
-async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
-    if answer.body:
-        yield answer.body
-    if answer.rest is not None:
-        async for piece in answer.rest:
-            yield piece

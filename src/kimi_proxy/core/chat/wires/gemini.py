@@ -12,10 +12,10 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
-from kimi_proxy.core.chat.wires.protocol import ReplyFacts, UpstreamAddress, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, UpstreamAddress, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, RoundCalls, event_bytes, gap
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
@@ -133,13 +133,17 @@ class GeminiRecallStream(_GeminiRounds, RecallStream):
 class GeminiContents(WireFormat):
     name = "gemini"
     paths = tuple(
-        f"{root}/models/{{model}}:{verb}"
-        for root in (ROOT, "/v1")
+        f"{root}:{verb}"
+        for root in (f"{ROOT}/models/{{model}}", "/v1/models/{model}", code_assist.ROOT)
         for verb in ("generateContent", "streamGenerateContent")
     )
-    count_paths = tuple(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1"))
-    relayed = (f"{ROOT}/models",)
-    provider_types = ("gemini",)
+    count_paths = (
+        *(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1")),
+        f"{code_assist.ROOT}:countTokens",
+    )
+    relayed = (f"{ROOT}/models", *code_assist.METHODS, f"{code_assist.OPERATIONS}/{{rest:path}}")
+    objects = ObjectPath(code_assist.OPERATIONS)
+    provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
     system_member = "systemInstruction"
