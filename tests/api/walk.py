@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
 from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
+from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -159,7 +160,8 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     **dict.fromkeys(COUNTING_ROUTES, (ANTHROPIC,)),
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
     **dict.fromkeys(GEMINI_ROUTES, (GEMINI,)),
-    "/v1beta/models": ({},),
+    **dict.fromkeys(CODE_ASSIST_ROUTES, ({"model": "m", "project": "p", "request": GEMINI},)),
+    **dict.fromkeys(("/v1beta/models", "/v1internal:{method}", "/v1internal/operations/{rest:path}"), ({},)),
     "/api/chat": (SHORT,),
     "/api/show": ({"model": MODEL},),
     "/v1/responses": (

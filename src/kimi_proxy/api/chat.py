@@ -15,7 +15,7 @@ from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.forms import ollama
 from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
 from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
-from kimi_proxy.api.forms.responses_socket import Ask, ResponsesEndpoint
+from kimi_proxy.api.forms.responses_socket import LIMITS, NONE_SERVED, Ask, ResponsesEndpoint
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
 from kimi_proxy.api.server import watch_connection
@@ -74,7 +74,7 @@ def routes(chat: Chat, rules: Rules, *, responses_websocket: bool) -> list[BaseR
         DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
         for path in Wire.CHAT.format.uploads
     ]
-    responses = ResponsesEndpoint(chat.answer, rules, is_enabled=responses_websocket)
+    responses = ResponsesEndpoint(chat.answer, rules, LIMITS if responses_websocket else NONE_SERVED)
     sockets = [SocketRoute(path, responses.serve, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
     sockets.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
     return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *sockets]

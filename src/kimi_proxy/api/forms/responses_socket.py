@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass
 
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -17,7 +18,7 @@ from kimi_proxy.api.routing import caller_of
 from kimi_proxy.api.server import BoundedSocket, socket_of, watch_connection
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.frames import (
-    NO_CONVERSATION,
+    NO_HISTORY,
     AnswerItems,
     CreateFrame,
     error_frame,
@@ -32,9 +33,7 @@ from kimi_proxy.core.sse import SseParser
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
 
-MAX_SOCKETS = 500  # half of all connections; further clients POST
 MAX_WAITING = 4  # requests that were sent before the answer to another
-IDLE_S = 600.0  # without a request: a client connects again for its next one
 MAX_ERROR_BYTES = 1024**2
 
 # As RFC 6455 numbers them.
@@ -50,23 +49,34 @@ log = logging.getLogger(__name__)
 Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 
 
-class ResponsesEndpoint:
-    """Accepts WebSockets; one that it does not serve is answered with 426, upon which Codex POSTs at once."""
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    sockets: int = 500  # half of all connections; further clients POST
+    idle_s: float = 600.0  # without a request: a client connects again for its next one
+    stall_s: float = STALL_S
 
-    def __init__(self, ask: Ask, rules: Rules, is_enabled: bool) -> None:
+
+LIMITS = SocketLimits()
+NONE_SERVED = SocketLimits(sockets=0)
+
+
+class ResponsesEndpoint:
+    """Accepts WebSockets; one beyond the limit is answered with 426, upon which Codex POSTs at once."""
+
+    def __init__(self, ask: Ask, rules: Rules, limits: SocketLimits = LIMITS) -> None:
         self._ask = ask
         self._rules = rules
-        self._is_enabled = is_enabled
+        self._limits = limits
         self._open = 0
 
     async def serve(self, socket: WebSocket) -> None:
-        if not self._is_enabled or self._open >= MAX_SOCKETS:
+        if self._open >= self._limits.sockets:
             message = "questions are not taken over a WebSocket here: POST them"
             await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
             return
         self._open += 1
         try:
-            await ResponsesSocket(socket, self._ask, self._rules).serve()
+            await ResponsesSocket(socket, self._ask, self._rules, self._limits).serve()
         finally:
             self._open -= 1
 
@@ -74,20 +84,21 @@ class ResponsesEndpoint:
 class ResponsesSocket:
     """One connection: its requests are answered one after the other, and it remembers the conversation of the last."""
 
-    def __init__(self, socket: WebSocket, ask: Ask, rules: Rules) -> None:
+    def __init__(self, socket: WebSocket, ask: Ask, rules: Rules, limits: SocketLimits) -> None:
         self._socket = socket
         self._ask = ask
         self._rules = rules
+        self._limits = limits
         self._line = socket_of(socket.scope)
         self._memory = SocketMemory(socket.scope)
-        self._conversation = NO_CONVERSATION
+        self._history = NO_HISTORY
         self._waiting: asyncio.Queue[Message] = asyncio.Queue()
 
     async def serve(self) -> None:
-        self._line.allow_requests(self._rules.max_body_bytes, self._memory.take, STALL_S)
+        self._line.allow_requests(self._rules.max_body_bytes, self._memory.take, self._limits.stall_s)
         await self._socket.accept()
         with suppress(WebSocketDisconnect):
-            async with until_disconnect(self._receive, self._send) as client:
+            async with until_disconnect(self._receive, self._send, self._limits.stall_s) as client:
                 code = await self._answer_all(client)
                 await client.pass_on({"type": "websocket.close", "code": code, "reason": ""})
 
@@ -112,7 +123,7 @@ class ResponsesSocket:
         """Answer requests until the connection is to be closed; return the code for that."""
         while not self._line.is_stopping:
             try:
-                async with asyncio.timeout(IDLE_S):
+                async with asyncio.timeout(self._limits.idle_s):
                     message = await self._waiting.get()
             except TimeoutError:
                 return GOING_AWAY
@@ -133,7 +144,7 @@ class ResponsesSocket:
             return 0
         finally:
             self._memory.take(-_size(message))
-            self._memory.keep(len(self._conversation.items))
+            self._memory.keep(len(self._history.items))
 
     async def _is_known(self) -> bool:
         """Return whether the client may still call: its token may be revoked since it connected."""
@@ -144,10 +155,10 @@ class ResponsesSocket:
         if (text := message.get("text")) is None:
             raise InvalidParams("message", "send JSON as text")
         asked = await self._read(text.encode())
-        if not self._memory.keep(len(self._conversation.items) + len(asked.body)):
+        if not self._memory.keep(len(self._history.items) + len(asked.body)):
             await _send(refusal_frame(BUSY.status, BUSY.code, BUSY.message, dict(BUSY.headers)), client)
             return 0
-        items, self._conversation = AnswerItems(asked.items), NO_CONVERSATION
+        items, self._history = AnswerItems(asked.items), NO_HISTORY
         if asked.is_warmup:
             for event in warmup_frames(new_id("resp"), asked.model, int(time.time())):
                 items.feed(event)
@@ -157,13 +168,13 @@ class ResponsesSocket:
                 if not await _send_answer(answer, items, client):
                     return INTERNAL_ERROR
         # What is kept for later must leave room for requests.
-        self._conversation = items.conversation() if self._memory.is_spacious else NO_CONVERSATION
+        self._history = items.history() if self._memory.is_spacious else NO_HISTORY
         return 0
 
     async def _read(self, frame: bytes) -> CreateFrame:
-        if len(frame) + len(self._conversation.items) <= IN_LOOP_MAX_BYTES:
-            return read_frame(frame, self._conversation)
-        return await asyncio.to_thread(read_frame, frame, self._conversation)
+        if len(frame) + len(self._history.items) <= IN_LOOP_MAX_BYTES:
+            return read_frame(frame, self._history)
+        return await asyncio.to_thread(read_frame, frame, self._history)
 
     def _request(self, asked: CreateFrame) -> ChatRequest:
         scope = self._socket.scope

@@ -17,21 +17,6 @@ from kimi_proxy.core.sse import SseParser
 CODE_ASSIST = "code-assist"  # the type of its provider
 ROOT = "/v1internal"
 OPERATIONS = f"{ROOT}/operations"  # of a user who is being enrolled
-# What else Gemini CLI calls: about the user, their plan and their settings.
-METHODS = tuple(
-    f"{ROOT}:{name}"
-    for name in (
-        "loadCodeAssist",
-        "onboardUser",
-        "fetchAdminControls",
-        "fetchAvailableModels",
-        "listExperiments",
-        "retrieveUserQuota",
-        "recordCodeAssistMetrics",
-        "getCodeAssistGlobalUserSetting",
-        "setCodeAssistGlobalUserSetting",
-    )
-)
 
 _ENVELOPE = "kimiProxyEnvelope"
 _OURS = ("model", "stream", _ENVELOPE)  # members that a request has inside of the proxy alone

@@ -20,20 +20,20 @@ _ENDS = frozenset({"response.completed", "response.incomplete", _FAILED})
 _NOTED = (b"response.output_item.done", *(kind.encode() for kind in sorted(_ENDS)))
 _METADATA = ("x-codex-", "x-models-etag", "openai-model")  # headers of an answer that Codex reads
 # What Codex says in a header of each request that it POSTs, it puts into `client_metadata` of a frame.
-_METADATA_HEADER = re.compile(r"(?:x-codex-|x-openai-)[a-z0-9-]{1,60}|traceparent|tracestate", re.ASCII)
+_METADATA_HEADER = re.compile(r"(?:x-codex-(?!ws-)|x-openai-)[a-z0-9-]{1,60}|traceparent|tracestate", re.ASCII)
 _RENAMED = "ws_request_header_"  # how the names of the others begin there
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{1,8192}")
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class FrameHistory:
     """The items up to the end of a connection's last answer, as JSON without brackets, and that answer's id."""
 
     response_id: str = ""
     items: bytes = b""
 
 
-NO_CONVERSATION = Conversation()
+NO_HISTORY = FrameHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CreateFrame:
     is_warmup: bool  # it wants no answer: the next request goes on from it
 
 
-def read_frame(frame: bytes, before: Conversation) -> CreateFrame:
+def read_frame(frame: bytes, before: FrameHistory) -> CreateFrame:
     """Return the request in a frame; one that goes on from the last answer is completed to the whole conversation.
 
     Raise ParseError or InvalidParams for a frame that is no request, PreviousResponseNotFound if it goes on from an
@@ -110,7 +110,7 @@ def _headers(metadata: Raw | None) -> Iterator[tuple[bytes, bytes]]:
 
 
 class AnswerItems:
-    """Is fed the events of an answer; `conversation` returns what the next frame may go on from."""
+    """Is fed the events of an answer; `history` returns what the next frame may go on from."""
 
     is_over = False
 
@@ -129,14 +129,14 @@ class AnswerItems:
             self.is_over = True
             self._response = read.members(event.get("response")) if kind != _FAILED else {}
 
-    def conversation(self) -> Conversation:
-        """Return the whole conversation; NO_CONVERSATION if the answer failed."""
+    def history(self) -> FrameHistory:
+        """Return the whole conversation; NO_HISTORY if the answer failed."""
         response_id = read.string(self._response.get("id"))
         if not response_id:
-            return NO_CONVERSATION
+            return NO_HISTORY
         items = {**dict(enumerate(map(bytes, read.array(self._response.get("output"))))), **self._done}
         said = (items[index] for index in sorted(items))
-        return Conversation(response_id, b",".join(filter(None, (self._before, *said))))
+        return FrameHistory(response_id, b",".join(filter(None, (self._before, *said))))
 
 
 # Frames of ours

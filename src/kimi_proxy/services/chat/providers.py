@@ -274,6 +274,7 @@ _BETAS = b"anthropic-beta"
 _EVENTS = "text/event-stream"
 _FORMAT = Wire.MESSAGES.format
 _COUNTS = _FORMAT.count_paths[0]
+_GEMINI_COUNTS = Wire.GEMINI.format.count_paths
 
 
 @asynccontextmanager
@@ -303,7 +304,7 @@ async def _send_to_code_assist(
     client: ProviderClient, name: str, question: UpstreamRequest
 ) -> AsyncIterator[ReplyStream]:
     """Ask Code Assist what is a question of Gemini's API, or pass on another; its answer is one of that API."""
-    is_count = question.path in Wire.GEMINI.format.count_paths
+    is_count = question.path in _GEMINI_COUNTS
     if question.path and not is_count:
         async with client.send(name, replace(question, address=question.path)) as reply:
             yield reply
@@ -330,7 +331,7 @@ async def _open_answers(reply: ReplyStream) -> AsyncIterator[bytes]:
 
 def _without_code_assist(name: str, question: UpstreamRequest) -> UpstreamRequest:
     """Return a question for another provider: without the envelope, and without the login, which is Code Assist's."""
-    if question.path not in ("", *Wire.GEMINI.format.count_paths):
+    if question.path not in ("", *_GEMINI_COUNTS):
         raise UpstreamUnreadable(f"{name} is not of type {CODE_ASSIST}, and has nothing at {question.path[:80]}")
     headers = tuple(each for each in question.headers if each[0] not in CREDENTIALS)
     return replace(question, body=plain_request(question.body), headers=headers, query="", cloud="")

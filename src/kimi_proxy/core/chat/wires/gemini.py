@@ -15,7 +15,15 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
-from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, UpstreamAddress, Usage, WireFormat, count
+from kimi_proxy.core.chat.wires.protocol import (
+    METHOD,
+    ObjectPath,
+    ReplyFacts,
+    UpstreamAddress,
+    Usage,
+    WireFormat,
+    count,
+)
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, RoundCalls, event_bytes, gap
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
@@ -141,7 +149,7 @@ class GeminiContents(WireFormat):
         *(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1")),
         f"{code_assist.ROOT}:countTokens",
     )
-    relayed = (f"{ROOT}/models", *code_assist.METHODS, f"{code_assist.OPERATIONS}/{{rest:path}}")
+    relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
     objects = ObjectPath(code_assist.OPERATIONS)
     provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"

@@ -17,6 +17,7 @@ from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 DONE = b"[DONE]"
+METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
 
@@ -137,7 +138,7 @@ class WireFormat(ABC):
     def __init_subclass__(cls) -> None:
         """Raise TypeError if a path that may hold an id says of no objects that it names them."""
         for path in cls.relayed:
-            if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
+            if "{" in path.replace(METHOD, "") and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
                 raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
 
     # Prompt cache
