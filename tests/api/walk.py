@@ -45,6 +45,7 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "server_name": ("pruner",),
     "index": ("0",),
     "model": ("m",),
+    "method": ("loadCodeAssist",),
     "project": ("p",),
     "location": ("us-east5",),
     "path": ("index.html",),
@@ -59,6 +60,7 @@ OBJECTS: Mapping[str, Sequence[str]] = {
     "/v1/audio/": ("speech",),
     "/v1/images/": ("edits",),
     "/v1/messages/batches/": ("<batch>", "<batch>/results", "<batch>/cancel"),
+    "/v1internal/operations/": ("<item>",),
     "/v1/responses/": ("<response>", "<response>/input_items", "<response>/cancel", "compact", "input_tokens"),
 }
 # Fields of queries, bodies and arguments: those that name something, those that must be there, and those that may.
