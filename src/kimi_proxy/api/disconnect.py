@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from starlette.types import Message, Receive, Send
@@ -23,11 +23,12 @@ class ClientBody:
         self._now = asyncio.get_running_loop().time
         self._deadline = Deadline(math.inf, disconnect)
 
-    async def send(self, piece: bytes, more: bool) -> None:
+    def send(self, piece: bytes, more: bool) -> Awaitable[None]:
         """Send a piece; waits while the client has not read the ones before."""
-        await self.pass_on({"type": "http.response.body", "body": piece, "more_body": more})
+        return self.pass_on({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def pass_on(self, message: Message) -> None:
+        """Send a message of any kind in the same way."""
         self._deadline.at = self._now() + self._stall_s
         await self._send(message)
         self._deadline.at = math.inf

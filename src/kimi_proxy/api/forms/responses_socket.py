@@ -37,7 +37,8 @@ MAX_WAITING = 4  # requests that were sent before the answer to another
 MAX_ERROR_BYTES = 1024**2
 
 # As RFC 6455 numbers them.
-GOING_AWAY, ABNORMAL_CLOSURE, POLICY_VIOLATION, INTERNAL_ERROR, SERVICE_RESTART = 1001, 1006, 1008, 1011, 1012
+GOING_AWAY, ABNORMAL_CLOSURE, POLICY_VIOLATION = 1001, 1006, 1008
+MESSAGE_TOO_BIG, INTERNAL_ERROR, SERVICE_RESTART = 1009, 1011, 1012
 
 _EVENTS = "text/event-stream"
 # They speak of the WebSocket, or of how a body is sent.
@@ -154,7 +155,8 @@ class ResponsesSocket:
     async def _create(self, message: Message, client: ClientBody) -> int:
         if (text := message.get("text")) is None:
             raise InvalidParams("message", "send JSON as text")
-        asked = await self._read(text.encode())
+        if (asked := await self._read(text.encode())) is None:
+            return MESSAGE_TOO_BIG
         if not self._memory.keep(len(self._history.items) + len(asked.body)):
             await _send(refusal_frame(BUSY.status, BUSY.code, BUSY.message, dict(BUSY.headers)), client)
             return 0
@@ -171,7 +173,7 @@ class ResponsesSocket:
         self._history = items.history() if self._memory.is_spacious else NO_HISTORY
         return 0
 
-    async def _read(self, frame: bytes) -> CreateFrame:
+    async def _read(self, frame: bytes) -> CreateFrame | None:
         if len(frame) + len(self._history.items) <= IN_LOOP_MAX_BYTES:
             return read_frame(frame, self._history)
         return await asyncio.to_thread(read_frame, frame, self._history)

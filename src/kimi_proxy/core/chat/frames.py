@@ -47,13 +47,16 @@ class CreateFrame:
     is_warmup: bool  # it wants no answer: the next request goes on from it
 
 
-def read_frame(frame: bytes, before: FrameHistory) -> CreateFrame:
+def read_frame(frame: bytes, before: FrameHistory) -> CreateFrame | None:
     """Return the request in a frame; one that goes on from the last answer is completed to the whole conversation.
 
-    Raise ParseError or InvalidParams for a frame that is no request, PreviousResponseNotFound if it goes on from an
-    answer that is not known: the client then sends everything.
+    None if it holds more values than can be read: such a request can only be POSTed. Raise ParseError or InvalidParams
+    for a frame that is no request, PreviousResponseNotFound if it goes on from an answer that is not known: the client
+    then sends everything.
     """
     held = JsonBody(frame)
+    if held.is_crowded:
+        return None
     members = {name: frame[slice(*held.span(raw))] for name, raw in held.members.items()}
     _check(held)
     items = _items(held)
@@ -75,8 +78,6 @@ def read_frame(frame: bytes, before: FrameHistory) -> CreateFrame:
 
 def _check(held: JsonBody) -> None:
     """Raise InvalidParams for what is not served."""
-    if held.is_crowded:
-        raise InvalidParams("input", "it holds too many values for one frame: POST it")
     if read.string(held.members.get("type")) != _CREATE:
         raise InvalidParams("type", f"send {_CREATE}: other events are not served")
     if held.has("stream_id"):

@@ -22,6 +22,7 @@ from kimi_proxy.core.chat.clouds import (
     plain_body,
 )
 from kimi_proxy.core.chat.code_assist import CODE_ASSIST, AnswerEvents, close_request, open_answer, plain_request
+from kimi_proxy.core.chat.code_assist import ROOT as CODE_ASSIST_ROOT
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
@@ -306,6 +307,8 @@ async def _send_to_code_assist(
     """Ask Code Assist what is a question of Gemini's API, or pass on another; its answer is one of that API."""
     is_count = question.path in _GEMINI_COUNTS
     if question.path and not is_count:
+        if not question.path.startswith(CODE_ASSIST_ROOT):
+            raise UpstreamUnreadable(f"{name} is of type {CODE_ASSIST}, which has nothing at {question.path[:80]}")
         async with client.send(name, replace(question, address=question.path)) as reply:
             yield reply
         return
