@@ -188,9 +188,11 @@ def metrics_app(runtime: Runtime) -> ASGIApp:
 def tools_app(runtime: Runtime) -> ASGIApp:
     """Return read, grep, bash and recover_text. Raise ConfigError without a token, because bash runs commands."""
     if runtime.team:
-        raise ConfigError("read and bash would run as the user who can open the team's store: use --stdio")
+        raise ConfigError("in a team, read and bash over a port would run with access to everyone's store: use --stdio")
     if not is_closed(runtime.config):
-        raise ConfigError("bash runs commands for everyone who reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
+        raise ConfigError(
+            "anyone who can reach the port could run commands with bash: set KIMI_PROXY_TOKEN, or use --stdio"
+        )
     return mcp_app(
         tools_catalog(runtime), rules_of(runtime.config, TOOLS_HOST, runtime.team), [_pruner_health(runtime)]
     )

@@ -163,7 +163,7 @@ class RelayEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if not _PLAIN_PATH.fullmatch(path):
-            raise InvalidParams("path", "write each part of it in letters, digits and -._~:@")
+            raise InvalidParams("path", "use only letters, digits and -._~:@ in each part")
         ask = partial(self._chat.relay, method=scope["method"], path=path)
         await ChatEndpoint(ask, self._wire)(scope, receive, send)
 
@@ -227,6 +227,6 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
             await client.send(piece, more=True)
     except UpstreamError as e:
         # The status has been sent: all that is left is to end without the last piece, which drops the connection.
-        log.warning("an answer broke off", extra={"code": e.code, "what": str(e)[:300]})
+        log.warning("a response broke off", extra={"code": e.code, "what": str(e)[:300]})
         return
     await client.send(b"", more=False)

@@ -49,13 +49,13 @@ def _open_counted(scope: Scope, body: bytes) -> bytes:
 def _open_gemini(scope: Scope, body: bytes) -> bytes:
     """Raise InvalidParams for a key in the address, which is no place for it."""
     if "key" in dict(parse_qsl(scope["query_string"].decode("latin-1"))):
-        raise InvalidParams("key", "send it in the header x-goog-api-key: addresses are written into logs")
+        raise InvalidParams("key", "send it in the header x-goog-api-key, because addresses are logged")
     return open_body(body, _model(scope), is_stream=False)
 
 
 def _open_events(scope: Scope, body: bytes) -> bytes:
     if dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("alt") != "sse":
-        raise InvalidParams("alt", "streams are sent as server-sent events: ask with ?alt=sse")
+        raise InvalidParams("alt", "streams use server-sent events: add ?alt=sse")
     return open_body(_open_gemini(scope, body), _model(scope), is_stream=True)
 
 

@@ -63,7 +63,7 @@ class Live:
                     await _send(socket, await viewer.next())
             except TimeoutError:
                 self._metrics.viewers_evicted.inc()
-                log.info("viewer evicted", extra={"why": f"took no event for {SEND_S:g} s"})
+                log.info("viewer evicted", extra={"why": f"accepted no event for {SEND_S:g} s"})
 
     async def _init(self, who: Caller, viewer: Viewer) -> str:
         """Return the first frame: the state now; what happens later follows as events."""

@@ -36,7 +36,7 @@ def routes(chat: Chat) -> list[BaseRoute]:
         asked = await object_in(request, 'send {"model": NAME}')
         name = read.as_text(asked.get("model") or asked.get("name"))
         if not name:
-            raise InvalidParams("model", "name the model as a string")
+            raise InvalidParams("model", "must be a string")
         target = chat.models.target(name, Wire.CHAT, chat.credential(_incoming(request)), translate=True)
         return ollama.model_details(name, chat.models.window(target))
 

@@ -226,8 +226,8 @@ def refuse_exposure(host: str, token: bool, token_chars: int = MIN_TOKEN_CHARS) 
         return
     if token and token_chars < MIN_TOKEN_CHARS:
         raise ConfigError(
-            f"{host or 'every interface'} can be reached from the network, where KIMI_PROXY_TOKEN can be guessed: "
-            f"give it {MIN_TOKEN_CHARS} characters or more, or listen on 127.0.0.1"
+            f"{host or 'every interface'} can be reached from the network, and KIMI_PROXY_TOKEN is easy to guess: "
+            f"use at least {MIN_TOKEN_CHARS} characters, or listen on 127.0.0.1"
         )
     if not token:
         raise ConfigError(
@@ -340,7 +340,7 @@ def _settings(app: ASGIApp, drain_s: float, is_owned: bool) -> uvicorn.Config:
 
 def _can_know_owner() -> bool:
     if not peer.can_ask():
-        log.warning("other accounts of this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
+        log.warning("other accounts on this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
         return False
     return True
 

@@ -162,7 +162,7 @@ class SessionRoutes:
     async def _delete_many(self, request: Request) -> DeletedBody:
         asked = await body(request, DeleteSessions, ADVICE)
         if asked.all == bool(asked.ids):
-            raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
+            raise InvalidParams("ids", 'send {"ids": ["ses_…"]}, or {"all": true}')
         who = caller_of(request)
         work = self._sessions.delete_all(who) if asked.all else self._sessions.delete(who, asked.ids)
         return _deleted_to_json(await work)

@@ -241,7 +241,7 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
 
     def there() -> Team:
         if team is None:
-            raise InvalidParams("team", "this server has no team: set [team] enabled = true")
+            raise InvalidParams("team", "team mode is off: set [team] enabled = true")
         return team
 
     async def add(request: Request) -> NewPersonBody:
@@ -446,4 +446,4 @@ def _moment(since: str) -> float:
     try:
         return datetime.fromisoformat(since).timestamp() if since else 0.0
     except ValueError as e:
-        raise InvalidParams("since", "give a date such as 2026-11-01") from e
+        raise InvalidParams("since", "use a date such as 2026-11-01") from e

@@ -67,7 +67,7 @@ def decode_deep(raw: bytes | str) -> JsonValue:
     try:
         return _decode(raw)
     except RecursionError as e:
-        raise ParseError("JSON is nested deeper than can be read") from e
+        raise ParseError("JSON is nested too deep") from e
 
 
 def fields(raw: bytes, names: Collection[str]) -> JsonObject:
@@ -125,7 +125,7 @@ class UnreadObject(Mapping[str, JsonValue]):
             try:
                 value = decode_deep(bytes(self.view))
             except ParseError as e:
-                raise UpstreamUnreadable(f"a server's answer cannot be looked into: {e}") from e
+                raise UpstreamUnreadable(f"a server's response cannot be read: {e}") from e
             self._read = value if isinstance(value, dict) else {}
         return self._read
 
@@ -420,7 +420,7 @@ def has_many_values(raw: bytes, max_values: int = MAX_VALUES, slice_bytes: int =
 def refuse_many_values(raw: bytes) -> None:
     """Raise ParseError if JSON holds too many values to be read; a long string is only one."""
     if has_many_values(raw):
-        raise ParseError(f"JSON holds more than {MAX_VALUES} values")
+        raise ParseError(f"JSON has more than {MAX_VALUES} values")
 
 
 def _may_hold_more(raw: bytes, values: int, slice_bytes: int) -> bool:

@@ -80,7 +80,7 @@ async def answer_all(
 ) -> list[JsonValue]:
     """Return the responses to a batch, one after the other. Raise InvalidRequest if it holds none, or too many."""
     if not 0 < len(batch) <= MAX_BATCH:
-        raise InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages")
+        raise InvalidRequest(f"a batch must contain 1 to {MAX_BATCH} messages")
     answers = [await answer(message) for message in batch]
     return [given for given in answers if given is not None]
 
@@ -93,10 +93,10 @@ def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
     try:
         value = json.decode_members(raw)
     except ParseError as e:
-        raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
+        raise UpstreamUnreadable(f"the response of {server} is not JSON: {e}") from e
     for message in value if isinstance(value, list) else [value]:
         if not isinstance(message, dict):
-            raise UpstreamUnreadable(f"{server} answered JSON that is not JSON-RPC")
+            raise UpstreamUnreadable(f"the response of {server} is JSON but not JSON-RPC")
         yield message
 
 

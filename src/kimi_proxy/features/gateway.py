@@ -64,14 +64,14 @@ def check_call(server: McpServer, call: RpcCall) -> None:
     """Raise CallRefused if the tool is not allowed, or an argument holds a marker in place of its text."""
     name = tool_name(call)
     if server.tools and name not in server.tools:
-        raise CallRefused("tool", f"the tool {name[:80]!r} is not among those allowed for this server")
+        raise CallRefused("tool", f"the tool {name[:80]!r} is not allowed for this server")
     marked = None if server.allow_marker_writes else _marker_id(call.params.get("arguments"))
     if marked is None:
         return
     way = f" Call {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
     raise CallRefused(
         "marker",
-        "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, "
+        "an argument contains a kimi-proxy marker instead of the text behind it: written to a file, "
         f"that text would be lost.{way or ' Read the source again,'} then send the real text.",
     )
 

@@ -49,7 +49,7 @@ def named_in(raw: bytes, has_items: bool) -> tuple[JsonValue, frozenset[str]]:
         value: JsonValue = stdlib_json.loads(raw.decode(), object_pairs_hook=_object)
         return value, ids_in(value)
     except (ValueError, RecursionError) as e:
-        raise ParseError(f"the body is no JSON that can be read: {str(e)[:200]}") from e
+        raise ParseError(f"the body is not readable JSON: {str(e)[:200]}") from e
 
 
 def _object(members: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -57,7 +57,7 @@ def _object(members: list[tuple[str, JsonValue]]) -> JsonObject:
     if len(read) < len(members):
         names = [name for name, _ in members]
         if twice := [name for name in (*_KEYS, "input", "type", "id", "store") if names.count(name) > 1]:
-            raise ParseError(f"{twice[0]!r} is twice in one object: leave one of them out")
+            raise ParseError(f"{twice[0]!r} appears twice in one object: remove one of them")
     return read
 
 
@@ -125,7 +125,7 @@ def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> froze
     try:
         referred = ids_in(answer)
     except RecursionError as e:
-        raise ParseError("the answer is nested too deep to be read") from e
+        raise ParseError("the response is nested too deep") from e
     whole = answer.get("response") if is_event and isinstance(answer, Mapping) else answer
     if kept is AnswerIds.NONE or not isinstance(whole, Mapping):
         return referred

@@ -24,9 +24,9 @@ MAX_CHARS = 64 * 1024**2  # twice the largest request body: only overlapping ran
 def check(ranges: Sequence[LineRange]) -> None:
     """Raise InvalidRange for ranges that mean nothing whatever the text is."""
     if not ranges:
-        raise InvalidRange("ranges is empty: name at least one range of lines")
+        raise InvalidRange("ranges is empty: give at least one range of lines")
     if len(ranges) > MAX_RANGES:
-        raise InvalidRange(f"{len(ranges)} ranges are too many: ask for at most {MAX_RANGES} at a time")
+        raise InvalidRange(f"too many ranges ({len(ranges)}): request at most {MAX_RANGES} at a time")
     for start, end in ranges:
         if start < 1:
             raise InvalidRange(f"start_line {start} is below 1: lines are counted from 1")
@@ -50,7 +50,7 @@ def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
     until = [0, *accumulate(len(line) + len(seam) for line in lines)]
     chars = sum(until[min(end, len(lines))] - until[start - 1] for start, end in ranges)
     if chars > MAX_CHARS:
-        raise InvalidRange(f"these ranges make {chars} characters: ask for fewer lines at a time")
+        raise InvalidRange(f"these ranges contain {chars} characters: request fewer lines at a time")
     picked = (text_lines.pick(lines, start, end, with_numbers and not by_parts) for start, end in ranges)
     return seam.join(chain.from_iterable(picked))
 
@@ -135,7 +135,7 @@ def part(text: str, asked: Recover) -> str:
     by_line = bool(asked.ranges) or asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
-        raise InvalidRange("ask for lines or for characters, not for both")
+        raise InvalidRange("request either lines or characters, not both")
     if by_line or asked.include_line_numbers:
         listed = [(lines.start_line, lines.end_line) for lines in asked.ranges or ()]
         return recover(text, listed or [_one_range(asked, len(text))], asked.include_line_numbers)
@@ -160,7 +160,7 @@ def _named_by_marker(asked: Recover) -> Recover:
 
 def _characters(text: str, start: int, end: int | None) -> str:
     if start < 0 or (end is not None and end < start):
-        raise InvalidRange(f"characters {start} to {end} are no range: they are counted from 0")
+        raise InvalidRange(f"characters {start} to {end} are not a range: characters are counted from 0")
     if start > len(text):
         raise InvalidRange(f"start_char {start} is beyond the end: the text has {len(text)} characters")
     return text[start:end]

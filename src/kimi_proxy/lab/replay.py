@@ -99,7 +99,7 @@ def conversations(path: Path) -> Iterator[Conversation]:
     """Yield what a file or folder holds: recordings, and whatever the audit reads; raise ParseError for neither."""
     places = find([name_source(path)])
     if path.is_file() and not places:
-        raise ParseError(f"{path} holds neither a recording nor a session")
+        raise ParseError(f"{path} contains neither a recording nor a session")
     for place in places:
         if place.form == "lines" and _is_recording(Path(place.path)):
             with open_regular(Path(place.path)) as file:

@@ -92,7 +92,7 @@ def run_guarded(
     Raise ToolFailed on Windows, where there is no such guard.
     """
     if sys.platform == "win32":
-        raise ToolFailed("exec_failed", "there is no bash here, nor a way to end all that it starts: use Unix")
+        raise ToolFailed("exec_failed", "bash is not available on this system")
     started = time.monotonic()
     tag = secrets.token_hex(8)
     tagged = Command(command.argv, {**command.env, TAG: tag}, command.cwd)
@@ -172,7 +172,7 @@ def _outcome(report: JsonValue, started: float) -> CommandOutcome:
             status, leftovers = rest.get("status"), rest.get("ended")
             code = os.waitstatus_to_exitcode(status) if isinstance(status, int) else None
             return CommandOutcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
-    raise ToolFailed("exec_failed", "the command's guard ended without a report")
+    raise ToolFailed("exec_failed", "the process that supervises the command exited unexpectedly")
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ class ControlClient:
             answer = connection.getresponse()
             return _read(answer.status, answer.read())
         except (OSError, HTTPException, ParseError) as e:
-            raise UpstreamUnreachable(f"kimi-proxy on {self._url} did not answer: {e}") from e
+            raise UpstreamUnreachable(f"kimi-proxy on {self._url} is not responding: {e}") from e
         finally:
             connection.close()
 

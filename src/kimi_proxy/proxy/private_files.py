@@ -149,7 +149,7 @@ def hold_lock(lock: Path | None) -> Iterator[None]:
     deadline = time.monotonic() + LOCK_WAIT_S
     while not _take(lock):
         if time.monotonic() > deadline:
-            raise FileRefused(f"{lock} is held by another program: try again")
+            raise FileRefused(f"{lock} is locked by another program: try again")
         time.sleep(0.05)
     try:
         yield
@@ -167,15 +167,15 @@ def _take(lock: Path) -> bool:
                 lock.rmdir()
         return False
     except OSError as e:
-        raise FileRefused(f"{lock} cannot be made: {e.strerror}") from e
+        raise FileRefused(f"{lock} cannot be created: {e.strerror}") from e
     return True
 
 
 def _refuse_unsafe(path: Path, found: os.stat_result) -> None:
     if found.st_nlink > 1:
-        raise FileRefused(f"{path} has other names (hard links) that would keep the old text: change it by hand")
+        raise FileRefused(f"{path} has hard links that would keep the old text: edit it by hand")
     if not os.access(path, os.W_OK):
-        raise FileRefused(f"{path} may not be written")
+        raise FileRefused(f"{path} is not writable")
 
 
 def _set_mode(handle: int, found: os.stat_result | None, new_mode: int) -> None:

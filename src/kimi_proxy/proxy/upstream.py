@@ -101,7 +101,7 @@ class ProviderReply:
             what = "sent no first token in time" if is_first else "fell silent, or took too long"
             raise UpstreamTimeout(f"{self._name} {what}") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise UpstreamDisconnected(f"{self._name} broke off in the middle of its answer") from e
+            raise UpstreamDisconnected(f"{self._name} broke off in the middle of its response") from e
         finally:
             patience.stop()
 
@@ -142,7 +142,7 @@ class Upstreams:
             response = await self._open(name, provider, question)
         try:
             if 300 <= response.status < 400 or response.status < 200:
-                raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
+                raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: check its base_url")
             yield ProviderReply(response, name, provider, asked_at, self._turns)
         finally:
             response.close()

@@ -199,7 +199,7 @@ class Cuts:
     async def search(self, who: Caller, wanted: str, limit: int) -> HitsBody:
         """Return lines of the newest originals that hold `wanted` in any case; `stopped` says why there may be more."""
         if not wanted.strip():
-            raise InvalidParams("q", "give some text to look for")
+            raise InvalidParams("q", "must not be empty")
         deadline = self._now() + SEARCH_S
         hits: list[HitBody] = []
         searched, at = 0, NEWEST

@@ -219,7 +219,7 @@ class Gateway:
         name = ALIASES.get(server_name, server_name)
         wait_s = self.blocked_for(name)
         if wait_s > 0:
-            raise UpstreamUnreachable(f"{name} failed too often: it is tried again in {wait_s:.1f} s", wait_s)
+            raise UpstreamUnreachable(f"{name} failed too often: the next try is in {wait_s:.1f} s", wait_s)
         began, stats = self._now(), self.call_stats[name]
         self._circuits[name] = self._circuits.get(name, CLOSED).on_try(began)
         stats.calls += 1
@@ -246,7 +246,7 @@ class Gateway:
             async with asyncio.timeout(timeout_s):
                 return await self.own_pruner(who, message)
         except TimeoutError as e:
-            raise UpstreamTimeout(f"{name} has not answered within {timeout_s:g} s") from e
+            raise UpstreamTimeout(f"{name} did not respond within {timeout_s:g} s") from e
 
     def _count_failure(self, who: Caller, name: str, error: KimiProxyError) -> None:
         """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
@@ -376,7 +376,9 @@ class Gateway:
                 for some in in_batches(cuts, AT_ONCE):  # together, so that they share the store's commits
                     await asyncio.gather(*(self._keep_one(who, server_name, cut, kept) for cut in some))
         except (StoreUnavailable, TimeoutError) as e:
-            log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
+            log.warning(
+                "answer not masked: the store is unavailable", extra={"server": server_name, "what": str(e)[:300]}
+            )
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
         if kept:
@@ -490,8 +492,8 @@ async def _check_paths(root: str, call: RpcCall) -> None:
     if escape is not None:
         raise CallRefused(
             "path",
-            f"the argument {escape.name!r} leads out of the workspace {root}: {escape.path[:200]!r}. "
-            "Use a path inside of it.",
+            f"the argument {escape.name!r} is outside the workspace {root}: {escape.path[:200]!r}. "
+            "Use a path inside it.",
         )
 
 

@@ -202,4 +202,4 @@ class ToolHooks:
 
     def _report_uncut(self, why: str, what: str) -> None:
         self._metrics.hook_outputs.labels(why).inc()
-        log.warning("a hook let an output through whole", extra={"why": why, "what": what[:300]})
+        log.warning("a hook passed an output through uncut", extra={"why": why, "what": what[:300]})

@@ -246,7 +246,7 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
     try:
         return PruneNote.model_validate(json.decode(note))
     except (ParseError, ValidationError) as e:
-        raise InvalidParams("prune_id", f"{prune_id} names an original that was not pruned for a goal") from e
+        raise InvalidParams("prune_id", f"{prune_id} was not pruned for a goal, so there is nothing to explain") from e
 
 
 class Keeper:

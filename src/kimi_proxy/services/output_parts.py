@@ -81,13 +81,13 @@ def _parts(listed: Original) -> list[_Part]:
 def _ranges(asked: Recover, parts: Sequence[_Part]) -> list[LineRange]:
     first, last = parts[0].first, parts[-1].last
     if asked.start_char is not None or asked.end_char is not None:
-        raise InvalidRange("this output is kept in parts: ask for lines, not for characters")
+        raise InvalidRange("this output is stored in parts: request lines, not characters")
     start, end = asked.start_line or asked.start, asked.end_line or asked.end
     ranges = [(one.start_line, one.end_line) for one in asked.ranges or ()] or [(start or first, end or last)]
     recovery.check(ranges)
     for start_line, _ in ranges:
         if not first <= start_line <= last:
-            raise InvalidRange(f"line {start_line} is not kept here: the lines {first} to {last} are", last)
+            raise InvalidRange(f"line {start_line} is not stored here: lines {first} to {last} are", last)
     return [(start_line, min(end_line, last)) for start_line, end_line in ranges]
 
 

@@ -460,7 +460,7 @@ class Pruner:
         original = await self._original(who, prune_id)
         note = decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
-            raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
+            raise InvalidParams("prune_id", f"{prune_id} is too large to explain: it was never pruned")
         question = replace(note.question, text=decode_text(original.text))
         # A tool's row numbers say nothing of a line: they were taken off before it was scored.
         judged = replace(question, text=join(strip_row_numbers(split(question.text)))) if question.context else question

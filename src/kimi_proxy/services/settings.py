@@ -84,7 +84,7 @@ class LiveSettings:
         """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
         for name in wanted:
             if name not in self._switches:
-                raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
+                raise InvalidParams(name, f"only these can be changed at runtime: {', '.join(self._switches)}")
         async with self._writing:
             self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)

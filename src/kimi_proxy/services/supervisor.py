@@ -240,7 +240,7 @@ class Supervisor:
             raise UnknownServer(name, tuple(self._servers.servers))
         table = f"[mcp.servers.{name}]"
         if not server.enabled:
-            raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
+            raise ServerNotRun("switched_off", f"{name} is turned off: set enabled = true in {table}")
         program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
             where = f"{name} is not run here, but elsewhere, at {server.url}"

@@ -200,7 +200,7 @@ def search_tools(directory: ToolDirectory) -> dict[str, AnyTool]:
     async def call_read(who: Caller, asked: CallTool) -> ToolAnswer:
         tool = await directory.find(who, asked.name)
         if not tool.is_read_only:
-            raise InvalidParams("name", f"{tool.name} is not marked as read-only: call it with call_write_tool")
+            raise InvalidParams("name", f"{tool.name} is not marked as read-only: use call_write_tool")
         return await directory.call(who, tool, {**asked.arguments})
 
     async def call_write(who: Caller, asked: CallTool) -> ToolAnswer:

@@ -67,7 +67,7 @@ class Catalog:
     def tool(self, name: str) -> AnyTool:
         found = self.tools.get(name)
         if found is None:
-            raise InvalidParams("name", f"no tool {name[:80]!r} here; there are {', '.join(self.tools)}")
+            raise InvalidParams("name", f"there is no tool {name[:80]!r}; use one of {', '.join(self.tools)}")
         return found
 
     async def call(self, who: Caller, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:

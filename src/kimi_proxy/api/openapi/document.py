@@ -243,7 +243,7 @@ def _success(spec: RouteSpec, components: Components) -> JsonObject:
 def schema_of(name: str) -> JsonObject:
     """Return the schema of `events`, `export` or `recording`. Raise InvalidParams for another name."""
     if name not in KINDS:
-        raise InvalidParams("name", f"there are schemas of {', '.join(KINDS)}")
+        raise InvalidParams("name", f"use one of {', '.join(KINDS)}")
     title, kinds = KINDS[name]
     made, defined = of_types(kinds, DEFINED)
     one: JsonObject = made[0] if len(made) == 1 else {"oneOf": made}

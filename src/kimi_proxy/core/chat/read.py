@@ -175,7 +175,7 @@ class Part:
         try:
             return STRING.decode(raw) if self.is_string else raw.decode()
         except UnicodeDecodeError as e:
-            raise ParseError("not JSON: a text is not UTF-8") from e
+            raise ParseError("not JSON: a string is not UTF-8") from e
         except msgspec.DecodeError:  # lone surrogates
             return str(json.decode(raw))
 

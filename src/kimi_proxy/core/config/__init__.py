@@ -175,7 +175,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     file, variables = over(file, env)  # from here on with what the environment adds
     for reserved in _RESERVED:
         if reserved in file:
-            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
+            raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
@@ -247,11 +247,11 @@ def _override_addresses(providers: Mapping[str, Provider], env: Mapping[str, str
     for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):
         name, _, address = (part.strip() for part in pair.partition("="))
         if name not in moved:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}: write name=address")
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}; the format is name=address")
         try:
             moved[name] = Provider.model_validate(moved[name].model_dump() | {"base_url": address})
         except ValidationError as e:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: {name} needs an address that begins with http or https") from e
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: the address of {name} must begin with http:// or https://") from e
     return moved
 
 

@@ -52,7 +52,7 @@ class Provider(SettingsSection):
     @classmethod
     def _is_reference(cls, given: str) -> str:
         if given and not _VARIABLE.fullmatch(given):
-            raise ValueError("name the variable that holds the key, such as ${KIMI_API_KEY}")
+            raise ValueError("must be a variable that contains the key, such as ${KIMI_API_KEY}")
         return given
 
     @property
@@ -100,9 +100,9 @@ def _address(given: str) -> str:
     except ValueError:
         parts, port_is_number = urlsplit(""), False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
-        raise ValueError("give an address that begins with http:// or https://")
+        raise ValueError("must begin with http:// or https://")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("an address here holds no user, no password, no query and no fragment")
+        raise ValueError("must not contain a user, password, query or fragment")
     return given
 
 

@@ -60,7 +60,7 @@ class McpServer(SettingsSection):
         if self.url and not urlsplit(self.url).hostname:
             raise ValueError("url must name a host")
         if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
-            raise ValueError("transport stdio goes with a command alone, plain and streamable go with url")
+            raise ValueError("transport stdio needs a command without a url; plain and streamable need a url")
         return self
 
     @property
@@ -112,7 +112,7 @@ def _over_defaults(given: object) -> object:
             raise ValueError(f"{name!r} is not a server's name: use letters, digits, '.', '_' and '-'")
         known = ALIASES.get(name, name)
         if known != name and known in given:
-            raise ValueError(f"{name} is another name of {known}: keep one of the two")
+            raise ValueError(f"{name} is an alias of {known}: remove one of the two")
         merged[known] = _over(_DEFAULTS.get(known, {}), server)
     return merged
 

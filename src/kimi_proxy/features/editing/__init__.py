@@ -11,9 +11,9 @@ def check_rest(before: str, after: str, rest: Callable[[str], object]) -> None:
     try:
         same = said == repr(rest(after))
     except FileRefused as e:
-        raise FileRefused(f"a change would break it ({e}): change it by hand") from e
+        raise FileRefused(f"changing it would break it ({e}): edit it by hand") from e
     if not same:
-        raise FileRefused("a change would alter something else in it: change it by hand")
+        raise FileRefused("changing it would also alter something else in it: edit it by hand")
 
 
 def newline_of(text: str) -> str:

@@ -35,7 +35,7 @@ class Value:
     def member(self, key: str) -> "Member | None":
         found = [member for member in self.members or () if member.key == key]
         if len(found) > 1:
-            raise FileRefused(f"{key!r} stands there more than once")
+            raise FileRefused(f"it contains {key!r} more than once")
         return found[0] if found else None
 
 
@@ -83,7 +83,7 @@ def put(text: str, path: Path, value: JsonValue) -> str:
     at = parse(text)
     for depth, key in enumerate(path):
         if at.members is None:
-            raise FileRefused(f"{'.'.join(path[:depth]) or 'the whole'} is not an object")
+            raise FileRefused(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
         member = at.member(key)
         if member is None:
             for missing in reversed(path[depth + 1 :]):

@@ -267,7 +267,7 @@ class Models:
             return self._check_target(Target(chosen, name.removeprefix(f"{chosen}/")), wire, credential)
         names = ", ".join(f"{each}/{name[:80]}" for each in keyed[:5])
         raise NoProvider(
-            f"no provider is configured that could answer {wire.format.paths[0]} for {name[:80]!r}: "
+            f"no configured provider can answer {wire.format.paths[0]} for {name[:80]!r}: "
             + (f"write it as one of {names}, or " if names else "")
             + f'put [providers.NAME] with type = "{wire.format.provider_types[0]}" in {self._file or "config.toml"} '
             "(kimi-proxy config init writes one), and start again"
@@ -285,16 +285,16 @@ class Models:
             raise self._switched_off(name)
         if not provider.speaks(wire) and not (translate and provider.translates(wire)):
             raise NoProvider(
-                f"{target.model[:80]!r} is answered by {name}, which does not speak the API of "
+                f"{target.model[:80]!r} is offered by {name}, which does not support the API of "
                 f"{wire.format.paths[0]}: "
-                f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
+                f'add a provider of type = "{wire.format.provider_types[0]}" for it, or use another route'
             )
         has_key = name in self._providers or name in self._keyed or is_key_of(name, credential)
         if not has_key and name not in self._local:
             # Without a key the provider would refuse, but it would have read the request.
             raise NoProvider(
-                f"{target.model[:80]!r} is answered by {name}, and there is no key for it: set {provider.key_variable} "
-                "where kimi-proxy is started, or let your client send its own key"
+                f"{target.model[:80]!r} is offered by {name}, but there is no key for it: set {provider.key_variable} "
+                "in kimi-proxy's environment, or let your client send its own key"
             )
         return target
 

@@ -254,9 +254,9 @@ def read(raw: bytes) -> Forests:
     """Return the forests in a file that `write` made; raise ModelRefused if any byte differs."""
     first, _, packed = raw.partition(b"\n")
     if not first.startswith(KIND) or len(raw) > MAX_BYTES:
-        raise ModelRefused("it is not a scorer of this version")
+        raise ModelRefused("it is not a model of this version")
     if first[len(KIND) :] != sha256(packed).hexdigest().encode():
-        raise ModelRefused("its checksum does not match its bytes")
+        raise ModelRefused("its checksum does not match")
     try:
         forests: Forests = _forests.decode(zlib.decompressobj().decompress(packed, _PACKED_MAX_BYTES))
         _check(forests)

@@ -102,7 +102,7 @@ class EventTranslator(ABC):
         if self._is_over:
             return shown
         if not self._answer.finish:
-            raise UpstreamDisconnected("the provider ended its answer before it was complete")
+            raise UpstreamDisconnected("the provider ended its response before it was complete")
         return shown + self._finish()
 
     def _take(self, data: bytes) -> bytes:
@@ -260,7 +260,7 @@ class ChatAnswer:
         """Return what an answer says that came in one piece. Raise UpstreamUnreadable if it says nothing at all."""
         deltas = list(self.take(body))
         if not read.as_objects(body.get("choices")):
-            raise UpstreamUnreadable("the provider's answer has no choices")
+            raise UpstreamUnreadable("the provider's response has no choices")
         return deltas
 
     def _call_deltas(self, delta: JsonObject) -> Iterator[ChatDelta]:
@@ -301,7 +301,7 @@ def arguments_of(call: ChatToolCall) -> JsonObject:
     except ParseError:
         value = None
     if not isinstance(value, Mapping):
-        raise UpstreamUnreadable(f"the model called {call.name[:80]!r} with arguments that are no JSON object")
+        raise UpstreamUnreadable(f"the model called {call.name[:80]!r} with arguments that are not a JSON object")
     return dict(value)
 
 

@@ -136,7 +136,7 @@ def chat_answer(body: bytes) -> JsonObject:
     try:
         value = read.as_object(json.decode(body))
     except ParseError as e:
-        raise UpstreamUnreadable("the provider answered with something that is not JSON") from e
+        raise UpstreamUnreadable("the provider's response is not JSON") from e
     answer = ChatAnswer()
     deltas = answer.take_whole(value)
     message: JsonObject = {"role": "assistant", "content": _join_deltas(deltas, "text")}

@@ -197,7 +197,7 @@ def _compaction(answer: ChatAnswer, blocks: Iterable[StreamedBlock]) -> JsonObje
     """Return the item that stands for a conversation from now on. Raise UpstreamUnreadable if there is no summary."""
     summary = "".join(block.text for block in blocks if block.first.kind == "text").strip()
     if not summary or answer.finish in _INCOMPLETE:
-        raise UpstreamUnreadable("the model gave no summary of the conversation")
+        raise UpstreamUnreadable("the model returned no summary of the conversation")
     return {"type": "compaction", "id": f"cmp_{answer.id}", "encrypted_content": chat.seal_text(SUMMARY, summary)}
 
 

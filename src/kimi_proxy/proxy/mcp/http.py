@@ -83,7 +83,7 @@ class HttpExchange:
     async def _answer(self, response: aiohttp.ClientResponse, call_id: JsonValue) -> JsonObject:
         body = await http.read(response, MAX_ANSWER_BYTES)
         if body is None:
-            raise UpstreamUnreadable(f"{self._server} answered more than {MAX_ANSWER_BYTES} bytes")
+            raise UpstreamUnreadable(f"the response of {self._server} exceeds {MAX_ANSWER_BYTES} bytes")
         is_success = 200 <= response.status < 300
         found = None
         try:
@@ -97,7 +97,7 @@ class HttpExchange:
         if not is_success and (found is None or found.get("id") is None):
             raise HttpRefused(self._server, response.status, body[:4096], found)
         if found is None:
-            raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
+            raise UpstreamUnreadable(f"{self._server} responded to another request")
         return found
 
     async def _read_stream(
@@ -114,7 +114,7 @@ class HttpExchange:
                     break
                 answer, last = await self._answer_in_events(resumed, last, call_id, headers)
         if answer is None:
-            raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
+            raise UpstreamUnreadable(f"{self._server} ended its event stream without a response")
         return answer
 
     async def _answer_in_events(
@@ -184,17 +184,17 @@ async def translate_errors(server: str, timeout_s: float) -> AsyncIterator[None]
         async with asyncio.timeout(timeout_s):
             yield
     except aiohttp.ConnectionTimeoutError as e:
-        raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
+        raise UpstreamUnreachable(f"{server} cannot be reached: connecting timed out") from e
     except TimeoutError as e:
         raise UpstreamTimeout(f"{server} did not answer within {timeout_s:g} s") from e
     except aiohttp.InvalidURL as e:
-        raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+        raise UpstreamUnreachable(f"the url of {server} is not valid") from e
     except aiohttp.ClientConnectorError as e:
         raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
     except (aiohttp.ClientError, OSError) as e:
         if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
             raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
-        raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
+        raise UpstreamUnreachable(f"the connection to {server} broke before it responded") from e
 
 
 class PlainHttp:
@@ -405,9 +405,9 @@ class StreamableHttp:
             case {"result": dict(about)}:
                 session = McpSession(ServerIntroduction(False, about), reply.headers.get("mcp-session-id"))
             case {"error": {"message": problem}}:
-                raise UpstreamError(f"{self._server} refused to begin a session: {str(problem)[:200]}")
+                raise UpstreamError(f"{self._server} refused to start a session: {str(problem)[:200]}")
             case _:
-                raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+                raise UpstreamUnreadable(f"{self._server} did not complete the handshake")
         await self._exchange.send(protocol.INITIALIZED, session.headers(protocol.INITIALIZED))
         return session
 

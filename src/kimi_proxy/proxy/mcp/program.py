@@ -293,7 +293,7 @@ class ServerProgram(Generic[P, T]):
         if self._backoff.is_hopeless and wait_s > 0:
             raise UpstreamUnreachable(
                 f"{self._server} crashed {self._backoff.crashes} times in a row: "
-                f"it is started again in {wait_s:.1f} s at the earliest",
+                f"it restarts in {wait_s:.1f} s at the earliest",
                 retry_after_s=wait_s,
             )
         await asyncio.sleep(wait_s)

@@ -125,9 +125,9 @@ class StdioProcess(ServerProcess):
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
         if not self.is_alive or pipe.is_closing():
-            raise UpstreamUnreachable(f"{self._server} has ended: call again to restart it")
+            raise UpstreamUnreachable(f"{self._server} has exited: call again to restart it")
         if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
+            raise UpstreamUnreachable(f"{self._server} does not read its input")
         pipe.write(json.encode(message) + b"\n")
 
     def _cancel(self, call_id: int, message: JsonObject) -> None:
@@ -192,8 +192,8 @@ class StdioClient:
             case {"result": dict(about)}:
                 return ServerIntroduction(True, about)
             case {"error": {"message": problem}}:
-                raise UpstreamError(f"{self._server} refused to begin: {str(problem)[:200]}")
-        raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+                raise UpstreamError(f"{self._server} refused the handshake: {str(problem)[:200]}")
+        raise UpstreamUnreadable(f"{self._server} did not complete the handshake")
 
 
 LOOK_EVERY_S = 0.1
@@ -276,7 +276,7 @@ class HttpProgramClient:
         await client.close()
         raise UpstreamUnreachable(
             f"{self._server} cannot be started: {where.netloc} is taken by {holder or 'another program'}; "
-            "stop that, or give this server another port"
+            "stop that program, or choose another port for this server"
         )
 
 

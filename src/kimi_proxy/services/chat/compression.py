@@ -211,7 +211,7 @@ class Compressor:
                 await self._keeper.keep(who, made.original, key_of("history", raw), raw, source)
                 (await self._compressed_sessions(who)).add(session)
                 if not await self._decisions.add_compression(who, made, active.id if active else None):
-                    raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
+                    raise CompressionRefused("compressed_meanwhile", "another server has just compressed this session")
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._charge(who, session, summary)
                 raise
@@ -308,7 +308,7 @@ class Compressor:
         """Return the messages that could be summarized, and the tokens that are sent now."""
         if not can_compress(draft.request):
             raise CompressionRefused(
-                "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"
+                "kept_by_provider", "the provider stores the history of this conversation: start a new one"
             )
         active = (await self.state(draft.caller, draft.session.id)).active
         sent = await self.now_sent(draft)
@@ -318,7 +318,8 @@ class Compressor:
         found = await asyncio.to_thread(propose, draft, weighed, now_tokens, preset, window, after)
         if found is None:
             raise CompressionRefused(
-                NOTHING_TO_COMPRESS, f"what came before the last {preset.keep_exchanges} exchanges is too short"
+                NOTHING_TO_COMPRESS,
+                f"the history before the last {preset.keep_exchanges} exchanges is too short to compress",
             )
         return found, now_tokens
 
@@ -336,7 +337,7 @@ class Compressor:
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
         tokens = await self.tokens(request)
         if tokens >= now_tokens:
-            raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
+            raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as the messages it replaces")
         raw = encode_text(await asyncio.to_thread(lambda: proposal.original))
         return raw, CompressionRecord(
             id=new_id("cmp"),
@@ -490,7 +491,7 @@ class SessionCompressions:
         summary = await self._compressor.summary(who, session, done.get("compression_id"))
         made = json.as_type({**done, "summary": summary}, CompressedBody)
         if made is None:
-            raise StoreUnavailable("another server of the team runs another version: try again when it is updated")
+            raise StoreUnavailable("another server of the team runs another version: try again once it is upgraded")
         return made
 
     async def undo(self, who: Caller, id_or_name: str) -> UndoneBody:

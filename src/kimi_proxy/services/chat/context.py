@@ -187,7 +187,7 @@ class LatestRequests(ChatObserver):
         """Return what was sent in a place, and what came in it."""
         pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
-            raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
+            raise InvalidParams("index", f"the newest request has {len(pairs)} messages; the index starts at 0")
         pair = pairs[index]
         received = "\n\n".join(context_map.words(message) for message in pair.received)
         sent = context_map.words(pair.sent)
@@ -206,7 +206,7 @@ class LatestRequests(ChatObserver):
         latest = self._latest(who, session)
         message = latest.summarized_messages.get(index)
         if message is None:
-            raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
+            raise InvalidParams("index", "no summary replaced a message with this index in the newest request")
         summary = _summary(latest.pairs)
         received, sent = context_map.words(message), context_map.words(summary.sent)
         return {

@@ -281,7 +281,7 @@ class ChatDecisions:
             for hidden in made.shortened.hidden:
                 await self._keeper.keep_hidden(who, hidden, made.output.key, made.goal, session)
         except StoreUnavailable as e:
-            log.warning("cutting needs the store", extra={"what": str(e)[:300]})
+            log.warning("nothing cut: the store is unavailable", extra={"what": str(e)[:300]})
             return False
         return True
 

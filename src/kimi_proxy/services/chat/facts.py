@@ -67,7 +67,7 @@ class LateFacts:
                 try:
                     await self._facts.put_if_absent(who, self._kind, facts)
                 except StoreUnavailable as e:
-                    log.warning("facts are not written down yet", extra={"kind": self._kind, "what": str(e)[:300]})
+                    log.warning("facts are not stored yet", extra={"kind": self._kind, "what": str(e)[:300]})
                     await asyncio.sleep(WRITE_AGAIN_S)
                     continue
                 for key in facts:

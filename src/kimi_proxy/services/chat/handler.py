@@ -274,7 +274,9 @@ class Chat:
         is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
         has_own_key = bool(key) and not is_ours
         if self._budgets and not has_own_key and path.startswith(STORED):
-            raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
+            raise AccessDenied(
+                f"{target.provider} stores the files of everyone who shares its key in one account: use your own key"
+            )
         # A provider reads a whole conversation to compact it: the cost belongs to its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
@@ -354,7 +356,7 @@ class Chat:
         if received.session.id not in self._attested:
             self._attested.put(received.session.id, True)
             log.warning(
-                "left as it came: Claude Code signed it", extra={"session": received.session.id, "see": ATTESTED}
+                "sent unchanged: Claude Code signed it", extra={"session": received.session.id, "see": ATTESTED}
             )
         return True
 
@@ -366,7 +368,7 @@ class Chat:
     ) -> AbstractAsyncContextManager[ReplyStream]:
         """Send; calls of a tool of ours in the reply are answered before anything else reads it."""
         if self._upstreams is None:
-            raise NoProvider("no provider is switched on")
+            raise NoProvider("no provider is configured")
         send = partial(self._upstreams.send, draft.target.provider)
         if self._recall is None or not draft.own_tool:
             return send(question)

@@ -280,7 +280,7 @@ class KeepWarm(ChatObserver):
 
     def _count(self, held: _HeldRequest, outcome: str) -> None:
         self._metrics.keep_warm_pings.labels(held.draft.target.provider, outcome).inc()
-        log.info("kept a prompt cache warm", extra={"session": held.draft.session.id, "outcome": outcome})
+        log.info("refreshed a prompt cache", extra={"session": held.draft.session.id, "outcome": outcome})
 
 
 def _has_hit(held: _HeldRequest, status: int, usage: Usage | None) -> bool:

@@ -65,9 +65,9 @@ class MemoryFile:
         """Replace the file as a whole or not at all; one that is not readable is kept beside it."""
         raw = json.encode({"content": content, "updated": round(now, 3)})
         if json.has_lone_surrogates(content):
-            raise InvalidParams("content", "it has half of a surrogate pair, which is no character: leave it out")
+            raise InvalidParams("content", "contains half of a surrogate pair, which is not a character: remove it")
         if len(raw) > self._max_bytes:
-            raise InvalidParams("content", f"that is {len(raw)} bytes; memory.max_bytes allows {self._max_bytes}")
+            raise InvalidParams("content", f"has {len(raw)} bytes; memory.max_bytes is {self._max_bytes}")
         if (before := private_files.read(self.path)) is not None:
             self._close_to_others()
             if self.read().trouble:
@@ -80,7 +80,7 @@ class MemoryFile:
             if stat.S_IMODE(self.path.stat().st_mode) != MODE:
                 self.path.chmod(MODE)
         except OSError as e:
-            raise FileRefused(f"{self.path} cannot be closed to others: {e.strerror}") from e
+            raise FileRefused(f"cannot restrict access to {self.path}: {e.strerror}") from e
 
 
 def _read_content(value: JsonValue) -> MemoryContent:

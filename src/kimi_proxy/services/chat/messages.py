@@ -66,7 +66,7 @@ class Messages:
         conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.
         """
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise InvalidParams("messages", "give a list of messages, each an object with role and content")
+            raise InvalidParams("messages", "must be a list of objects with role and content")
         body = json.encode({"model": model or UNNAMED, "messages": messages})
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}

@@ -168,7 +168,7 @@ class Routing:
                     route = {route_key: encode_text(key)}
                     await self._facts.put_if_absent(draft.caller, "routed", route, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
-            log.warning("a route is not written down", extra={"what": str(e)[:300]})
+            log.warning("a route was not stored", extra={"what": str(e)[:300]})
 
     def _window(self, target: Target) -> ModelWindow | None:
         size = self._models.window(target)
@@ -233,7 +233,9 @@ class ModelWindows(ChatObserver):
             log.info("window learned from the provider", extra={**names, "max_context": window})
         elif self._models.window(target) is None:
             self._unknown.put((who.scope, target), "")
-            log.warning("a model's window is not known: paste these lines", extra={**names, "lines": _line(target)})
+            log.warning(
+                "unknown context window: paste these lines into config.toml", extra={**names, "lines": _line(target)}
+            )
             self._publish(who, "model_unknown", _to_json(target))
 
 

@@ -174,7 +174,7 @@ class SeenCaches:
 
     async def observe(self, draft: Draft) -> CacheMoment:
         if draft.cache is None:
-            raise StoreUnavailable("the state of the prompt cache is not known")
+            raise StoreUnavailable("the state of the prompt cache is unknown")
         return draft.cache
 
 

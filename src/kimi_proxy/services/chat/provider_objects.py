@@ -232,7 +232,7 @@ class OwnedObjects:
             self._lose(e)
 
     def _lose(self, error: Exception) -> None:
-        log.warning("the owner of a provider's object is not written down", extra={"what": str(error)[:300]})
+        log.warning("the owner of a provider's object was not stored", extra={"what": str(error)[:300]})
         self._metrics.count_fault("provider_objects", error)
 
     async def _expire(self) -> None:

@@ -193,7 +193,7 @@ class TranslatingClient:
             translation, body = await asyncio.to_thread(_translate, question, dialect)
         async with self._send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
-                raise UpstreamUnreadable(f"{name} compressed its answer, though it was asked not to")
+                raise UpstreamUnreadable(f"{name} compressed its response although it was asked not to")
             yield _reply(name, reply, translation)
 
 
@@ -248,14 +248,14 @@ async def _events(reply: ReplyStream, events: StreamTranslator) -> AsyncIterator
 async def _translate_body(name: str, reply: ReplyStream, translation: Translation) -> AsyncIterator[bytes]:
     body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     if rest is not None:
-        raise UpstreamUnreadable(f"{name} answered with more than 16 MiB")
+        raise UpstreamUnreadable(f"the response of {name} exceeds 16 MiB")
     if reply.status != 200:
         yield json.encode(translation.error(reply.status, body))
         return
     try:
         answer = json.decode(body)
     except ParseError as e:
-        raise UpstreamUnreadable(f"{name} answered with something that is not JSON") from e
+        raise UpstreamUnreadable(f"the response of {name} is not JSON") from e
     yield json.encode(translation.answer(read.as_object(answer)))
 
 
@@ -277,7 +277,7 @@ async def send_to_cloud(
 ) -> AsyncIterator[ReplyStream]:
     """Ask a cloud what is a question of Anthropic's API; its answer is one of that API."""
     if question.path not in ("", _COUNTS):
-        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has nothing at {question.path[:80]}")
+        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
     betas = beta_names(value for key, value in question.headers if key == _BETAS)
     closed = close_body(cloud, question.body, betas, counts=question.path == _COUNTS)
     headers = tuple(_cloud_headers(cloud, question.headers))
@@ -345,6 +345,6 @@ async def _token_count(name: str, reply: ReplyStream) -> AsyncIterator[bytes]:
     body, _ = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     counted = read.value((read.json_object(body) or {}).get("inputTokens"))
     if not isinstance(counted, int):
-        raise UpstreamUnreadable(f"{name} counted no tokens")
+        raise UpstreamUnreadable(f"{name} returned no token count")
     answer: JsonObject = _FORMAT.token_count(counted)
     yield json.encode(answer)

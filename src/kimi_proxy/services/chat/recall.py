@@ -182,7 +182,7 @@ class Recall:
                         reply = received
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
-                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
+                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} to the follow-up request")
                 async for shown in _visible_bytes(reply, rounds):
                     yield shown
         finally:
@@ -213,8 +213,8 @@ class Recall:
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
             target, tool = progress.draft.target, progress.draft.own_tool
             raise UpstreamUnreadable(
-                f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and went on when "
-                "it was refused: ask again, or raise recover_rounds in [sanitizer]"
+                f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and continued after "
+                "being refused: try again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
         answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
@@ -244,7 +244,7 @@ class Recall:
         try:
             arguments = _object(call.arguments.encode("utf-8", "replace") or b"{}")
             if arguments is None:
-                raise InvalidParams("arguments", "they are not a JSON object")
+                raise InvalidParams("arguments", "must be a JSON object")
             recover = validate(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
@@ -283,12 +283,12 @@ class Recall:
                         draft.caller, draft.session.id, rounds.id, {call.id: text for call, text in results}
                     )
             except StoreUnavailable as e:
-                log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+                log.warning("recovered text was not passed on", extra={"what": str(e)[:300]})
         if rounds.id != rounds.real_id:
             try:
                 await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
-                log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
+                log.warning("a stored response cannot be continued", extra={"what": str(e)[:300]})
 
 
 async def with_pings(

@@ -75,7 +75,7 @@ class Recorder(ChatObserver):
         request, session = running.received.request, running.received.session.id
         body = request.body.decode("utf-8", "replace")
         if self._waiting + len(body) > MAX_WAITING_CHARS:
-            log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
+            log.warning("a request was not recorded", extra={"what": "too many requests are waiting to be written"})
             return
         taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)

@@ -162,7 +162,7 @@ class Relay:
             self._outcome = "ok"
             facts = reader.facts
             if not reply.is_delimited and not facts.is_complete and not facts.finish:
-                raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
+                raise UpstreamDisconnected("the provider closed the connection before its response was complete")
             if rest := events.end():
                 yield rest
         except UpstreamError as e:

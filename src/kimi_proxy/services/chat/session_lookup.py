@@ -96,7 +96,7 @@ class SessionNames:
         try:
             self._secret = self._secret or await self._session_store.secret()
         except StoreUnavailable as e:
-            log.warning("the secret of sessions cannot be read", extra={"what": str(e)[:300]})
+            log.warning("the key of session ids cannot be read", extra={"what": str(e)[:300]})
 
     async def _ids(self, who: Caller) -> SessionIds:
         await self.read_secret()

@@ -92,7 +92,7 @@ class Summaries:
     async def _ask_model(self, draft: Draft, task: SummaryTask) -> Summary:
         """Return the summary that the session's own model writes. Raise UpstreamError if there is none."""
         if self._upstreams is None:
-            raise UpstreamUnreadable("no provider is switched on")
+            raise UpstreamUnreadable("no provider is configured")
         wire, target = draft.request.wire, draft.target
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
@@ -105,7 +105,7 @@ class Summaries:
             async for piece in answer.pieces():
                 held += piece
                 if len(held) > MAX_ANSWER_BYTES:
-                    raise UpstreamUnreadable(f"{target.provider} answered at great length when asked for a summary")
+                    raise UpstreamUnreadable(f"{target.provider} returned too long a response when asked for a summary")
         usage = wire.format.facts_of(bytes(held)).usage
         return Summary(compression.summary_in(wire, bytes(held)), "provider", usage)
 

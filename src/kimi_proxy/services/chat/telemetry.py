@@ -106,7 +106,7 @@ class Telemetry(ChatObserver):
         try:
             self._report(exchange, span)
         except Exception as e:  # noqa: BLE001 - whatever a collector's SDK does, the answer is the client's
-            log.warning("a request was not reported to the collector", extra={"what": location(e)})
+            log.warning("a span was not sent to the collector", extra={"what": location(e)})
 
     async def close(self) -> None:
         """Send what waits, for as long as a stop may take."""
@@ -114,7 +114,7 @@ class Telemetry(ChatObserver):
         try:
             await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
         except TimeoutError:
-            log.warning("the collector did not take the last spans in time")
+            log.warning("the collector did not accept the last spans in time")
 
     def _report(self, exchange: Exchange, span: Span) -> None:
         common = self._common(exchange)

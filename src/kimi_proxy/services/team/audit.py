@@ -57,7 +57,7 @@ class AuditLog:
                 return
             detail = f"{detail} {more}".strip()
         if len(self._waiting) >= MAX_WAITING:
-            log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
+            log.error("audit entries are lost", extra={"what": "the store was unavailable for too long"})
             self._waiting.popleft()
         named, more = (text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail))
         self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome))

@@ -196,7 +196,7 @@ class Budgets:
         for name, budget in self._settings.items():
             if budget.hard and budget.usd and _counted_by(budget, who) is not None:
                 raise AccessDenied(
-                    f"the budget {name!r} is in money, and what batches, images and audio cost is not known when they "
+                    f"the budget {name!r} is in money, and the cost of batches, images and audio is unknown when they "
                     "are sent: send the requests one by one, or ask an admin"
                 )
 

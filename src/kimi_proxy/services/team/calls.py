@@ -59,7 +59,7 @@ class ReplicaCalls:
             while answer is None or answer.name != ANSWER:
                 answer = await _next(answers, self._answer_s)
                 if answer is None:
-                    raise StoreUnavailable("the server that relayed this session has not answered: try again")
+                    raise StoreUnavailable("the server that relayed this session did not respond: try again")
             return _read(answer)
         finally:
             del self._asked[id]
@@ -130,4 +130,4 @@ def _read(answer: StoredEvent) -> JsonObject:
             raise CompressionRefused(_REFUSALS.get(reason, "nothing_to_compress"), said)
         case {"failed": str(said)}:
             raise StoreUnavailable(said)
-    raise StoreUnavailable("another server of the team runs another version: try again when it is updated")
+    raise StoreUnavailable("another server of the team runs another version: try again once it is upgraded")

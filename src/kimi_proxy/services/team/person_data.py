@@ -87,7 +87,7 @@ class PersonData:
         """
         person = await self._person(name)
         if person.revoked is None:
-            raise InvalidParams("name", f"{name!r} has a token that works: revoke it first")
+            raise InvalidParams("name", f"{name!r} still has a working token: revoke it first")
         own, store = _acting_for(actor, _scope_of(name)), self._store
         sessions, originals, recordings = 0, 0, len(self._recordings.of_person(name))
         for who, ids in await self._callers(actor, name):
@@ -109,7 +109,7 @@ class PersonData:
 
     async def _person(self, name: str) -> PersonRecord:
         if name == ADMIN:
-            raise InvalidParams("name", "the server's own token has no name of its own")
+            raise InvalidParams("name", "the server's own token belongs to no person")
         return await self._people.one(name)
 
     async def _callers(self, actor: Caller, name: str) -> Sequence[tuple[Caller, Sequence[str]]]:

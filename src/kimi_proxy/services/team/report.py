@@ -47,7 +47,7 @@ def columns(text: str) -> tuple[Column, ...]:
     wanted = [name.strip() for name in text.split(",")]
     found = tuple(column for name in dict.fromkeys(wanted) for column in COLUMNS if column == name)
     if len(found) < len(wanted):
-        raise InvalidParams("by", f"list some of {', '.join(COLUMNS)}, with commas between")
+        raise InvalidParams("by", f"use some of {', '.join(COLUMNS)}, separated by commas")
     return found
 
 

@@ -182,7 +182,7 @@ async def _shorten_here(
     pruned = answer.pruned
     if pruned.used_fallback and not pruned.annotations:
         reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
-        raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
+        raise PruneFailed(reason, f"the pruner returned the text uncut: {reason}")
     return PrunedOutput(
         pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
     )

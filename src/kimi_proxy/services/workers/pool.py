@@ -75,7 +75,7 @@ class WorkerProcess(Process):
     async def _read_answer(self) -> WorkerAnswer:
         answer = await self._answer
         if answer is None:
-            raise ChildProcessError("a worker ended in the middle of a job")
+            raise ChildProcessError("a worker exited in the middle of a job")
         return answer
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:

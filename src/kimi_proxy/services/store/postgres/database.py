@@ -131,7 +131,7 @@ class PostgresDatabase:
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
-            raise StoreUnavailable(self.trouble or "PostgreSQL is away")
+            raise StoreUnavailable(self.trouble or "PostgreSQL is unavailable")
         with measure_time("store"):
             async with self._errors():
                 done = await self._in_time(self._do(work))
@@ -174,7 +174,7 @@ class PostgresDatabase:
         try:
             await asyncio.wait([task], timeout=self._timeout_s)
             if not task.done():
-                raise TimeoutError(f"it has not answered within {self._timeout_s:g} s")
+                raise TimeoutError(f"no response within {self._timeout_s:g} s")
         finally:
             task.cancel()
         return task.result()
@@ -315,4 +315,4 @@ def read_float(value: object) -> float:
 
 
 def _raise_unexpected(value: object) -> NoReturn:
-    raise StoreUnavailable(f"PostgreSQL: a column holds a {type(value).__name__} that kimi-proxy did not write")
+    raise StoreUnavailable(f"PostgreSQL: a column contains a {type(value).__name__}, which kimi-proxy does not write")

@@ -79,12 +79,12 @@ class PostgresOriginals:
         compressed = await asyncio.to_thread(compress, original.text, self._database.cipher)
         size = len(compressed.frame) + len(original.about) + PAGE
         if size > self._max_bytes // 4:
-            raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
+            raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
         is_kept = await self._database.run(lambda connection, moment: _insert(connection, moment, original, compressed))
         if not is_kept:
-            raise StoreUnavailable(f"{original.id} already names another original")
+            raise StoreUnavailable(f"{original.id} is already the id of another original")
         self._bytes += size
         self.commits += 1
 

@@ -220,4 +220,4 @@ def _event(value: JsonValue) -> StoredEvent:
     match value:
         case {"name": str(name), "at": int() | float() as at, "scope": str(scope), "fields": dict(fields)}:
             return StoredEvent(name, float(at), fields, scope)
-    raise ParseError("an event in the database is not readable")
+    raise ParseError("an event in the database cannot be read")

@@ -202,7 +202,7 @@ async def reencrypt(database: SqlDatabase) -> int:
     """
     cipher, total = database.cipher, 0
     if cipher is None:
-        raise StoreUnavailable(f"there is no key: set {VARIABLE}")
+        raise StoreUnavailable(f"no key is set: set {VARIABLE}")
     for table, number, hash_column, frame_column in _FRAMES:
         last = 0
         columns = f"{number}, {hash_column}, {frame_column}"

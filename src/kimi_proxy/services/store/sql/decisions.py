@@ -207,7 +207,7 @@ def decision(row: Row, cipher: TextCipher | None) -> DecisionRecord:
             names = tuple(decode_text(ids).split())
             return DecisionRecord(key, why, shown, names, decode_text(preview), decode_text(session), *counts)  # type: ignore[arg-type]
         case _:
-            raise StoreUnavailable("a decision in the database is not readable")
+            raise StoreUnavailable("a decision in the database cannot be read")
 
 
 def _compression(row: Row, cipher: TextCipher | None) -> CompressionRecord:
@@ -218,4 +218,4 @@ def _compression(row: Row, cipher: TextCipher | None) -> CompressionRecord:
             rest = (fingerprint, message, summary, original, summary_by, kind, bool(is_automatic), undone)
             return CompressionRecord(*(*counted, places, *rest))  # type: ignore[arg-type]
         case _:
-            raise StoreUnavailable("a compression in the database holds no words")
+            raise StoreUnavailable("a compression in the database has no summary")

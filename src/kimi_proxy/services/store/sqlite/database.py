@@ -216,7 +216,7 @@ def _empty() -> sqlite3.Connection:
 def _refuse_moved(path: Path, seen: Identity) -> None:
     """Raise StoreUnavailable if the file was moved or deleted meanwhile: its commit must not be acknowledged."""
     if identity(path) != seen:
-        raise StoreUnavailable(f"{path} was moved or deleted while it was written: it starts afresh")
+        raise StoreUnavailable(f"{path} was moved or deleted during a write: a new one is created")
 
 
 # The database: its threads, and transactions that are shared.

@@ -109,10 +109,10 @@ class SqliteOriginals(SqlTables[Database]):
             compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
             pending = PendingOriginal(original, compressed)
             if pending.size > self._max_bytes // 4:
-                raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
+                raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
             await self._group.add(pending)
         if pending.is_refused:
-            raise StoreUnavailable(f"{original.id} already names another original")
+            raise StoreUnavailable(f"{original.id} is already the id of another original")
 
     @reads
     def find(self, connection: Connection, who: Caller, key: bytes) -> str | None:

@@ -436,7 +436,7 @@ def bring_up(connection: sqlite3.Connection) -> None:
     if found > VERSION:
         raise StoreUnavailable(
             f"the store was written by a newer kimi-proxy (schema {found}, this one knows {VERSION}): "
-            "upgrade this one, or point KIMI_PROXY_HOME to another directory"
+            "upgrade this one, or set KIMI_PROXY_HOME to another directory"
         )
     for step in MIGRATIONS[found:]:
         step(connection)
