@@ -31,7 +31,7 @@ async def test_it_is_shown_done_and_taken_back(tmp_path: Path):
     assert (shown[0], done[0], undone[0]) == (0, 0, 0), (shown, done, undone)
     assert "messages summarized" in shown[1] and "would become" in shown[1]
     assert json.loads(done[1])["summary"] in words(sent)
-    assert "taken back" in undone[1]
+    assert "was reverted" in undone[1]
 
 
 async def test_it_says_how_much_room_is_left(tmp_path: Path):

@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_read_is_left_alone_with_the_reason(cli: Cli):
     done = cli("init", "claude", "--yes")
 
     assert done.returncode == 2
-    assert b".mcp.json is left as it is: line 1 is not JSON" in done.stderr
+    assert b".mcp.json was not changed: line 1 is not JSON" in done.stderr
     assert b"Traceback" not in done.stderr
     assert (cli.here / ".mcp.json").read_text() == '{"mcpServers": '
 
@@ -556,7 +556,7 @@ def test_a_client_without_a_status_bar_says_so(cli: Cli, world: Path):
     done = cli("init", "cursor", "--statusline", "--yes")
 
     assert done.returncode == 2
-    assert b"this is for Claude Code" in done.stderr
+    assert b"--statusline is for Claude Code" in done.stderr
 
 
 def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
@@ -591,7 +591,7 @@ def test_an_agent_gets_a_plugin_that_is_ours_alone(
     plugin.write_text("export const Mine = 1\n")
     refused = cli("init", client, "--hooks", "--yes", env=env)
     assert refused.returncode == 2
-    assert b"it was not written by kimi-proxy" in refused.stderr
+    assert b"it was not created by kimi-proxy" in refused.stderr
 
 
 def test_uninstall_takes_back_every_change_in_every_project_and_says_what_is_left(cli: Cli, tmp_path: Path):

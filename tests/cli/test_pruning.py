@@ -34,7 +34,8 @@ def test_the_lines_that_matter_are_printed_and_the_saving_is_told_beside_them(cl
     assert "⟦PRUNÉ: prune_id=prn_".encode() in done.stdout
     assert len(done.stdout) < len(LOG) * 0.7
     assert re.fullmatch(
-        rb"kimi-proxy: \d+ of 401 lines of logs kept, \d+ of \d+ tokens; restore the rest: kimi-proxy recover prn_\w{16}\n",
+        rb"kimi-proxy: \d+ of 401 lines of logs kept, \d+ of \d+ tokens; restore the rest: "
+        rb"kimi-proxy recover prn_\w{16}\n",
         done.stderr,
     )
 

@@ -25,7 +25,7 @@ def added(cli: Cli, name: str, *more: str) -> str:
 def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_log(cli: Cli):
     first = added(cli, "ada", "--team", "platform")
     assert first.startswith("kpt_") and len(first) > 40
-    assert b"taken" in cli("team", "add", "ada", env=ON).stderr
+    assert b"already exists" in cli("team", "add", "ada", env=ON).stderr
 
     rotated = cli("team", "rotate", "ada", "--json", env=ON)
     assert json.loads(rotated.stdout)["token"] not in ("", first)

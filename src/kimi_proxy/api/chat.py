@@ -31,7 +31,7 @@ MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
 REALTIME = "/v1/realtime"
 RELAYED_METHODS = ("GET", "POST", "DELETE")
 
-_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # nothing that leads out of it
+_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # characters that cannot lead out of the path
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class ChatEndpoint:
 
 
 class RelayEndpoint:
-    """Passes on what is no question: everything but the address and the key stays as it came."""
+    """Forwards all other requests unchanged, except for the address and the key."""
 
     def __init__(self, chat: Chat, wire: Wire) -> None:
         self._chat = chat
@@ -206,7 +206,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _upgrade_required(socket: WebSocket) -> None:
-    """Codex opens a WebSocket first; upon this answer it asks over HTTP at once, else only after seven tries."""
+    """Codex opens a WebSocket first; after this response it uses HTTP at once, otherwise only after seven tries."""
     message = "questions are not taken over a WebSocket here: POST them"
     await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 

@@ -60,7 +60,7 @@ def _open_events(scope: Scope, body: bytes) -> bytes:
 
 
 def _as_stream(answer: Answer) -> Answer:
-    """Return a stream of events as Bedrock frames it; an answer in one piece stays as it is."""
+    """Return an event stream in Bedrock's framing; a complete response stays unchanged."""
     headers = dict(answer.headers)
     if not headers.get(b"content-type", b"").startswith(_EVENTS):
         return answer
@@ -111,7 +111,7 @@ COUNTING_ROUTES = {
 }
 
 
-DEPLOYMENT = "kimi_proxy.deployment"  # where the name that a path held is kept in the scope
+DEPLOYMENT = "kimi_proxy.deployment"  # the scope's key for the name that a path contained
 
 _DEPLOYED = re.compile(r"/openai/deployments/([^/]+)(/.+)")
 AZURE_ROOTS = ("/openai/", "/anthropic/")
@@ -144,7 +144,7 @@ def name_deployment(scope: Scope, body: bytes) -> bytes:
 
 
 def _without_version(query: bytes) -> bytes:
-    """The version of an API that only these paths have: no provider is asked by them."""
+    """Remove the API version, which only these paths have; no provider needs it."""
     if b"api-version" not in query:
         return query
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)

@@ -150,7 +150,7 @@ def sanitizer_routes(sanitizer: Sanitizer, settings: LiveSettings) -> list[Route
         return await sanitizer.stats(caller_of(request))
 
     async def toggle(request: Request) -> EnabledBody:
-        """Nothing is written: the next start reads the settings again."""
+        """The change is not saved: the next start reads the settings again."""
         asked = await body(request, ToggleSanitizer, 'send {"enabled": true}, {"enabled": false}, or nothing')
         is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
         settings.switch(caller_of(request), {"sanitizer.enabled": is_on})

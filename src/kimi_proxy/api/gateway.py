@@ -94,9 +94,9 @@ def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
         headers, raw = request.scope["headers"], await request.body()
         work = reply(caller_of(request), gateway, request.path_params["server_name"], raw, versions, headers)
-        # With a handshake a lost connection says nothing; without one it takes the request back.
+        # With a handshake, a lost connection has no meaning; without one, it cancels the request.
         work = cancel_if_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
-        # A client that wants notices of progress says so.
+        # A client that wants progress notifications declares it.
         if b"progressToken" in raw and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
             return await with_notices(work)
         return json_reply(await work)
@@ -129,7 +129,7 @@ async def reply(
 
 
 def _version(message: JsonValue, versions: mcp.ProtocolVersions, headers: mcp.Headers) -> mcp.ProtocolVersion:
-    """Return the protocol version of a message; raise if it comes in an envelope that is not in order."""
+    """Return the protocol version of a message; raise if its envelope is not valid."""
     call = jsonrpc.read(message)
     if call is None or call.notification:
         return versions.default

@@ -58,7 +58,7 @@ class PreviewBody(PruneBody):
 
 
 def cut_routes(cuts: Cuts) -> list[Route]:
-    """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
+    """`/api/cuts`: the list of prunes and masks, one next to its sent text, and a search in the originals."""
 
     async def page(request: Request) -> CutsBody:
         asked = query(request, CutPage)

@@ -1,4 +1,4 @@
-"""`/api/sessions`: conversations, what they cost, and how full their context windows are; `/api/export`."""
+"""`/api/sessions`: conversations, their cost, and how full their context windows are; `/api/export`."""
 
 import csv
 import io
@@ -219,7 +219,7 @@ def _limit(request: Request) -> int:
 
 COLUMNS = tuple(serialize.metric(Metric("", "", 0.0, "", "", "", 0, 0, (), None)))
 
-# A spreadsheet takes a cell that begins with one of these for a formula, and runs it.
+# A spreadsheet treats a cell that begins with one of these as a formula, and runs it.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

@@ -1,4 +1,4 @@
-"""`/api/settings`, `/api/providers` and `/api/models`: what is in force, and what may be switched at run time."""
+"""`/api/settings`, `/api/providers` and `/api/models`: current settings, and switches that can change at runtime."""
 
 from dataclasses import asdict, dataclass
 from typing import Literal, NotRequired, TypedDict
@@ -75,7 +75,7 @@ class ModelBody(TypedDict):
 
 
 class KnownModelBody(TypedDict):
-    """A row of the table of known models, without what it does not know."""
+    """A row of the table of known models, without its unknown values."""
 
     provider: str
     name: str

@@ -237,7 +237,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
 
 
 def people_routes(team: Team | None, token_days: int) -> list[Route]:
-    """Return what manages people and their tokens. Without a team every call says that there is none."""
+    """Return the routes that manage people and their tokens. Without a team, each of them returns an error."""
 
     def there() -> Team:
         if team is None:
@@ -354,7 +354,7 @@ def _token_to_json(one: TokenRecord) -> TokenBody:
 
 
 def login_routes(logins: Logins | None) -> list[Route]:
-    """Return the login of the dashboard. A failed one goes back to the dashboard, which says why."""
+    """Return the login routes of the dashboard. A failed login returns to the dashboard, which shows the reason."""
 
     async def offer(request: Request) -> LoginBody:
         return {"oidc": logins is not None}
@@ -407,7 +407,7 @@ def login_routes(logins: Logins | None) -> list[Route]:
 
 
 def session_cookie(logins: Logins) -> str:
-    """Return the name of the cookie that says who is logged in."""
+    """Return the name of the session cookie."""
     return _cookie(logins, MADE)
 
 

@@ -68,7 +68,7 @@ def failure(call_id: RpcId, code: int, message: str, data: JsonObject | None = N
 
 
 def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
-    """The recovery errors carry their code as the message, as the contract says; the advice is in the data."""
+    """Recovery errors use their code as the message, as the contract requires; the advice is in the data."""
     domain = error.rpc_code in (-32004, -32005)
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()

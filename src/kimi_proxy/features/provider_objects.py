@@ -99,7 +99,7 @@ def _swap_member(name: str, value: JsonValue, swap: Swap) -> JsonValue:
 
 
 def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
-    """Items that hold nothing themselves are read by the provider from what it has stored under their id."""
+    """An item without contents is read by the provider from its storage, by its id."""
     id = item.get("id") if isinstance(item, Mapping) else None
     if not isinstance(item, Mapping) or not isinstance(id, str):
         return item
@@ -110,11 +110,11 @@ def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
 
 
 class AnswerIds(Enum):
-    """The ids in an answer that belong to its caller, besides those of the files and containers that it names."""
+    """The ids in a response that belong to its caller, in addition to those of files and containers in it."""
 
-    NONE = 1  # nothing of it is kept
+    NONE = 1  # the provider stores none of it
     ITEMS = 2  # it was kept before; a message in it may have an id of the client's own choice
-    ALL = 3  # it is kept from now on, with its items
+    ALL = 3  # the provider stores it from now on, with its items
 
 
 def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:

@@ -47,7 +47,7 @@ class RecordedUsage(TypedDict):
 
 
 class RecordedLine(TypedDict):
-    """A request: `body` stands between the first `same_head` and the last `same_tail` characters of the one before."""
+    """A request: `body` goes between the first `same_head` and the last `same_tail` characters of the previous one."""
 
     at: float
     api: str
@@ -69,7 +69,7 @@ class RecordingHead:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as it came, and what became of it."""
+    """A request as received, and its outcome."""
 
     at: float
     wire: Wire

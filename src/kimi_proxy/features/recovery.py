@@ -40,7 +40,7 @@ def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
     A text of one long line is counted in parts, which are given back without anything between them.
     """
     check(ranges)
-    # In a text of one long line, 1 is that line, and what goes beyond counts its parts.
+    # In a text of one long line, 1 is that line; higher numbers count its parts.
     by_parts = is_one_line(text) and any(end > 1 for _, end in ranges)
     lines, seam = (parts(text), "") if by_parts else (text_lines.split(text), "\n")
     for start, _ in ranges:
@@ -93,7 +93,7 @@ SCHEMA: JsonObject = {
 
 
 class LinesArgument(BaseModel):
-    """Line numbers below 1 are refused when the text is read: they have an error of their own, invalid_range."""
+    """Line numbers below 1 are rejected when the text is read, with an error of their own: invalid_range."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -113,7 +113,7 @@ class Recover(BaseModel):
     end_line: Integer | None = None
     start_char: Integer | None = None
     end_char: Integer | None = None
-    # Of what the marker counts in: lines of a `prn_`, characters of a `msk_`.
+    # In the marker's unit: lines of a `prn_`, characters of a `msk_`.
     start: Integer | None = None
     end: Integer | None = None
 
@@ -143,13 +143,13 @@ def part(text: str, asked: Recover) -> str:
 
 
 def _one_range(asked: Recover, chars: int) -> LineRange:
-    """Return the lines that are asked for without a list; an end that is left out is beyond the last line."""
+    """Return the single range given without a list; a missing end is beyond the last line."""
     start = 1 if asked.start_line is None else asked.start_line
     return start, max(start, chars + 1) if asked.end_line is None else asked.end_line
 
 
 def _named_by_marker(asked: Recover) -> Recover:
-    """Return the question with `start` and `end` under the name of what they count."""
+    """Return the request with `start` and `end` renamed to the unit that they count."""
     if asked.start is None and asked.end is None:
         return asked
     unit = "char" if asked.id.startswith("msk_") else "line"
@@ -186,7 +186,7 @@ def read(lines: Sequence[str], pruned: str) -> list[Cut] | None:
     """Return what was cut from `lines` to make `pruned`; None if it holds anything but their lines, in order."""
     keep: list[int] = []
     after = 0
-    expected: int | None = None  # where a marker says that the text goes on
+    expected: int | None = None  # where the text continues after a marker
     for line in pruned.split("\n"):
         marker = _FILTERED.fullmatch(line)
         if marker and not _is_line(lines, after, line):

@@ -27,7 +27,7 @@ KILL_WITHIN_S = 3.0
 ERRORS_MAX_BYTES = 16 * 1024
 TAG = "KIMI_PROXY_COMMAND_ID"
 
-# What a shell needs to find its way. A key or a token is none of its business, unless the user lists it.
+# Variables that a shell needs. Keys and tokens are excluded unless the user lists them.
 PASSED_NAMES = tuple(
     """
     PATH HOME USER LOGNAME SHELL TMPDIR LANG LANGUAGE TERM COLORTERM NO_COLOR TZ CI HOSTNAME XDG_CACHE_HOME
@@ -70,7 +70,7 @@ async def in_thread(work: Callable[[threading.Event], Value], threads: Executor)
 def run_plain(
     command: Command, timeout_s: float, write: Callable[[bytes], bool], stop: threading.Event
 ) -> CommandOutcome:
-    """Run a program that leaves no others behind. `write` returns whether it wants more of its output."""
+    """Run a program that leaves no processes behind. `write` returns whether it wants more output."""
     started = time.monotonic()
     with tempfile.TemporaryFile() as errors, _popen(command, command.argv, errors.fileno()) as process:
         with _kill_at(process, started + timeout_s, stop) as endings:

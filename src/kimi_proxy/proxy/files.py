@@ -174,7 +174,7 @@ def _walk(path: str, directory: Path, private: frozenset[Identity]) -> int:
 
 
 def _open_checked(path: str, real: Path) -> int:
-    """Without directory descriptors, the opened file itself is asked where it is."""
+    """Without directory descriptors, ask the opened file for its own path."""
     _must_be_regular(path, real.lstat())
     fd = os.open(real, _READ)
     if os.path.normcase(_place(fd, real)) != os.path.normcase(real):
@@ -337,7 +337,7 @@ TAIL_BYTES = 256 * 1024
 
 
 class Spool:
-    """Keeps the first `max_bytes`, and of what comes after them the end."""
+    """Keeps the first `max_bytes` of an output, and the end of the rest."""
 
     def __init__(self, max_bytes: int, directory: str | None = None) -> None:
         self._max_bytes = max_bytes
@@ -360,7 +360,7 @@ class Spool:
 
     @property
     def lost(self) -> int:
-        """Bytes between what is kept from the start and what is kept from the end."""
+        """Bytes lost between the kept start and the kept end."""
         return self.size - self.kept - min(len(self._tail), TAIL_BYTES)
 
     def read(self, start: int, size: int) -> bytes:
@@ -372,7 +372,7 @@ class Spool:
         return self._file.read(wanted)
 
     def end(self, size: int) -> bytes:
-        """Return the last bytes, at most `size` of them, as far as they are kept."""
+        """Return the last bytes, at most `size`, as far as they were kept."""
         tail = bytes(self._tail[-TAIL_BYTES:])
         if len(tail) >= size or self.lost:
             return tail[len(tail) - min(size, len(tail)) :]
@@ -392,7 +392,7 @@ class Spool:
             return 0
 
     def _spill(self) -> None:
-        """Move from memory to a file; if that fails, memory keeps what it has."""
+        """Move from memory to a file; if that fails, keep the data in memory."""
         if self._file is not None:
             return
         file = tempfile.TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115 - closed on leaving

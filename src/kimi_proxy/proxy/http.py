@@ -65,13 +65,13 @@ def payload(body: bytes | None) -> bytes | io.BytesIO | None:
 async def post(
     url: str, body: bytes, headers: Mapping[str, str], within_s: float, max_bytes: int = MAX_LOCAL_ANSWER_BYTES
 ) -> tuple[int, bytes]:
-    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
+    """Return status and body of a response, or raise one of FAILURES; a body over the limit is dropped."""
     async with asyncio.timeout(within_s), client() as once, open_response(once, "POST", url, body, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 
 
 async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: int) -> tuple[int, bytes]:
-    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
+    """Return status and body of a response, or raise one of FAILURES; a body over the limit is dropped."""
     async with asyncio.timeout(within_s), client() as once, open_response(once, "GET", url, None, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 

@@ -35,7 +35,7 @@ class SwePruner:
         self._client = http.client()
 
     async def prune(self, code: str, query: str, within_s: float) -> str:
-        """Return what the server keeps of `code`; PruneFailed says why there is nothing."""
+        """Return the server's pruned `code`; raise PruneFailed with the reason if there is none."""
         body = json.encode({"code": sendable(code), "query": sendable(query)})
         try:
             async with (
@@ -96,7 +96,7 @@ class Reranker:
         self._client = http.client()
 
     async def __call__(self, goal: str, documents: Sequence[str], within_s: float) -> Reranked:
-        """Return one score per document, higher is better; RerankFailed says why there are none."""
+        """Return one score per document, higher is better; raise RerankFailed with the reason if there are none."""
         headers = self._headers()
         lines = [sendable(document[:MAX_DOCUMENT_CHARS]) for document in documents]
         body = json.encode({"queries": [sendable(goal[:MAX_GOAL_CHARS])], "documents": lines})

@@ -169,7 +169,7 @@ class Upstreams:
             sent += await self._aws.sign(question.method, url, question.body)
         return await client.request(
             question.method,
-            URL(url, encoded=True) if question.address else url,  # as it was signed
+            URL(url, encoded=True) if question.address else url,  # exactly as signed
             data=http.payload(question.body or None),
             headers=sent,
             allow_redirects=False,
@@ -193,7 +193,7 @@ class Upstreams:
             return None
 
     def _key(self, name: str, question: UpstreamRequest) -> bytes | None:
-        """Return our key; None if the client's own goes, or there is none."""
+        """Return our key; None if the client's own is sent, or there is none."""
         is_own = headers.is_own_key(name, question.headers, self._token, self._on_demand)
         return None if is_own else self._keys.get(name)
 

@@ -110,7 +110,7 @@ def _start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: 
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Let a second caller wait, which then finds what the first one started."""
+    """Let a second caller wait; it then finds what the first one started."""
     private_file(home / FOLDER / LOCK)
     lock = os.open(home / FOLDER / LOCK, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:

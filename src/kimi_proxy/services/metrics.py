@@ -6,12 +6,12 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _TOOL_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
-# A time of creation beside every counter would double what each scrape carries.
+# A creation time for every counter would double the size of each scrape.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """All that one runtime counts; the process has none beside it."""
+    """The metrics of one runtime; there are no process-wide ones."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -61,11 +61,11 @@ def text_fingerprint(*parts: bytes) -> bytes:
 
 
 def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place: bytes = b"") -> bytes:
-    """Return the key of a text that no question was asked about."""
+    """Return the key of a text that was cut without a question."""
     return sha256(kind.encode() + b"\0" + place + raw).digest()
 
 
-# Where an original came from.
+# The origin of an original.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class HookOutput:
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A long text in an answer of a server behind the gateway. By its limits it is masked again as it was."""
+    """A long text in an answer of an MCP server; the same limits always produce the same mask."""
 
     server: str
     chars: int | None = None
@@ -182,7 +182,7 @@ def hidden_source(hidden: "Hidden", goal: str, session: str = "") -> PrunedLines
 
 
 def read_source(note: bytes) -> Source | None:
-    """Return where an original came from; None if its note does not say so."""
+    """Return the origin of an original; None if its note does not contain one."""
     try:
         value = json.decode(note)
         return _source(value) if isinstance(value, Mapping) else None
@@ -256,7 +256,7 @@ class Keeper:
         self._originals = originals
 
     async def id_for(self, who: Caller, key: bytes) -> str:
-        """Return the live id of what was kept under `key`, else a new one."""
+        """Return the live id of the original stored under `key`, or a new id."""
         try:
             found = await self._originals.find(who, key)
         except StoreUnavailable:
@@ -274,7 +274,7 @@ class Keeper:
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
-        """Keep `text` under an id of its own, and return the id."""
+        """Store `text` under a new id, and return the id."""
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
         prune_id = await self.id_for(who, key)
         await self.keep(who, prune_id, key, text, PrintedText(what))

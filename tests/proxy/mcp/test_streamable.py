@@ -250,7 +250,7 @@ class TestEvents:
                 return http(b"", "405 Method Not Allowed")
             return events(b"id: e-1\nretry: 10\ndata:\n\n")
 
-        with pytest.raises(UpstreamUnreadable, match="without an answer"):
+        with pytest.raises(UpstreamUnreadable, match="without a response"):
             await self.ask(script)
 
     async def test_a_stream_that_never_says_anything_times_out(self):

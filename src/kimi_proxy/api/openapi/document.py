@@ -27,7 +27,7 @@ PATH = "/api/openapi.json"
 JSON = "application/json"
 REF = "#/components/schemas/{}"
 
-# What the guard, the router and a server that stops may answer on every route.
+# Statuses that the guard, the router or a stopping server may return on every route.
 REFUSALS: Mapping[int, tuple[str, ...]] = {
     400: ("body_incomplete",),
     401: ("token_required",),
@@ -49,7 +49,7 @@ PARAMETER_SCHEMAS: Mapping[str, JsonObject] = {
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINED = "#/$defs/{}"
-# What one document of each may be: a frame of `/ws`, the file of /api/export/json, a line of a recording.
+# The possible documents of each kind: a frame of `/ws`, the file of /api/export/json, a line of a recording.
 KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "events": ("A frame of /ws", EVENTS),
     "export": ("The file of /api/export/json", (MetricsBody,)),
@@ -154,7 +154,7 @@ class Components:
         return self._answers[_key(kind)]
 
     def request(self, kind: object) -> JsonObject:
-        """Return the schema of what a pydantic type accepts."""
+        """Return the schema of the values that a pydantic type accepts."""
         adapter: TypeAdapter[object] = TypeAdapter(kind)  # type: ignore[arg-type]  # any type of a body
         made = adapter.json_schema(ref_template=REF.format("{model}"))
         self.schemas.update(made.pop("$defs", {}))

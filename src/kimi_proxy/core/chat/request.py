@@ -1,4 +1,4 @@
-"""A client's request: the bytes that came, and what can be read in them."""
+"""A client's request: its bytes, and a view of their contents."""
 
 from dataclasses import dataclass
 from functools import cached_property

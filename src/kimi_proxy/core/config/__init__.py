@@ -48,7 +48,7 @@ def _clamp(low: int, high: int) -> BeforeValidator:
 
 
 class PrunerSettings(SettingsSection):
-    """The pruner: where it listens, what it accepts, how it scores."""
+    """The pruner's address, limits and backend."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8006, ge=0, le=65_535)
@@ -172,7 +172,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
     _refuse_secrets(file, "")
-    file, variables = over(file, env)  # from here on with what the environment adds
+    file, variables = over(file, env)  # from here on with the settings from the environment
     for reserved in _RESERVED:
         if reserved in file:
             raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
@@ -213,7 +213,7 @@ def require_keys(config: Config) -> None:
 
 
 def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
-    """Return what is wrong with a setting, by its name and its place; of an unknown one, which it may have meant."""
+    """Describe an invalid setting by name and position; for an unknown one, suggest the closest name."""
     *section, key = path
     name, line = ".".join(path), line_of(toml, ".".join(section), key)
     variable = next((variables[name] for name in _outwards(path) if name in variables), "")
@@ -275,7 +275,7 @@ def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[Mapping[str, SecretStr], tuple[str, ...]]:
-    """Return the providers' keys, and what is wrong with those that cannot be used."""
+    """Return the providers' keys, and the problems with unusable ones."""
     keys: dict[str, SecretStr] = {}
     problems: list[str] = []
     for name, provider in config.providers.items():

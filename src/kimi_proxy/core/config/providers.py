@@ -210,14 +210,14 @@ def maker_at(name: str, provider: Provider) -> str:
 
 
 def _at_same_address(provider: object) -> dict[str, object]:
-    """Return what is known of a provider that the file calls by another name: which APIs it does not speak."""
+    """Return the unsupported APIs of a known provider that the file configures under another name."""
     address = str(provider.get("base_url")).rstrip("/") if isinstance(provider, Mapping) else ""
     known = next((each for each in _DEFAULTS.values() if each["base_url"] == address), {})
     return {name: value for name, value in known.items() if name == "translate"}
 
 
 def _over_defaults(given: object) -> object:
-    """Return the file's providers with the known ones; one that the file names is enabled unless it says otherwise."""
+    """Return the file's providers merged with the known ones; a table enables its provider by default."""
     if not isinstance(given, Mapping):
         return given
     merged: dict[str, object] = {}

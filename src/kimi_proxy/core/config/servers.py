@@ -1,4 +1,4 @@
-"""The MCP servers behind the gateway: how each is reached, and what may pass through."""
+"""The MCP servers behind the gateway: how to reach them, and the limits on their calls and answers."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -33,7 +33,7 @@ class PruningSettings(SettingsSection):
 
 
 class McpServer(SettingsSection):
-    """One upstream MCP server: a URL or a command, and what may pass through."""
+    """One upstream MCP server: a URL or a command, and the limits on its calls and answers."""
 
     enabled: bool = True
     url: str = ""
@@ -127,7 +127,7 @@ def _over(default: Mapping[str, object], given: object) -> object:
         below = merged.get(key)
         merged[key] = {**below, **value} if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     if merged.get("run") is True and all(merged.get(key) == default.get(key, "") for key in ("url", "command")):
-        # A known program speaks stdio; the default URL was for one that the user runs.
+        # A known program uses stdio; its default URL was for a server that the user runs.
         merged.pop("url", None)
     return merged
 

@@ -1,4 +1,4 @@
-"""A team on one server: whether there is one, how its people log in, what they share, and what they may spend."""
+"""Team mode: logins, sharing and budgets."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -82,13 +82,13 @@ class SharedFile:
         return mark + changed
 
     def entry(self, text: str) -> object:
-        """Return what is under our name; None if nothing is."""
+        """Return the value under our name; None if there is none."""
         root = self.format.load(split_bom(text)[1])
         servers = root.get(self.key) if isinstance(root, dict) else None
         return servers.get(self.name) if isinstance(servers, dict) else None
 
     def others(self, text: str) -> object:
-        """Return everything else that the file says."""
+        """Return everything else in the file."""
         root = self.format.load(text)
         if not isinstance(root, dict):
             return root
@@ -101,7 +101,7 @@ class SharedFile:
         return mark + self._check(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
 
     def _check(self, before: str, after: str) -> str:
-        """Return `after`. Raise FileRefused if it does not say the same as `before` but for our entry."""
+        """Return `after`. Raise FileRefused unless it equals `before` apart from our entry."""
         check_rest(before, after, self.others)
         return after
 
@@ -172,7 +172,7 @@ class SettingsKeys:
 
 
 def _prune_empty(at: object, place: KeyPath) -> object:
-    """Return `at` without what is at `place`, and without the tables on the way that are empty then."""
+    """Return `at` without the value at `place`, and without tables on its path that are then empty."""
     key, *deeper = place
     if not isinstance(at, dict) or key not in at:
         return at
@@ -221,7 +221,7 @@ class ListItems:
         return [item for item in found if self.mark in repr(item)] if isinstance(found, list) else []
 
     def _rest(self, text: str) -> JsonValue:
-        """Return what the file says without our items, and without what is empty."""
+        """Return the contents without our items, and without empty containers."""
         return _without(jsonc.load(text), tuple(self.items), self.mark)
 
 

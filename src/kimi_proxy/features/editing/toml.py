@@ -49,7 +49,7 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
 
 
 def remove(text: str, path: Path) -> str:
-    """Return `text` without what is at `path` and below it. Comments stay."""
+    """Return `text` without the table at `path` and its subtables. Comments stay."""
     statements = list(_statements(text))
     kept = [statement for statement in statements if not _is_below(path, statement)]
     gone = [statement for statement in statements if _is_below(path, statement)]
@@ -161,7 +161,7 @@ def _tail(statement: str, meaning: Mapping[str, object]) -> str:
 
 
 def _value(value: JsonValue) -> str:
-    """Return a value as TOML: JSON's strings and lists are valid there, but for one character."""
+    """Return a value as TOML: JSON's strings and lists are valid TOML, except for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

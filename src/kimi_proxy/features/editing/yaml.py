@@ -1,4 +1,4 @@
-"""YAML: our server in a file of its own, or as one item of the user's list, with every other line as it was."""
+"""YAML: our server in its own file, or as one item of the user's list, with every other line unchanged."""
 
 import json
 import re

@@ -64,7 +64,7 @@ def _what_went(start: int, end: int, outline: Outline, lines: Sequence[str], sou
 
 
 def _outermost(blocks: Sequence[Block]) -> list[Block]:
-    """Return those with a name that stand in no other with one; parents come first, so one look at each is enough."""
+    """Return the named blocks inside no other named block; parents come first, so one pass is enough."""
     found: list[Block] = []
     for block in blocks:
         if block.name and (not found or block.end > found[-1].end):

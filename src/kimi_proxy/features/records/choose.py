@@ -10,9 +10,9 @@ from kimi_proxy.features.records.weigh import record_of, weigh, weigh_log, weigh
 
 MAX_UNIT_CHARS = 1500
 UNITS_WITHIN = 20  # units that a budget should have room for
-ODD_WEIGHT = 0.8  # of what a match of the goal is worth
+ODD_WEIGHT = 0.8  # relative to a match of the goal
 WORTH_KEEPING = 0.2
-EXAMPLES_SHARE = 0.12  # of the budget: ordinary records that show what the others look like
+EXAMPLES_SHARE = 0.12  # of the budget: ordinary records, as examples of the others
 HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of the budget, where there is nothing to choose by
 HEAD_EXAMPLES, TAIL_EXAMPLES = 2, 1
 TRIES = 6
@@ -26,7 +26,7 @@ NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JudgedUnit:
-    """`text[start:end]`, which stays or goes as a whole: what it matches of the goal, and how odd it is."""
+    """`text[start:end]`, kept or cut as a whole, with its match of the goal and its oddity."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class Ranking:
         return next(self._order.worth_keeping(), None) is not None
 
     def judge(self) -> Iterator["JudgedUnit"]:
-        """Yield the units in their order, with what speaks for each."""
+        """Yield the units in their order, each with its scores."""
         for unit, goal, odd in zip(self._found, self._weighed.goal, self._weighed.odd, strict=True):
             failed = tree.holds_any(self._failures, unit.node)
             yield JudgedUnit(unit.node.start, unit.node.end, float(goal), float(odd), failed)
@@ -140,7 +140,7 @@ class _Order:
 
 
 class _Choice:
-    """Units that stay, and about how much they cost with what has to stay around them."""
+    """The chosen units, and their approximate cost including their surroundings."""
 
     def __init__(self, found: Sequence[tree.Unit]) -> None:
         self._found = found
@@ -160,7 +160,7 @@ class _Choice:
         return id(node) in self._open
 
     def take(self, places: Iterator[int], room: float) -> None:
-        """Keep these units, each that still fits, and with a part of a record what it is called."""
+        """Keep each of these units that still fits; with a part of a record also its label."""
         for at in places:
             if at in self.kept:
                 continue
@@ -207,7 +207,7 @@ def _own_chars(node: tree.Node) -> int:
 
 
 def _labels(found: Sequence[tree.Unit]) -> dict[int, int]:
-    """Return for each record of several units the one that says what it is called."""
+    """Return for each record of several units the unit that identifies it."""
     labels: dict[int, int] = {}
     for at, unit in enumerate(found):
         record = record_of(unit)

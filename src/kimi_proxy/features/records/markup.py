@@ -1,4 +1,4 @@
-"""JSON, lines of JSON, XML and HTML as trees: where each member and each element stands in the text."""
+"""JSON, lines of JSON, XML and HTML as trees, with the position of each member and element."""
 
 import re
 from collections import Counter
@@ -179,7 +179,7 @@ def _close(node: tree.Node, end: int) -> None:
 
 
 def _add_text(around: tree.Node, text: str, start: int, end: int) -> None:
-    """Add what stands between two tags, in sentences if it is long."""
+    """Add the text between two tags, split into sentences if it is long."""
     piece = text[start:end]
     if not piece.strip():
         return

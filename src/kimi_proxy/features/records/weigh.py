@@ -14,19 +14,19 @@ from kimi_proxy.features.pruning.structure import logs
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.records.tree import IN_STRING, PIECE, Node, Unit
 
-ENOUGH = 8  # values to know what is usual
+ENOUGH = 8  # values needed to determine the usual ones
 RARE = 0.01  # of the values of a column: so few share one
 KINDS = 50  # a column with more different values than that, or than a quarter of them, names things: none is odd
 FAR = 3.0  # quartile ranges from the middle half
 STORY_CHARS = 20
-ALARMING = 0.05  # of a column: more alarms than these are what is usual there
+ALARMING = 0.05  # of a column: if there are more alarms than this, they are the usual values
 VALUE_CHARS = 600
 SHAPE_CHARS = 80
 MAX_CELLS, ROWS_ALIKE = 60, 0.9
 MINORITY = 0.25  # of the flags of one record
 MAX_ODD = 4.0
 FAILURE_WEIGHT = 2.0
-SAMPLES, REPEATED = 2, 0.4  # failures of one shape, and what the others of it count
+SAMPLES, REPEATED = 2, 0.4  # failures of one shape with full weight, and the weight of further ones
 REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
@@ -98,7 +98,7 @@ def _sorted_by_place(
             if node.style is IN_STRING:
                 columns.append(node.children)
                 weigh_log(node.children, check, failures)
-        # Whether names count is decided for all that stand at a place: one of them may have a single child.
+        # Decided for all nodes at a place, because one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
         are_lists = 2 * sum(node.is_list for node in several) > len(several)
         by_column = are_lists and _are_rows(several)
@@ -142,7 +142,7 @@ def _weigh_alone(column: Column, failures: list[int]) -> None:
 
 
 def _weigh_keys(group: Sequence[Node]) -> None:
-    """Weigh fields that hardly any record has, and records without one that nearly all have."""
+    """Weigh fields that few records have, and records that lack a common field."""
     for node in group if len(group) < ENOUGH else ():
         _weigh_flags(node)
     if len(group) < ENOUGH:
@@ -194,7 +194,7 @@ def _number(value: str) -> float | None:
 
 
 def _rare_kinds(column: Column, few: int) -> Iterator[tuple[Node, float]]:
-    """Yield what hardly any other is equal to, or, where all differ, what is written otherwise than the others."""
+    """Yield values that few others equal, or, if all differ, those in another format."""
     most = min(KINDS, len(column) // 4)
     values = [node.value for node in column]
     if len(set(values[: 2 * most])) > most or len(set(values)) > most:
@@ -248,7 +248,7 @@ def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
 
 
 def _alarming(column: Column, few: int, failures: list[int]) -> Iterator[tuple[Node, float]]:
-    """Yield what reports a failure; what is written like two before it counts less, and of many only those two."""
+    """Yield the values that report a failure; similar ones after the first two count less, or not at all."""
     distinct = {node.value for node in column}
     levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct if _has_word(value)}
     found = [node for node in column if levels.get(node.value)]
@@ -272,7 +272,7 @@ def _has_word(value: str) -> bool:
 # The goal.
 
 RELEVANT = 0.6  # of the best match
-BY_ROOTS = 0.7  # what a word counts that only shares a root with the goal's
+BY_ROOTS = 0.7  # weight of a word that only shares a root with the goal's
 INHERITED = 0.55  # of its record's match, for a part of the record that does not match on its own
 WEAK = 0.3
 SATURATED = 1.5  # so much oddness is worth two thirds of the most that it can be
@@ -281,7 +281,7 @@ SHORT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class UnitWeights:
-    """For each unit what it matches of the goal and how odd it is, both between 0 and 1."""
+    """For each unit its match of the goal and its oddity, both from 0 to 1."""
 
     goal: Floats
     odd: Floats
@@ -292,7 +292,7 @@ def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], Non
     matched = _matches(text, found, goal, check)
     records = [record_of(unit) for unit in found]
     is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)
-    # Of a record that is odd somewhere the short values say what it is about.
+    # The short values of an odd record identify it.
     inherited = np.where(is_short, _inherit(records, odd), 0.0)
     return UnitWeights(np.maximum(matched, _inherit(records, matched)), np.maximum(odd, inherited))
 
@@ -313,10 +313,10 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     texts = [" ".join((*(node.key for node in unit.around), text[unit.node.start : unit.node.end])) for unit in found]
     words = find(texts, asked, check)
     scores = words.around(0).bm25()
-    if words.known < 1:  # some of its words stand nowhere as they are
+    if words.known < 1:  # some of its words do not occur literally
         scores = np.maximum(scores, BY_ROOTS * words.by_roots().around(0).bm25())
     scores = scores + 2 * words.exact
-    # A goal whose words stand everywhere says nothing: a match counts beside what one rare word would score.
+    # If the goal's words are everywhere, they carry no information: compare a match with that of a rare word.
     rare = float(np.log(1 + len(found) / 1.5))
     own = scores / max(float(scores.max(initial=0.0)), rare)
     matched: Floats = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)

@@ -1,4 +1,4 @@
-"""MCP servers that are programs of ours, spoken to over their standard input and output, or over HTTP."""
+"""MCP servers that are our child processes, called over their standard input and output, or over HTTP."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, McpClient, ServerIntroduction, within
 from kimi_proxy.proxy.process import SIGKILL, STDERR, STDIN, STDOUT, Command, OrphanCleanup
 
-MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
+MAX_UNREAD_BYTES = 64 * 1024**2  # the data that we wrote and the program has not read
 
 
 class StdioProcess(ServerProcess):
@@ -34,7 +34,7 @@ class StdioProcess(ServerProcess):
         self._failing: asyncio.Task[None] | None = None
 
     async def send(self, message: JsonObject) -> JsonObject | None:
-        """Write `message`; return the answer to a request, under the id that it came with."""
+        """Write `message`; return the response to a request, with its original id."""
         if "id" not in message or "method" not in message:
             self._write(message)
             return None
@@ -78,7 +78,7 @@ class StdioProcess(ServerProcess):
             self._fail(self.ending)
 
     async def _fail_when_read(self) -> None:
-        """Let those who wait have what the program wrote before it ended."""
+        """Deliver the program's remaining output to waiting calls before they fail."""
         await asyncio.wait(self._reading)
         self._fail(self.ending)
 
@@ -281,7 +281,7 @@ class HttpProgramClient:
 
 
 async def _unless(gone: asyncio.Task[None], work: Coroutine[None, None, str]) -> str:
-    """Return what `work` returns, or an empty string once the program is gone."""
+    """Return the result of `work`, or an empty string if the program exits first."""
     doing = asyncio.ensure_future(work)
     try:
         await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -67,7 +67,7 @@ _ON_DEMAND: tuple[OnDemand, ...] = ("compress", "simulate")
 # Returns what another server did with a session of this id that it relayed.
 AskElsewhere: TypeAlias = Callable[[Caller, str, str], Awaitable[JsonObject]]
 
-# Returns the recall results that a session's model reads beside the results of these calls.
+# Returns the recall results that a session's model reads with the results of these calls.
 PendingResults: TypeAlias = Callable[[Caller, str, Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
@@ -143,7 +143,7 @@ class Compressor:
         return await self._compress(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
     async def state(self, who: Caller, session: str) -> CompressionState:
-        """Return what is on disk; raise StoreUnavailable if that cannot be read, and was not before."""
+        """Return the stored state; raise StoreUnavailable if it cannot be read and is not in memory."""
         known = self._states.get((who.scope, session))
         if known is not None and not self._is_shared:
             return known
@@ -195,7 +195,7 @@ class Compressor:
         return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> CompressedBody:
-        """Compress a session for good; raise CompressionRefused if that would save too little."""
+        """Compress a session permanently; raise CompressionRefused if that would save too little."""
         who, session = draft.caller, draft.session.id
         async with self._lock(who, session):
             active = (await self.state(who, session)).active
@@ -225,7 +225,7 @@ class Compressor:
         return done
 
     async def summary(self, who: Caller, session: str, id: object) -> str:
-        """Return the words of a compression that is kept; "" if it is not."""
+        """Return the summary of a stored compression; "" if it is not stored."""
         self._states.forget((who.scope, session))
         return next((one.summary for one in await self._decisions.compressions(who, session) if one.id == id), "")
 
@@ -358,7 +358,7 @@ class Compressor:
 
 
 def _drop_parsed(draft: Draft) -> Draft:
-    """Return it with the bytes only: what was parsed from them takes several times their room."""
+    """Return it with the bytes only: the parsed form takes several times their memory."""
     received = draft.received or draft.request
     bare = Request(draft.request.wire, draft.request.body)
     return replace(
@@ -425,7 +425,7 @@ class AutoCompression:
         except (CompressionRefused, StoreUnavailable) as e:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
             self._tried.put((uncompressed.caller.scope, uncompressed.session.id), self._now())
-        # Another request may have compressed the session meanwhile: the compression that is active now is sent.
+        # Another request may have compressed the session in the meantime: the active compression is sent.
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
 
@@ -468,7 +468,7 @@ class SessionCompressions:
 
     @property
     def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[Mapping[str, object]]]]:
-        """Return what this server does for others, by name; the summary's words are left out of the answers."""
+        """Return this server's actions for other servers, by name; summaries are not part of the results."""
         kinds = [preset for preset in (self.usual, self.light) if preset is not None]
         return {
             f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds

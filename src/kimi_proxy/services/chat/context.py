@@ -42,7 +42,7 @@ MAX_SESSIONS, MAX_BYTES = 1_000, 12 * 1024**2  # some twenty long sessions; thos
 MAX_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200
-COUNT_S = 1.0  # a request that is not counted by then goes as it is
+COUNT_S = 1.0  # a request that is not counted by then is sent without counts
 
 
 class ApartBody(TypedDict):
@@ -93,7 +93,7 @@ class SummarizedMessageBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
-    """A request as it came and as it left, with what is shown of its answer."""
+    """A request as received and as sent, with the visible part of its response."""
 
     at: float
     target: Target
@@ -117,7 +117,7 @@ class LatestRequest:
 
 
 class LatestRequests(ChatObserver):
-    """The newest request of each session, as it came and as it left; in memory only, because people wrote it."""
+    """The newest request of each session, as received and as sent; in memory only, because it is people's text."""
 
     def __init__(self, counter: TokenCounter, models: Models, now: Callable[[], float] = time.time) -> None:
         self._counter = counter
@@ -129,7 +129,7 @@ class LatestRequests(ChatObserver):
         )
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
-        # Only the bytes: what was parsed from them takes several times their room.
+        # Only the bytes: the parsed form takes several times their memory.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (received, outgoing))
         latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, id(outgoing))
         self._requests.put((outgoing.caller.scope, outgoing.session.id), latest, latest.size)
@@ -184,7 +184,7 @@ class LatestRequests(ChatObserver):
         }
 
     async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
-        """Return what was sent in a place, and what came in it."""
+        """Return the text sent at a position, and the text received for it."""
         pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
             raise InvalidParams("index", f"the newest request has {len(pairs)} messages; the index starts at 0")
@@ -202,7 +202,7 @@ class LatestRequests(ChatObserver):
         }
 
     async def summarized_messages(self, who: Caller, session: str, index: int) -> SummarizedMessageBody:
-        """Return a message that was not sent, and the summary that stands for it and its neighbours."""
+        """Return a message that was not sent, and the summary that replaces it and its neighbours."""
         latest = self._latest(who, session)
         message = latest.summarized_messages.get(index)
         if message is None:
@@ -227,7 +227,7 @@ class LatestRequests(ChatObserver):
 
 
 def _describe_tools(request: Request) -> list[tools.DescribedToolsBody]:
-    """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
+    """Return the tokens of the client's tool definitions; calls are those of the conversation so far."""
     weights = tools.tool_weights(request, tokens.count)
     client = tools.client_of(one.name for one in weights)
     return [tools.to_json(one) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
@@ -256,7 +256,7 @@ class Reinjection:
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
             return draft
-        # What is repeated never returns: a cache that matches whole breakpoints or units would never hit again.
+        # Never repeat instructions if the cache matches whole breakpoints or units: it would never hit again.
         if self._models.cache_rules(draft.target).match in ("breakpoints", "units"):
             return replace(draft, reasons=(*draft.reasons, SPOILS_CACHE))
         if found.system_tokens > limits.max_tokens:

@@ -20,7 +20,7 @@ MAX_KNOWN = 10_000
 SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
 SLICE_CHARS = 16 * 1024  # the tokenizer holds the interpreter's lock: less than a millisecond at a time
 PAUSE_S = 0.0005
-MAX_CHARS = 4_000_000  # of a text; what is longer fits no context window, and counting it would delay all others
+MAX_CHARS = 4_000_000  # of a text; a longer one fits no context window, and counting it would delay all other requests
 
 
 class _TooLong(Exception):
@@ -44,7 +44,7 @@ class TokenCounter:
         self._is_warm = False  # the first count loads a vocabulary
 
     async def composition(self, request: Request) -> Composition:
-        """Return what a request is made of, in tokens."""
+        """Return the composition of a request, in tokens."""
         return await self._of(request, self._urgent)
 
     async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:

@@ -38,12 +38,12 @@ class WaitLimit:
 
     @property
     def is_past_hurry(self) -> bool:
-        """Return whether even the extra time for cuts without scores is over."""
+        """Return whether even the extra time for cuts without scores has run out."""
         return self.now() > self.ends_at + HURRY_S
 
 
 class StoreGrace:
-    """Waits for the store, less once it has hung, and goes on without it."""
+    """Waits for the store, less long after it has hung once, and continues without it."""
 
     def __init__(self, cpu_s: float, metrics: Metrics) -> None:
         self._usual_s = self._grace_s = COMMIT_GRACE_S + cpu_s
@@ -61,7 +61,7 @@ class StoreGrace:
         self._grace_s = self._usual_s
 
     async def read(self, work: Awaitable[Value], fallback: Value) -> Value:
-        """Return what the store answers, or `fallback` if it does not."""
+        """Return the store's result, or `fallback` if it does not respond in time."""
         try:
             async with self.wait():
                 return await work

@@ -60,13 +60,13 @@ class ChatDecisions:
         self._keeper = Keeper(originals)
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
-        # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
+        # As on disk: decoded, a marker would make every character take two bytes; decoding takes no time.
         self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(remember_max, max_bytes=REMEMBER_BYTES)
         self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
         # Results that were too short to be cut when they entered: no store lookup in every request.
         self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
         self.replacements = 0  # times that decisions on old results were written
-        # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
+        # Decisions by scope that are not on disk yet; they precede stored ones. Most results are sent uncut.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
@@ -108,7 +108,7 @@ class ChatDecisions:
 
     def note_short(self, who: Caller, outputs: Iterable[LongOutput], since: int) -> None:
         """Remember that these have no decision, as was read when there had been `since` replacements."""
-        # Otherwise a decision written meanwhile would be hidden, and its cut text sent uncut again.
+        # Otherwise a decision stored in the meantime would be hidden, and its cut text sent uncut again.
         if since == self.replacements:
             for output in outputs:
                 self._short.put((who.scope, output.key), True)

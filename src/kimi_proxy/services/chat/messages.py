@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{20}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShortenedMessages:
-    """As many messages as were given, in their order; `hashes` name the originals of what was cut."""
+    """The messages in their original number and order; `hashes` identify the originals of the cut texts."""
 
     messages: list[JsonValue]
     tokens_before: int
@@ -147,7 +147,7 @@ class FiguresBody(TypedDict):
 
 
 def figures(done: ShortenedMessages) -> FiguresBody:
-    """Return what was saved, in the words of the gateways."""
+    """Return the savings under the names that gateways use."""
     saved = done.tokens_before - done.tokens_after
     return {
         "tokens_before": done.tokens_before,

@@ -47,7 +47,7 @@ _PLAIN = ("", "identity")
 _OF_ONE_API = (b"anthropic-", b"openai-", b"x-codex-", b"chatgpt-")
 _CACHE_KEYS = ("openai", "kimi", "kimi-code")  # makers that document `prompt_cache_key`; others may refuse it
 
-# Returns a provider's own list of models, as it came.
+# Returns a provider's own list of models, unchanged.
 ListModels = Callable[[str, UpstreamRequest], Awaitable[JsonValue]]
 
 
@@ -166,7 +166,7 @@ class TranslatingClient:
         return self._translate(name, question)
 
     def _send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
-        """Ask in the form that the provider has for an API that it speaks."""
+        """Send the request in the provider's form of its API."""
         kind = self._providers[name].type
         if kind in CLOUDS:
             return send_to_cloud(self._client, name, kind, question)
@@ -185,7 +185,7 @@ class TranslatingClient:
 
     @asynccontextmanager
     async def _translate(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
-        """Raise InvalidParams for a field of the request that cannot be carried and must not be left out."""
+        """Raise InvalidParams for a field that cannot be translated and must not be dropped."""
         dialect = _dialect(name, self._providers[name])
         if len(question.body) <= SHORT_BYTES:
             translation, body = _translate(question, dialect)
@@ -260,7 +260,7 @@ async def _translate_body(name: str, reply: ReplyStream, translation: Translatio
 
 
 def _header(names: tuple[str, ...]) -> bytes:
-    """Names come from the client: what a header cannot hold is replaced."""
+    """Replace characters that a header cannot contain: the names come from the client."""
     printable = ("".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names)
     return ", ".join(name[:80] for name in printable).encode()[:2000]
 
@@ -275,7 +275,7 @@ _COUNTS = _FORMAT.count_paths[0]
 async def send_to_cloud(
     client: ProviderClient, name: str, cloud: str, question: UpstreamRequest
 ) -> AsyncIterator[ReplyStream]:
-    """Ask a cloud what is a question of Anthropic's API; its answer is one of that API."""
+    """Send a request of Anthropic's API to a cloud; the response has that API's format."""
     if question.path not in ("", _COUNTS):
         raise UpstreamUnreadable(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
     betas = beta_names(value for key, value in question.headers if key == _BETAS)
@@ -294,7 +294,7 @@ async def send_to_cloud(
 
 
 def without_cloud(question: UpstreamRequest) -> UpstreamRequest:
-    """Return a question that came as a cloud's for a provider that is none: its betas are in the header."""
+    """Return a request that arrived in a cloud's form for any other provider: its betas move to the header."""
     body, betas = plain_body(question.body)
     named = tuple(dict.fromkeys((*beta_names(v for k, v in question.headers if k == _BETAS), *betas)))
     headers = tuple(each for each in question.headers if each[0] != _BETAS)

@@ -68,7 +68,7 @@ class Recorder(ChatObserver):
         self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person)
 
     def on_end(self, exchange: Exchange) -> None:
-        """Write the request as it came."""
+        """Record the request as received."""
         running = self._running.pop(id(exchange.draft), None)
         if running is None:
             return

@@ -46,7 +46,7 @@ from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 
 IN_LOOP_MAX_CHARS = 128 * 1024
-ROWS_BYTES = 4 * 1024**2  # of what is remembered of results, to find them in others
+ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
 SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
@@ -81,7 +81,7 @@ class MaskBody(TypedDict):
 
 class CacheMoments(Protocol):
     async def observe(self, draft: Draft) -> CacheMoment:
-        """Return what the provider's prompt cache has of the conversation of `draft`."""
+        """Return the state of the provider's prompt cache for the conversation of `draft`."""
 
 
 class Sanitizer:

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry(ChatObserver):
-    """Hands a span and two measurements of every chat request to the SDK, which sends them from threads of its own."""
+    """Passes a span and two measurements of every chat request to the SDK, which sends them from its own threads."""
 
     def __init__(
         self, settings: TelemetrySettings, providers: Mapping[str, Provider], now_ns: Callable[[], int] = time.time_ns
@@ -124,7 +124,7 @@ class Telemetry(ChatObserver):
         span.set_attributes(common | self._details(exchange))
         inside = self._trace.set_span_in_context(span)
         for part in exchange.draft.timings.parts if exchange.draft.timings else ():
-            # A part is ours; what the provider does is in its own spans.
+            # The span covers our part; the provider reports its own spans.
             one = self._tracer.start_span(f"kimi_proxy {part.name}", context=inside, start_time=part.began_ns)
             one.end(part.ended_ns)
         if failed:

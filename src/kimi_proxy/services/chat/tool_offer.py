@@ -1,4 +1,4 @@
-"""The tool by which a model reads back what was cut: which conversations have it, and what those without it can do."""
+"""The recovery tool: which conversations have it, and how a model without it can read cut text back."""
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.features.pipeline import Draft
@@ -27,26 +27,26 @@ class ToolOffer:
             return False
         has_tool = self._has_tool.get(place)
         if not has_tool and may_join and cache.is_cold and not stage.is_offered(request):
-            # The request does not wait for the disk: what a crash loses of it costs one rewrite of the prefix.
+            # The request does not wait for the disk: losing this in a crash costs one rewrite of the cached prefix.
             self._facts.save_has_tool(who, cache.conversation)
             has_tool = True
         if has_tool is None:
-            # Nearly every conversation has it: while the store cannot be read, to leave it out would cost more.
+            # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
             has_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
         if has_tool or not self._facts.is_shared:
             self._has_tool.put(place, has_tool)
         else:
-            self._has_tool.forget(place)  # another server may let it join
+            self._has_tool.forget(place)  # another server may add it
         return has_tool
 
     def can_read_back(self, draft: Draft, offers_tool: bool) -> bool:
-        """Return whether what is cut can be read back: by our tool, by the client's own, or by the hint that we add."""
+        """Return whether cut text can be read back: with our tool, the client's own, or the hint that we add."""
         if offers_tool or stage.is_offered(draft.request):
             return True
         return not self._is_on or stage.may_follow_hint(draft.request)
 
     def hint(self, draft: Draft) -> str:
-        """Return how a model without our tool gets at what was cut; empty if it has the tool."""
+        """Return the hint on how a model without our tool reads cut text; empty if it has the tool."""
         request = draft.request
         if stage.is_offered(request) or (self._is_on and stage.may_offer_tool(request)):
             return ""  # else nothing would be cut

@@ -131,7 +131,7 @@ class ServerEdit:
 
 @dataclass(frozen=True, slots=True)
 class RulesEdit:
-    """Our block in an agent's instructions; a new file begins with `start`."""
+    """Our block in an agent's instructions; a newly created file begins with `start`."""
 
     path: Path
     block: str
@@ -238,7 +238,7 @@ class FileChange:
         before, after = _lines(self.before), _lines(self.after)
         names = (_name(self.path, self.before), _name(self.path, self.after))
         shown = "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
-        return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file comes or goes
+        return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file is created or removed
 
 
 def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange:

@@ -71,7 +71,7 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 
 
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the MCP server and its guidance."""
+    """Yield the edits that may have been made for the MCP server and its guidance."""
     with suppress(FileRefused):  # this client has no such file
         for file, form in all_config_files(client, scope, dirs):
             yield ServerEdit(file, form, {}, _lock(client, scope, file))
@@ -80,7 +80,7 @@ def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[
 
 
 def proxy_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the proxy."""
+    """Yield the edits that may have been made for the proxy."""
     with suppress(FileRefused):
         yield _proxy_edit(client, scope, dirs, ProxyTarget(""))
 
@@ -100,7 +100,7 @@ def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: Proxy
 
 
 def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for hooks."""
+    """Yield the edits that may have been made for hooks."""
     with suppress(FileRefused):
         yield _hook_edit(client, scope, dirs, HookTarget(""))
 
@@ -129,7 +129,7 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
 
 
 def status_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the status line."""
+    """Yield the edits that may have been made for the status line."""
     with suppress(FileRefused):
         yield _status_edit(client, scope, dirs, "")
 
@@ -146,7 +146,7 @@ def _status_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", command: str
 
 
 def memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the memory server."""
+    """Yield the edits that may have been made for the memory server."""
     if client.memory and scope == "user":
         file = dirs.home / MEMORY_FILE
         yield EmptyFileEdit(file)
@@ -195,7 +195,7 @@ def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[t
 
 
 def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
-    """Return the first of them and the others that exist, or the one that stands for them all."""
+    """Return the first file and all others that exist, or the one that replaces them all."""
     files = all_config_files(client, scope, dirs)
     if scope == "user" and client.instead is not None and files[-1][0].exists():
         return files[-1:]

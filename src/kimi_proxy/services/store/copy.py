@@ -225,7 +225,7 @@ def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, byte
 
 
 def _value(value: object, is_boolean: bool) -> object:
-    """Return what a column of PostgreSQL takes: its TEXT has no NUL, and no half of a surrogate pair."""
+    """Return a value for a PostgreSQL column: TEXT accepts neither NUL nor half of a surrogate pair."""
     if is_boolean:
         return bool(value)
     return storable(value) if isinstance(value, str) else value

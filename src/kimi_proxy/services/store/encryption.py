@@ -47,7 +47,7 @@ class TextCipher:
         return MAGIC + self._id + nonce + self._by_id[self._id].encrypt(nonce, frame, hashed)
 
     def decrypt(self, frame: bytes, hashed: bytes) -> bytes:
-        """Raise StoreUnavailable if the key is missing, or the bytes are not what was encrypted."""
+        """Raise StoreUnavailable if the key is missing, or the bytes were not encrypted with it."""
         from cryptography.exceptions import InvalidTag
 
         id, rest = frame[len(MAGIC) : len(MAGIC) + ID_BYTES], frame[len(MAGIC) + ID_BYTES :]
@@ -112,5 +112,5 @@ def _run(command: str) -> str:
 
 
 def _id(key: bytes) -> bytes:
-    """Return what a key is known by: nothing of the key can be learned from it."""
+    """Return an identifier of a key that reveals nothing about the key."""
     return hashlib.sha256(b"kimi-proxy store key" + key).digest()[:ID_BYTES]

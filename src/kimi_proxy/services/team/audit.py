@@ -38,7 +38,7 @@ class AuditLog:
         tables: TeamTables,
         days: int,
         now: Callable[[], float] = time.time,
-        export: AuditExport | None = None,  # what is written is also appended there
+        export: AuditExport | None = None,  # entries are also appended there
     ) -> None:
         self._tables = tables
         self._export = export
@@ -50,7 +50,7 @@ class AuditLog:
         self._writing = asyncio.create_task(self._keep_writing())
 
     def add(self, who: Caller, action: str, subject: str = "", detail: str = "", *, outcome: str = "ok") -> None:
-        """Note what a person does, and how it ended. Never blocks or raises; no argument holds anyone's words."""
+        """Record an action and its outcome. Never blocks or raises; no argument may contain people's text."""
         if outcome == UNKNOWN:
             more = self._count_unknown(who.person, action)
             if more is None:

@@ -96,7 +96,7 @@ class Logins:
         return self.settings.session_hours * 3600
 
     async def begin(self, place: str, address: str = "") -> BegunLogin:
-        """Return where a login is made; `place` comes back with it. Raise LoginFailed if the issuer is away."""
+        """Return the issuer's login address; `place` is returned with it. Raise LoginFailed if it is unavailable."""
         now = self._now()
         of_address = self._begun_from.get(address) or deque(maxlen=MAX_BEGUN_EACH)
         for begun in (of_address, self._begun):
@@ -238,5 +238,5 @@ def _values(claim: JsonValue) -> Sequence[str]:
 
 
 def _hash(id: str) -> bytes:
-    """Return what is kept of an id. It has 256 random bits, so no slow hash is needed to keep it from guessing."""
+    """Return the stored hash of an id. With 256 random bits, an id needs no slow hash against guessing."""
     return sha256(id.encode("utf-8", "replace")).digest()

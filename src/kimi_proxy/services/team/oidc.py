@@ -28,7 +28,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384")
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 1024**2
-REMEMBER_S = 3600.0  # what the issuer says of itself, and its keys
+REMEMBER_S = 3600.0  # the issuer's metadata and keys
 ASK_AGAIN_S = 30.0  # a token with a key that is not known makes us ask for the keys, at most so often
 LEEWAY_S = 60  # between the issuer's clock and ours
 
@@ -85,7 +85,7 @@ class Issuer:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
     async def claims(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> JsonObject:
-        """Return what the issuer says of the person who brought `code`. Raise LoginFailed if it says nothing valid."""
+        """Return the issuer's claims about the person with `code`. Raise LoginFailed if they are not valid."""
         endpoints = await self._discover()
         form = {
             "grant_type": "authorization_code",
@@ -194,7 +194,7 @@ def _verify_signature(token: str, keys: KeySet) -> JsonObject:
 
 
 def _key_set(answer: JsonObject) -> KeySet:
-    """Return the keys that may sign. What is of another kind is left out: issuers list more than we need."""
+    """Return the usable signing keys; issuers also list keys of other kinds."""
     listed = answer.get("keys")
     keys = [key for each in (listed if isinstance(listed, list) else ()) if (key := _key(each)) is not None]
     if not keys:

@@ -52,7 +52,7 @@ class OwnToken:
 
 
 class People:
-    """`admin_token` is that of the server itself. `shares` lets the people of a team read what is kept for it."""
+    """`admin_token` is the server's own. `shares` lets members read what is stored for the team."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class People:
         return NewToken(person, token)
 
     async def revoke(self, name: str) -> PersonRecord:
-        """Let a person's token be good no longer; what they kept stays theirs."""
+        """Revoke a person's token; their data stays theirs."""
         person = replace(await self._one(name), revoked=round(self._now(), 3))
         await self._tables.change_person(person)
         return person
@@ -215,5 +215,5 @@ def _new_token() -> str:
 
 
 def _hash(token: bytes) -> bytes:
-    """Return what is kept of a token. It has 256 random bits, so no slow hash is needed to keep it from guessing."""
+    """Return the stored hash of a token. With 256 random bits, a token needs no slow hash against guessing."""
     return sha256(token).digest()

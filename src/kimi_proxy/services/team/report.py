@@ -30,7 +30,7 @@ class UsageNames(TypedDict, total=False):
 
 
 class UsageRow(UsageNames, UsageSums):
-    """The names of the columns that were asked for, and the sums."""
+    """The requested columns, and the totals."""
 
 
 class AuditFields(TypedDict):

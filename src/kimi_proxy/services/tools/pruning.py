@@ -215,7 +215,7 @@ async def _shorten_there(
 
 
 def _with_markers(text: str, kept: str, prune_id: str) -> PrunedOutput:
-    """Return the server's text with our markers in its gaps, or as it is if its lines aren't the original's."""
+    """Return the server's text with our markers in its gaps, or unchanged if its lines differ from the original's."""
     lines = text_lines.split(text)
     sent = text.encode("utf-8", "replace").decode()  # lone surrogates left as question marks
     cuts = recovery.read(text_lines.split(sent), kept)

@@ -93,7 +93,7 @@ class Read(request.AnswerArguments):
 
 
 def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Executor, max_tokens: int) -> AgentTool[Read]:
-    """`max_tokens` is what an answer without a question has, unless the caller says how many."""
+    """`max_tokens` limits a response without a question, unless the caller sets a limit."""
 
     @asynccontextmanager
     async def read(who: Caller, asked: Read) -> AsyncIterator[ToolOutput]:

@@ -34,7 +34,7 @@ class ToolOutput:
 
     size: int  # in bytes
     text: Callable[[], str]  # all of it
-    shown: Callable[[], Awaitable[str]]  # as it goes out unpruned
+    shown: Callable[[], Awaitable[str]]  # the unpruned response
     source_type: SourceType
     first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
     problem: ToolProblem | None = None

@@ -34,7 +34,7 @@ from kimi_proxy.services.workers import worker
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.workers.worker")
 
 SMALL_CHARS = 32 * 1024
-# Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
+# Up to this size a thread may work beside the event loop, which then gets fewer turns than beside a child.
 HURRIED_MAX_CHARS = 512 * 1024
 WAIT_SHARE = 0.5  # of a chat request's time: so long it waits for a child that is busy or starts
 START_WITHIN_S = 30.0
@@ -57,7 +57,7 @@ class WorkerProcess(Process):
         self._retirement: asyncio.TimerHandle | None = None
 
     async def ready(self) -> None:
-        """Wait for its first message, which says that it is ready for jobs."""
+        """Wait for its first message, which means that it is ready for jobs."""
         await self._read_answer()
 
     async def ask(self, message: bytes) -> WorkerAnswer:
@@ -132,7 +132,7 @@ class Workers:
         self._command = command
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="prune")
         self._children: set[WorkerProcess] = set()
-        # The child used last is taken first, so that the others can retire. None says that none could start.
+        # The child used last comes first, so that the others can retire. None means that none could start.
         self._idle: asyncio.LifoQueue[WorkerProcess | None] = asyncio.LifoQueue()
         self._waiting = 0
         self._spawning = 0  # not among the children yet

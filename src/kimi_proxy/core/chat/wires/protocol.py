@@ -42,7 +42,7 @@ class Usage:
 class CacheMark:
     """A mark of the client's, up to which the provider is to cache."""
 
-    start: int  # where it stands in the body
+    start: int  # its position in the body
     ttl: str  # that it asks for; empty for the provider's own choice
 
 
@@ -60,7 +60,7 @@ class ReplyFacts:
     miss_reason: str = ""  # why the prompt cache was missed, in the provider's word
 
     def update(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
-        """Return the same object if nothing is new: most events only carry text."""
+        """Return the same object if nothing changes: most events contain only text."""
         name = self.model or read.string(model)
         if name == self.model and not finish and usage is None:
             return self
@@ -121,7 +121,7 @@ class WireFormat(ABC):
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
-    ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open, and says nothing
+    ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open without any content
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
 
@@ -135,7 +135,7 @@ class WireFormat(ABC):
     _server_error: ClassVar[str] = "server_error"
 
     def __init_subclass__(cls) -> None:
-        """Raise TypeError if a path that may hold an id says of no objects that it names them."""
+        """Raise TypeError if a path that may contain an id does not declare its objects."""
         for path in cls.relayed:
             if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
                 raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
@@ -155,7 +155,7 @@ class WireFormat(ABC):
         return []
 
     def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
-        """Mark the end of a message, or of what comes before all messages; None where no mark can stand."""
+        """Mark the end of a message, or of everything before the messages; None if no mark can be placed there."""
         return None
 
     # Addresses
@@ -169,7 +169,7 @@ class WireFormat(ABC):
         return base_url
 
     def address(self, body: bytes, path: str) -> UpstreamAddress | None:
-        """Return where a request goes whose address names the model; None where the path alone decides."""
+        """Return the path for a request whose path contains the model; None if the path is fixed."""
         return None
 
     def models_path(self, base_url: str) -> str:
@@ -180,7 +180,7 @@ class WireFormat(ABC):
         return b"authorization", b"Bearer " + key
 
     def model_entry(self, key: str, provider: str) -> JsonObject:
-        """Return what is said of one model."""
+        """Return the entry of one model in a list."""
         return {"id": key, "object": "model", "created": 0, "owned_by": provider}
 
     def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
@@ -197,7 +197,7 @@ class WireFormat(ABC):
 
     @abstractmethod
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-        """Return what the client says to the model before the conversation."""
+        """Return the text that the client puts before the conversation."""
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Return the tools that the client offers, each with its name."""
@@ -243,7 +243,7 @@ class WireFormat(ABC):
         return body.append(self.conversation, items)
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
-        """Add to what the system says; no edits where there is no place for it."""
+        """Append to the system prompt; no edits if there is no place for it."""
         before = body.members.get(self.system_member)
         if before is None or bytes(before) == b"null":
             return [body.set(self.system_member, text)]
@@ -261,7 +261,7 @@ class WireFormat(ABC):
         return None
 
     def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
-        """Have the provider leave out the thinking of all but the newest turns; None where it cannot, or must not."""
+        """Ask the provider to drop the thinking of all but the newest turns; None if it cannot, or must not."""
         return None
 
     def ask_one_token(self, body: JsonBody) -> Edit | None:
@@ -273,7 +273,7 @@ class WireFormat(ABC):
         return events
 
     def _content_of(self, body: JsonBody, at: int) -> Raw | None:
-        """Return what a message says, if it is a string or blocks."""
+        """Return the content of a message, if it is a string or blocks."""
         content = read.members(read.array(body.members.get(self.conversation))[at]).get("content")
         return content if content is not None and (read.is_string(content) or read.is_array(content)) else None
 
@@ -284,11 +284,11 @@ class WireFormat(ABC):
 
     @abstractmethod
     def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
-        """Return a request that is plain and short: no stream, no tools, nothing that some provider might not know."""
+        """Return a minimal request: no stream, no tools, only fields that every provider supports."""
 
     @abstractmethod
     def answer_text(self, answer: JsonObject) -> str:
-        """Return the text of an answer that came in one piece."""
+        """Return the text of a complete response."""
 
     def token_count(self, tokens: int) -> JsonObject:
         """Return the answer to a client that has tokens counted."""
@@ -301,7 +301,7 @@ class WireFormat(ABC):
         """Return the counts of a usage object; None if it is none."""
 
     def facts_after(self, facts: ReplyFacts, data: bytes) -> ReplyFacts:
-        """Return what is known once an event with this data has passed."""
+        """Return the facts after an event with this data."""
         if data == DONE:
             return replace(facts, is_complete=True)
         if facts.model and data.startswith(b"{") and data.endswith(b"}") and not self._news.search(data):
@@ -310,7 +310,7 @@ class WireFormat(ABC):
         return replace(facts, unreadable=facts.unreadable + 1) if members is None else self._event(facts, members)
 
     def facts_of(self, body: bytes) -> ReplyFacts:
-        """Return what a whole answer says."""
+        """Return the facts of a complete response."""
         members = read.json_object(body)
         if members is None:
             return ReplyFacts(unreadable=1)

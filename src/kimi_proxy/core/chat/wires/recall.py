@@ -31,8 +31,8 @@ class RoundCalls:
 class RecallRounds(ABC):
     """The rounds of one answer; `own` is the name of our tool."""
 
-    id = ""  # of the answer for the client, where the API lets it continue from there
-    real_id = ""  # what the provider calls the last round of it
+    id = ""  # of the response for the client, in APIs that can continue from it
+    real_id = ""  # the provider's id of the last round
 
     def __init__(self, own: str, sums_usage: bool = False) -> None:
         self._own = own
@@ -57,13 +57,13 @@ class RecallRounds(ABC):
 
     @property
     def calls(self) -> RoundCalls:
-        """The calls of this round; none before it is over."""
+        """The calls of this round; none until it has ended."""
         calls = list(self._calls()) if self._is_over else []
         own = tuple(RecallCall(id, arguments) for id, name, arguments in calls if name == self._own)
         return RoundCalls(own, tuple(id for id, name, _ in calls if name != self._own))
 
     def next_round(self) -> list[JsonObject]:
-        """Begin the next round; return what the model said in this one, to be sent back with our results."""
+        """Start the next round; return the model's output of this one, to be sent back with our results."""
         said = self._said_items()
         self._usages_before += (self._usage,)
         self._begin()
@@ -79,7 +79,7 @@ class RecallRounds(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Forget this round, except for what the client has seen of it."""
+        """Reset the state of the round, except for output that the client has seen."""
 
 
 class RecallBody(RecallRounds):
@@ -108,7 +108,7 @@ class RecallStream(RecallRounds):
         self._begin()
 
     def feed(self, raw: bytes) -> bytes:
-        """Return what the client may see once this event has come."""
+        """Return the output for the client after this event."""
         event = next(iter(SseParser().feed(raw + b"\n\n")), None)
         if event is None:  # a comment
             return raw
@@ -119,7 +119,7 @@ class RecallStream(RecallRounds):
         return self._feed(event, dict(value), raw) if isinstance(value, dict) else self._feed_text(event, raw)
 
     def ending(self) -> bytes:
-        """Return what was held back of the last round."""
+        """Return the buffered output of the last round."""
         return b"".join(
             b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._finish_event(value))
             for event, value in self._held
@@ -129,11 +129,11 @@ class RecallStream(RecallRounds):
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes: ...
 
     def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
-        """Return what the client may see of an event that is no JSON object."""
+        """Return the output for the client after an event that is not a JSON object."""
         return raw
 
     def _finish_event(self, value: JsonObject) -> JsonObject:
-        """Return a held event as it is sent."""
+        """Return a buffered event in the form in which it is sent."""
         return value
 
 
@@ -144,7 +144,7 @@ def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
 
 
 def valid_arguments(arguments: str) -> str:
-    """Return what the model wrote, or `{}`: some providers refuse a whole conversation for what is no JSON object."""
+    """Return the model's arguments, or `{}`: some providers reject a conversation with arguments that are no object."""
     try:
         value = json.decode(arguments.encode("utf-8", "replace"))
     except ParseError:

@@ -19,7 +19,7 @@ from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
 from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
 MIN_CONNECTIONS = 1
-RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
+RETRY_S = 0.5  # how often to retry an unavailable database; requests do not wait for it in the meantime
 CONNECT_S = 2  # libpq's least
 SWEEPING = 1802071402  # an advisory lock
 APPLICATION = "kimi-proxy"  # in pg_stat_activity
@@ -287,7 +287,7 @@ async def wait_for_disk(connection: Connection) -> None:
 
 
 async def execute(connection: Connection, statement: str, values: Row = ()) -> Cursor:
-    """Execute a statement whose values stand in it as `?`."""
+    """Execute a statement with `?` placeholders."""
     taken = [storable(value) if isinstance(value, str) else value for value in values]
     return await connection.execute(to_psycopg(statement), taken or None)
 
@@ -298,7 +298,7 @@ def to_psycopg(statement: str) -> bytes:
 
 
 def storable(words: str) -> str:
-    """Return what a TEXT column takes: no NUL, no half of a surrogate pair."""
+    """Return a value that a TEXT column accepts: without NUL and half surrogate pairs."""
     return words.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

@@ -144,7 +144,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         async def work(connection: Connection, moment: Moment) -> bool:
-            # Held until the commit: of two servers, the second one sees what the first one added.
+            # Held until the commit, so that the second of two servers sees the first one's count.
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
             found = await execute(connection, *active_compression(who, made.session))
             active = (await found.fetchone() or (None,))[0]
@@ -307,7 +307,7 @@ async def _add(connection: Connection, metric: Metric) -> bool:
 
 
 async def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of what is too old."""
+    """Delete some of the expired rows."""
     for table in ("metrics", "memory_segments"):
         await connection.execute(
             f"""DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE at < %s ORDER BY at LIMIT %s

@@ -39,7 +39,7 @@ SESSIONS_AT_ONCE = 500  # in one statement
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
 _COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
   frame, original, summary_by, kind, automatic, undone"""
-# Without what was shown, where decompressing it would be waste.
+# Without the sent text, which would have to be decompressed for nothing.
 LISTED_DECISION = DECISION.replace("hash, shown", "NULL AS hash, NULL AS shown")
 # Whose a compression is; servers of the version before leave that to its session.
 _OWNER = "coalesce(scope, (SELECT scope FROM sessions WHERE sessions.id = session_id))"

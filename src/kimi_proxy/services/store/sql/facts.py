@@ -17,7 +17,7 @@ _FACT = "scope, kind, key, hash, frame, session, created, last_used"
 
 
 class SqlFacts(SqlTables[D]):
-    """Facts that have not been used for `ttl_s` are deleted by `sweep`, which also writes down what was used."""
+    """Facts unused for `ttl_s` are deleted by `sweep`, which also saves last-used times."""
 
     def __init__(self, database: D, ttl_s: float) -> None:
         super().__init__(database)

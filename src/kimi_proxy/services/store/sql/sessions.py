@@ -235,7 +235,7 @@ def containing(words: str) -> str:
 
 
 def open_session(session: SessionRecord) -> SqlStatement:
-    """Return what writes a session down. One that is known keeps what it has, and gets what it lacks."""
+    """Return the statement that stores a session. An existing one keeps its values and gets missing ones."""
     names = ("id", "created", "last_used", "scope", "person", "team")
     kept = ("name", "title", "provider", "model", "parent", "directory")
     lacking = ", ".join(
@@ -276,7 +276,7 @@ def _metric_values(metric: Metric, field: str) -> Row:
 
 
 def after_metric(metric: Metric) -> Iterator[SqlStatement]:
-    """Yield what adds a new request to the sums of its session, and writes down what is in its context window."""
+    """Yield the statements that add a new request to its session's totals, and store its composition."""
     yield _add_to_session(metric)
     context = metric.context
     if context is None or context.layout is None:
@@ -303,7 +303,7 @@ _LAST_USED = """last_used = CASE WHEN sessions.last_used > excluded.last_used TH
 
 
 def _add_to_session(metric: Metric) -> SqlStatement:
-    """Return what adds a request to the sums of its session, which begins again if it was deleted meanwhile."""
+    """Return the statement that adds a request to its session's totals, which restart if it was deleted."""
     account = metric.account
     if metric.outcome == KEPT_WARM:
         paid = ", ".join(f"{name} = coalesce({name}, 0) + ?" for name in ("cost_usd", "net_saved_usd"))

@@ -245,7 +245,7 @@ def _add(connection: Connection, metric: Metric) -> bool:
 
 
 def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of what is too old or too much; the oldest have the lowest numbers."""
+    """Delete some of the oldest rows, which have the lowest numbers, if they are too old or too many."""
     before = now - KEEP_S
     connection.execute(
         """DELETE FROM metrics WHERE seq IN (SELECT seq FROM metrics ORDER BY seq LIMIT ?)
