@@ -24,7 +24,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.services import journal as journals
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import LEASE_S, Journal, WriteQueue
 from kimi_proxy.services.metrics import Metrics

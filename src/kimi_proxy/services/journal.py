@@ -50,7 +50,7 @@ from kimi_proxy.features.pipeline import Draft, Note
 from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
 from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op

@@ -34,7 +34,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.sanitizer.rows import strip_row_numbers
+from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals

@@ -17,8 +17,7 @@ from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
-from kimi_proxy.services.chat.context import LatestRequests, Reinjection
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver

@@ -18,7 +18,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.compression import MAX_LAST_BYTES, Compressor
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics

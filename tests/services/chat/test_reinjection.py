@@ -13,8 +13,7 @@ from kimi_proxy.features.context import HEADING
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.context import Reinjection
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import Reinjection, TokenCounter
 
 MODELS = Models({"p": Provider(base_url="http://127.0.0.1:1/v1")}, {"p/m": Model(provider="p", max_context_size=2000)})
 TARGET = Target("p", "m", "p/m")

@@ -21,7 +21,7 @@ from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pipeline import Draft, run_stages
 from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import Routing
 from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore

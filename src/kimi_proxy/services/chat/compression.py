@@ -35,7 +35,7 @@ from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op

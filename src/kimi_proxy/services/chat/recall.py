@@ -12,7 +12,7 @@ from typing import TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
-from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
+from kimi_proxy.core.chat.wires.protocol import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
