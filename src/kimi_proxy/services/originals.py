@@ -1,8 +1,8 @@
 """Turning a text into an original: the key by which it is found, its source, and its owner.
 
 Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
-outcome makes the same note: nothing in it depends on the time or the load. An output that is too long for one original is kept in parts,
-and read back by the line numbers of the whole.
+outcome makes the same note: nothing in it depends on the time or the load. An output that is too
+long for one original is kept in parts, and read back by the line numbers of the whole.
 """
 
 import asyncio

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
-from kimi_proxy.features.compression import presets
+from kimi_proxy.features.chat.compression import presets
+from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions

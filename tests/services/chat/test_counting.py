@@ -13,8 +13,8 @@ from tests.support.texts import a_log
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
-from kimi_proxy.features.memory import weigh_text
+from kimi_proxy.features.chat.context import MESSAGE_TOKENS, Composition, composition, tokens_of
+from kimi_proxy.features.chat.memory import weigh_text
 from kimi_proxy.services.chat.context import MAX_COUNTED_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter
 
 TOOLS: JsonValue = [

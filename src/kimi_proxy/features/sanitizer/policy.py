@@ -10,7 +10,7 @@ from typing import Literal
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers

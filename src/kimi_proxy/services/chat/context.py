@@ -19,9 +19,8 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.features import context
-from kimi_proxy.features.clients import tools
-from kimi_proxy.features.context import (
+from kimi_proxy.features.chat import context
+from kimi_proxy.features.chat.context import (
     HEADING,
     SPOILS_CACHE,
     TOO_LONG,
@@ -38,10 +37,11 @@ from kimi_proxy.features.context import (
     sink,
     with_repeated_instructions,
 )
-from kimi_proxy.features.memory import TextWeight, weigh_text
+from kimi_proxy.features.chat.memory import TextWeight, weigh_text
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
+from kimi_proxy.features.clients import tools
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import ActiveCompression, Draft
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time

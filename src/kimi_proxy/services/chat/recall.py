@@ -29,7 +29,7 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
-from kimi_proxy.features.pipeline import Draft, Header
+from kimi_proxy.features.chat.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate

@@ -22,8 +22,8 @@ from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.prune import CallContext
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.sanitizer.decide import (
     Decided,

@@ -12,9 +12,9 @@ from kimi_proxy.core.chat import Message, Part, Request, Role
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.features.compression import History
-from kimi_proxy.features.memory import MemoryFound, TextWeight, by_kind, segments
-from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
+from kimi_proxy.features.chat.compression import History
+from kimi_proxy.features.chat.memory import MemoryFound, TextWeight, by_kind, segments
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft, Note
 
 MESSAGE_TOKENS = 4  # what separates a message from the next
 IMAGE_TOKENS = 1_600  # of the usual size; its bytes say nothing about it
