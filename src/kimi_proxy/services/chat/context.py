@@ -19,17 +19,14 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.features.chat import context
+from kimi_proxy.features.chat import context, context_map
 from kimi_proxy.features.chat.context import (
     HEADING,
     SPOILS_CACHE,
     TOO_LONG,
     Composition,
     CompositionBody,
-    MessageRowBody,
-    Pair,
     Reminder,
-    SummarizedRowBody,
     instructions,
     is_certainly_below,
     is_reminded,
@@ -37,6 +34,7 @@ from kimi_proxy.features.chat.context import (
     sink,
     with_repeated_instructions,
 )
+from kimi_proxy.features.chat.context_map import MessageRowBody, Pair, SummarizedRowBody
 from kimi_proxy.features.chat.memory import TextWeight, weigh_text
 from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.clients import tools
@@ -219,11 +217,11 @@ class LatestRequest:
 
     @property
     def pairs(self) -> list[Pair]:
-        return context.pairs(self.received, self.outgoing, self.compression)
+        return context_map.pairs(self.received, self.outgoing, self.compression)
 
     @property
     def summarized_messages(self) -> Mapping[int, Message]:
-        return context.summarized_messages(self.received, self.compression)
+        return context_map.summarized_messages(self.received, self.compression)
 
 
 class LatestRequests(ChatObserver):
@@ -268,7 +266,7 @@ class LatestRequests(ChatObserver):
         pairs, summarized = latest.pairs, latest.summarized_messages
         received = await self._counter.composition(latest.received) if summarized else weighed
         rows = [
-            context.summarized_to_json(index, message, received)
+            context_map.summarized_to_json(index, message, received)
             for index, message in islice(summarized.items(), MAX_MESSAGES)
         ]
         return {
@@ -286,7 +284,7 @@ class LatestRequests(ChatObserver):
             },
             "described_tools": await asyncio.to_thread(_describe_tools, latest.received),
             "buried": sink(weighed, window).is_sunk,
-            "messages": [context.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
+            "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
             "summary_index": _summary(pairs).index if latest.compression else None,
             "summarized": rows,
@@ -299,8 +297,8 @@ class LatestRequests(ChatObserver):
         if not 0 <= index < len(pairs):
             raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
         pair = pairs[index]
-        received = "\n\n".join(context.words(message) for message in pair.received)
-        sent = context.words(pair.sent)
+        received = "\n\n".join(context_map.words(message) for message in pair.received)
+        sent = context_map.words(pair.sent)
         return {
             "index": index,
             "role": pair.sent.role,
@@ -318,7 +316,7 @@ class LatestRequests(ChatObserver):
         if message is None:
             raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
         summary = _summary(latest.pairs)
-        received, sent = context.words(message), context.words(summary.sent)
+        received, sent = context_map.words(message), context_map.words(summary.sent)
         return {
             "index": index,
             "role": message.role,
