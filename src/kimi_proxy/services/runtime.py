@@ -50,6 +50,7 @@ from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.supervisor import Supervisor
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
@@ -58,7 +59,6 @@ from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
-from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
