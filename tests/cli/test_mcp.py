@@ -78,7 +78,7 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     assert mcp("mcp", "status").returncode == 3
 
 
-@deep  # tests/services/test_supervisor.py shows it without the commands
+@deep  # tests/services/gateway/test_supervisor.py shows it without the commands
 def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     mcp("mcp", "up", "good")
     before = servers_of(mcp)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.compression import Preset
+from kimi_proxy.features.chat.compression import Preset
 from kimi_proxy.features.sanitizer.policy import POLICIES, Policy
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.audit import where_spent

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from kimi_proxy.api.routing import Access, RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.compression import FullnessBody, Preset
+from kimi_proxy.features.chat.compression import FullnessBody, Preset
 from kimi_proxy.services.chat.compression import SessionCompressions
 from kimi_proxy.services.chat.context import ContextBody, ContextMessageBody, LatestRequests, SummarizedMessageBody
 from kimi_proxy.services.chat.memory import ProjectMemory, ProjectMemoryBody

@@ -38,8 +38,8 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.supervisor import LOG_LINES, ServerBody, Supervisor
-from kimi_proxy.services.tool_directory import ToolDirectory
+from kimi_proxy.services.gateway.supervisor import LOG_LINES, ServerBody, Supervisor
+from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 
 ALL = "/api/mcp-gateway"
 PATH = f"{ALL}/{{server_name}}"

@@ -28,8 +28,8 @@ from kimi_proxy.api.routing import (
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound
+from kimi_proxy.features.chat.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services import serialize
 from kimi_proxy.services.serialize import MetricBody, SessionBody

@@ -59,7 +59,7 @@ def clear() -> None:
 
 def _write(content: JsonValue) -> None:
     from kimi_proxy.core import tokens
-    from kimi_proxy.features.memory import memory_block
+    from kimi_proxy.features.chat.memory import memory_block
 
     text = memory_block(_file().write(content, time.time()).content)
     hint = "" if console.server_config().memory.inject else " once [memory] inject = true is set"

@@ -209,7 +209,7 @@ async def _original(
     """Return the text behind an id; for an output in parts: the requested lines, their ranges and the last line."""
     from kimi_proxy.core.lines import decode_text
     from kimi_proxy.features.recovery import LinesArgument, Recover
-    from kimi_proxy.services.output_parts import is_list_of_parts, last_line, read_parts
+    from kimi_proxy.services.originals import is_list_of_parts, last_line, read_parts
 
     original = await store.originals.get(who, prune_id)
     if not is_list_of_parts(original):

@@ -13,8 +13,8 @@ from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.context import Composition
-from kimi_proxy.features.pipeline import Note
+from kimi_proxy.features.chat.context import Composition
+from kimi_proxy.features.chat.pipeline import Note
 from kimi_proxy.features.sanitizer.plan import is_recovery_call
 
 MILLION = 1_000_000

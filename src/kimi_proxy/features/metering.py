@@ -9,8 +9,8 @@ from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Prices, Recalled, Sent, prices_of
-from kimi_proxy.features.context import Context
-from kimi_proxy.features.prompt_cache import ExplainedMiss
+from kimi_proxy.features.chat.context import Context
+from kimi_proxy.features.chat.prompt_cache import ExplainedMiss
 
 MAX_SESSIONS = 10_000
 GONE = "client_gone"

@@ -19,9 +19,9 @@ from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running

@@ -10,7 +10,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import accounting
 from kimi_proxy.features.accounting import number, prices_of
-from kimi_proxy.features.compression import presets
+from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.lab.audit import name_source

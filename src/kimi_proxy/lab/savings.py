@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
-from kimi_proxy.features.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
+from kimi_proxy.features.chat.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
+from kimi_proxy.features.chat.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER

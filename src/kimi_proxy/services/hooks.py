@@ -22,7 +22,7 @@ from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
-from kimi_proxy.services.chat.deadlines import WaitLimit
+from kimi_proxy.services.chat.sanitizer import WaitLimit
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics

@@ -33,8 +33,11 @@ from kimi_proxy.features.accounting import (
     sent_tokens,
     weights,
 )
-from kimi_proxy.features.context import EVENT as REINJECTED
-from kimi_proxy.features.context import Context, context_of
+from kimi_proxy.features.chat.context import EVENT as REINJECTED
+from kimi_proxy.features.chat.context import Context, context_of
+from kimi_proxy.features.chat.pipeline import Draft, Note
+from kimi_proxy.features.chat.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
+from kimi_proxy.features.chat.sessions import Session, directory_of, title_of
 from kimi_proxy.features.metering import (
     MAX_SESSIONS,
     PAID,
@@ -46,11 +49,8 @@ from kimi_proxy.features.metering import (
     with_ending,
 )
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
-from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op

@@ -34,7 +34,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.sanitizer.rows import strip_row_numbers
+from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
@@ -43,7 +43,7 @@ from kimi_proxy.services.workers.pool import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker
     from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.output_parts import is_list_of_parts, read_parts
+from kimi_proxy.services.originals import is_list_of_parts, read_parts
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late

@@ -10,15 +10,14 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
-from kimi_proxy.features.compression import presets
+from kimi_proxy.features.chat.compression import presets
+from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
-from kimi_proxy.services.chat.context import LatestRequests, Reinjection
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
@@ -51,6 +50,7 @@ from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.supervisor import Supervisor
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
@@ -59,7 +59,6 @@ from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
-from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools

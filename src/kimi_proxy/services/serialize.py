@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
-from kimi_proxy.features.context import CompositionBody, Context, Sink
+from kimi_proxy.features.chat.context import CompositionBody, Context, Sink
 from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import (

@@ -13,9 +13,9 @@ from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import accounting, metering
-from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
+from kimi_proxy.features.chat.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
+from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
-from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import iso_time

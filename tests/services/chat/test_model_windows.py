@@ -10,9 +10,9 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts
 from kimi_proxy.core.config import parse as settings
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.models import ModelWindows
 from kimi_proxy.services.chat.relay import Exchange

@@ -12,7 +12,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.provider_objects import AnswerIds, given_ids, ids_in, made_in, named_in, unknown_id
+from kimi_proxy.features.chat.provider_objects import AnswerIds, given_ids, ids_in, made_in, named_in, unknown_id
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.metrics import Metrics

@@ -11,7 +11,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.plan import MAX_CHARS, origin_of
-from kimi_proxy.features.sanitizer.rows import READERS
+from kimi_proxy.features.sanitizer.shorten import READERS
 
 AFTER_TOOL = "PostToolUse"
 AFTER_PROMPT = "UserPromptSubmit"

@@ -7,8 +7,7 @@ from itertools import accumulate, pairwise
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features.records import tree
-from kimi_proxy.features.records.alike import read_lines, read_paragraphs
-from kimi_proxy.features.records.markup import read_json, read_ndjson, read_xml
+from kimi_proxy.features.records.formats import read_json, read_lines, read_ndjson, read_paragraphs, read_xml
 
 MIN_ROWS = 6
 MIN_CHARS = 600

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from kimi_proxy.core.json import JsonValue, is_container
 from kimi_proxy.core.markers import MaskMarker
-from kimi_proxy.features.records.markup import JSON_TOKEN, read_json
+from kimi_proxy.features.records.formats import JSON_TOKEN, read_json
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, Node
 
 MIN_ROWS = 4

@@ -14,7 +14,7 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.prune import CallContext
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.lossless import (
     aged_form,
     bounded_form,

@@ -17,8 +17,14 @@ from kimi_proxy.features.records.fitting import rank, within_tokens, write_by_ch
 from kimi_proxy.features.records.table import MIN_SAVING, write_table
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import readable_rows, strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of
+from kimi_proxy.features.sanitizer.shorten import (
+    Hidden,
+    NextId,
+    ShortenedText,
+    ids_of,
+    readable_rows,
+    strip_row_numbers,
+)
 from kimi_proxy.features.sanitizer.stage import Decision
 
 MIN_REPEATED_LINES = 6

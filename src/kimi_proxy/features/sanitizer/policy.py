@@ -10,13 +10,12 @@ from typing import Literal
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import READERS, strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, READERS, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]

@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, Nothi
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.compression import (
+from kimi_proxy.features.chat.compression import (
     Preset,
     Proposal,
     WindowFullness,
@@ -28,14 +28,14 @@ from kimi_proxy.features.compression import (
     propose,
     with_summary,
 )
-from kimi_proxy.features.context import is_certainly_below
+from kimi_proxy.features.chat.context import is_certainly_below
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op

@@ -11,11 +11,11 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import quoted_ids
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.sanitizer.decide import ShortenedOutput
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (

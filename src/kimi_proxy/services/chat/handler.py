@@ -27,9 +27,8 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.timing import begin_timings
-from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.models import Models, Target, models_in
-from kimi_proxy.features.pipeline import (
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.pipeline import (
     Draft,
     Stage,
     ask_usage,
@@ -38,7 +37,8 @@ from kimi_proxy.features.pipeline import (
     pin_attribution,
     run_stages,
 )
-from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
+from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall

@@ -16,10 +16,10 @@ from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import KimiProxyError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import MILLION, Prices, account_ping, prices_of
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import HIT, KEPT_WARM, LEAST_TOKENS, due_in_s, ping_of, worthwhile_pings
 from kimi_proxy.features.metering import PAID, Metric
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import HIT, KEPT_WARM, LEAST_TOKENS, due_in_s, ping_of, worthwhile_pings
 from kimi_proxy.proxy.headers import UpstreamRequest, credential, value_of
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.prompt_cache import PromptCaches

@@ -17,8 +17,8 @@ from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, with_memory
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import FactStore, SessionStore

@@ -13,9 +13,9 @@ from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavaila
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import ALPHABET
-from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
 from kimi_proxy.services.settings import ObserveMode

@@ -13,12 +13,12 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.features.context import is_certainly_below
+from kimi_proxy.features.chat.context import is_certainly_below
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import (

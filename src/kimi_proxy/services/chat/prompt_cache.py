@@ -14,10 +14,8 @@ from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.features.models import Target
-from kimi_proxy.features.models.known import CacheRules, cache_rules
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import (
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import (
     CacheMoment,
     Difference,
     PrefixDigests,
@@ -31,6 +29,8 @@ from kimi_proxy.features.prompt_cache import (
     marked_request,
     thinking_turns,
 )
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.plan import conversation_hash
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts

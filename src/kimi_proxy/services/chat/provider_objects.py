@@ -23,7 +23,7 @@ from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import AccessDenied, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
-from kimi_proxy.features.provider_objects import (
+from kimi_proxy.features.chat.provider_objects import (
     MAX_ID_CHARS,
     AnswerIds,
     cursors_in,

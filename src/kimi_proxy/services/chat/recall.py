@@ -12,7 +12,7 @@ from typing import TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
-from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
+from kimi_proxy.core.chat.wires.protocol import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
@@ -29,7 +29,7 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
-from kimi_proxy.features.pipeline import Draft, Header
+from kimi_proxy.features.chat.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate

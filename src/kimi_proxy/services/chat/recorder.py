@@ -17,10 +17,10 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
-from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import GONE, Ending, QuotaWindow, plan_quota
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.

@@ -13,7 +13,7 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.features.sessions import (
+from kimi_proxy.features.chat.sessions import (
     LOCAL_IDS,
     Session,
     SessionIds,

@@ -10,9 +10,9 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Message
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreadable
-from kimi_proxy.features import compression
-from kimi_proxy.features.compression import outline, transcript
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat import compression
+from kimi_proxy.features.chat.compression import outline, transcript
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.relay import ProviderClient

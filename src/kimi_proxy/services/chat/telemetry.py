@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kimi_proxy import __version__
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ConfigError, location
-from kimi_proxy.features.prompt_cache import explain_miss
+from kimi_proxy.features.chat.prompt_cache import explain_miss
 from kimi_proxy.services.chat.handler import ChatObserver
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.config.providers import Provider
     from kimi_proxy.core.config.sections import TelemetrySettings
     from kimi_proxy.core.json import JsonValue
-    from kimi_proxy.features.pipeline import Draft
+    from kimi_proxy.features.chat.pipeline import Draft
     from kimi_proxy.proxy.headers import Header
     from kimi_proxy.services.chat.relay import Exchange
 

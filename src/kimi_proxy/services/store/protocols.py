@@ -16,8 +16,8 @@ from kimi_proxy.core.json import JsonValue
 
 if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
     from kimi_proxy.features.accounting import SavingsLine
+    from kimi_proxy.features.chat.prompt_cache import SentPrefix
     from kimi_proxy.features.metering import Metric
-    from kimi_proxy.features.prompt_cache import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
 

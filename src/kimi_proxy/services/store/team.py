@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.prompt_cache import KEPT_WARM
 
 
 @dataclass(frozen=True, slots=True)

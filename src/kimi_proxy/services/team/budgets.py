@@ -17,9 +17,9 @@ from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.team import EACH, BudgetSettings, TeamSettings
 from kimi_proxy.core.errors import AccessDenied, BudgetExceeded, BudgetUnknown, StoreUnavailable
 from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import charged_usd
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.services.chat.handler import ADMITTED, MAX_MODEL_CHARS, BudgetAdmission, Charge
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op

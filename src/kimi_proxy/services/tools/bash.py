@@ -23,8 +23,7 @@ from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
-from kimi_proxy.services.originals import Keeper
-from kimi_proxy.services.output_parts import keep_parts
+from kimi_proxy.services.originals import Keeper, keep_parts
 from kimi_proxy.services.tools import ends, request
 from kimi_proxy.services.tools.ends import READ_BYTES_PER_TOKEN
 from kimi_proxy.services.tools.pruning import Pruning

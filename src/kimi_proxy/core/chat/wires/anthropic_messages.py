@@ -11,8 +11,19 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
-from kimi_proxy.core.chat.wires.protocol import ROOT, CacheMark, ObjectPath, ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
+from kimi_proxy.core.chat.wires.protocol import (
+    ROOT,
+    CacheMark,
+    ObjectPath,
+    RecallBody,
+    RecallRounds,
+    RecallStream,
+    ReplyFacts,
+    Usage,
+    WireFormat,
+    count,
+    event_bytes,
+)
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent

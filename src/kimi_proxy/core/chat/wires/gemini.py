@@ -15,8 +15,19 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
-from kimi_proxy.core.chat.wires.protocol import ReplyFacts, UpstreamAddress, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, RoundCalls, event_bytes, gap
+from kimi_proxy.core.chat.wires.protocol import (
+    RecallBody,
+    RecallRounds,
+    RecallStream,
+    ReplyFacts,
+    RoundCalls,
+    UpstreamAddress,
+    Usage,
+    WireFormat,
+    count,
+    event_bytes,
+    gap,
+)
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
 

@@ -9,12 +9,16 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
-from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import (
+from kimi_proxy.core.chat.wires.protocol import (
+    DONE,
     RecallBody,
     RecallRounds,
     RecallStream,
+    ReplyFacts,
     RoundCalls,
+    Usage,
+    WireFormat,
+    count,
     event_bytes,
     gap,
     valid_arguments,

@@ -1,6 +1,8 @@
 """The interface of a wire format: everything in which the APIs of clients and providers differ.
 
-The defaults are OpenAI's, which most providers imitate."""
+The defaults are OpenAI's, which most providers imitate. What all formats share of a recall is here too: the model calls
+our tool in the middle of an answer, the provider is asked again with what was recovered, and the client gets all rounds
+as one answer without those calls."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,9 +14,154 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import Edit, JsonBody, Message, Part, RawObject, Role
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
+from kimi_proxy.core.chat.read import PARAGRAPH, Edit, JsonBody, Message, Part, RawObject, Role
+from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent, SseParser
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCall:
+    id: str
+    arguments: str  # JSON, as the model wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCalls:
+    """The tool calls of a round: ours, and the ids of those that are the client's."""
+
+    own: tuple[RecallCall, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+class RecallRounds(ABC):
+    """The rounds of one answer; `own` is the name of our tool."""
+
+    id = ""  # of the response for the client, in APIs that can continue from it
+    real_id = ""  # the provider's id of the last round
+
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
+        self._own = own
+        self._sums_usage = sums_usage  # for a client that finds the size of its context in the last of `iterations`
+        self._usage: JsonValue = None  # of this round
+        self._is_over = False  # this round
+        self._usages_before: tuple[JsonValue, ...] = ()  # of the rounds that are over
+
+    @property
+    def usages(self) -> tuple[JsonValue, ...]:
+        """Return the provider's counts so far, round by round.
+
+        Most clients are given the last one alone: they take a count for the size of their context window, and compact
+        it by that.
+        """
+        return (*self._usages_before, *((self._usage,) if self._usage else ()))
+
+    @property
+    def _is_later(self) -> bool:
+        """Return whether this is not the first round."""
+        return bool(self._usages_before)
+
+    @property
+    def calls(self) -> RoundCalls:
+        """The calls of this round; none until it has ended."""
+        calls = list(self._calls()) if self._is_over else []
+        own = tuple(RecallCall(id, arguments) for id, name, arguments in calls if name == self._own)
+        return RoundCalls(own, tuple(id for id, name, _ in calls if name != self._own))
+
+    def next_round(self) -> list[JsonObject]:
+        """Start the next round; return the model's output of this one, to be sent back with our results."""
+        said = self._said_items()
+        self._usages_before += (self._usage,)
+        self._begin()
+        return said
+
+    @abstractmethod
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        """The tool calls of this round: their ids, names and arguments."""
+
+    @abstractmethod
+    def _said_items(self) -> list[JsonObject]:
+        """Return the model's output of this round, as items of a conversation."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Reset the state of the round, except for output that the client has seen."""
+
+
+class RecallBody(RecallRounds):
+    """Rounds that come in one piece each."""
+
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
+        self._body: JsonObject = {}
+
+    def take(self, body: JsonObject) -> RoundCalls:
+        """Read a round; return its calls."""
+        self._body, self._usage, self._is_over = body, body.get("usage"), True
+        return self.calls
+
+    @abstractmethod
+    def join_rounds(self) -> JsonObject:
+        """Return all rounds as one answer, without our calls."""
+
+
+class RecallStream(RecallRounds):
+    """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
+
+    def __init__(self, own: str, sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
+        self._held: list[tuple[SseEvent, JsonObject | None]] = []
+        self._begin()
+
+    def feed(self, raw: bytes) -> bytes:
+        """Return the output for the client after this event."""
+        event = next(iter(SseParser().feed(raw + b"\n\n")), None)
+        if event is None:  # a comment
+            return raw
+        try:
+            value = json.decode(event.data)
+        except ParseError:
+            value = None
+        return self._feed(event, dict(value), raw) if isinstance(value, dict) else self._feed_text(event, raw)
+
+    def ending(self) -> bytes:
+        """Return the buffered output of the last round."""
+        return b"".join(
+            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._finish_event(value))
+            for event, value in self._held
+        )
+
+    @abstractmethod
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes: ...
+
+    def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
+        """Return the output for the client after an event that is not a JSON object."""
+        return raw
+
+    def _finish_event(self, value: JsonObject) -> JsonObject:
+        """Return a buffered event in the form in which it is sent."""
+        return value
+
+
+def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
+    """Return the event with other data."""
+    name = f"event: {event.name}\n".encode() if event.name else b""
+    return name + b"data: " + json.encode(value) + b"\n\n"
+
+
+def valid_arguments(arguments: str) -> str:
+    """Return the model's arguments, or `{}`: some providers reject a conversation with arguments that are no object."""
+    try:
+        value = json.decode(arguments.encode("utf-8", "replace"))
+    except ParseError:
+        return "{}"
+    return arguments if isinstance(value, Mapping) else "{}"
+
+
+def gap(before: str, after: str) -> str:
+    """Return what separates the texts of two rounds: neither was written to follow on the other at once."""
+    return PARAGRAPH if before and not before[-1].isspace() and not after[0].isspace() else ""
+
 
 DONE = b"[DONE]"
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root

@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.prompt_cache import SentPrefix
+from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.services.store.postgres.database import (
     APPLICATION,
     Connection,

@@ -11,9 +11,9 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
-from kimi_proxy.features.context import Context
+from kimi_proxy.features.chat.context import Context
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow
-from kimi_proxy.features.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,

@@ -5,7 +5,7 @@ from tests.support.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.memory import is_new_conversation
+from kimi_proxy.features.chat.memory import is_new_conversation
 
 
 @pytest.mark.parametrize("wire", list(Wire))

@@ -8,8 +8,7 @@ import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.models.known import cache_rules
-from kimi_proxy.features.prompt_cache import (
+from kimi_proxy.features.chat.prompt_cache import (
     CacheMoment,
     Difference,
     ExplainedMiss,
@@ -20,6 +19,7 @@ from kimi_proxy.features.prompt_cache import (
     first_difference,
     is_cold,
 )
+from kimi_proxy.features.models.known import cache_rules
 
 SENT = SentPrefix(at=1000.0, cold_after_s=300.0, beginning=b"a")
 WIRES = pytest.mark.parametrize("wire", list(Wire))

@@ -10,10 +10,10 @@ from tests.support.conversations import SYSTEM, Assistant, Call, Item, Result, U
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
-from kimi_proxy.features.compression import CompressionPlan, History, Preset, apply_compression, can_compress, plan
+from kimi_proxy.features.chat.compression import CompressionPlan, History, Preset, apply_compression, can_compress, plan
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import ActiveCompression, Draft
-from kimi_proxy.features.sessions import Session
 
 WIRES = list(Wire)
 EXCHANGE: list[Item] = [User("ask"), Assistant("", (Call("a"),)), Result("a", "x" * 50), Assistant("answer")]

@@ -6,7 +6,7 @@ import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.compression import History
+from kimi_proxy.features.chat.compression import History
 
 WIRES = list(Wire)
 AGENT: list[Item] = [

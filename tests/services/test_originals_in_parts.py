@@ -13,8 +13,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.recovery import LinesArgument, Recover
-from kimi_proxy.services.originals import Keeper
-from kimi_proxy.services.output_parts import keep_parts, read_parts
+from kimi_proxy.services.originals import Keeper, keep_parts, read_parts
 from kimi_proxy.services.store.protocols import Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 

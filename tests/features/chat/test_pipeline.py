@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit, parse
+from kimi_proxy.features.chat.pipeline import Draft, Note, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Note, run_stages
-from kimi_proxy.features.sessions import Session
 
 DRAFT = Draft(parse(b'{"model":"m"}', Wire.CHAT), Target("p", "m"), Session("s"), LOCAL)
 

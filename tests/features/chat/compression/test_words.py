@@ -9,8 +9,8 @@ from tests.support.model import Says
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features import compression
-from kimi_proxy.features.compression import outline, transcript
+from kimi_proxy.features.chat import compression
+from kimi_proxy.features.chat.compression import outline, transcript
 
 WIRES = list(Wire)
 ITEMS: list[Item] = [

@@ -6,7 +6,7 @@ import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.compression import CompressionPlan, History, Preset, plan
+from kimi_proxy.features.chat.compression import CompressionPlan, History, Preset, plan
 
 TOKENS = 100  # of each message
 

@@ -11,9 +11,9 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Message, Part, Request, Wire, edit
 from kimi_proxy.core.config.sections import CompactionSettings, CompressionSettings
 from kimi_proxy.core.errors import ParseError
-from kimi_proxy.features import memory
-from kimi_proxy.features.context import Composition
-from kimi_proxy.features.pipeline import ActiveCompression, Draft
+from kimi_proxy.features.chat import memory
+from kimi_proxy.features.chat.context import Composition
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sanitizer import stage
 
 TARGET = 0.6  # of the context window, or of the conversation where the window is not known

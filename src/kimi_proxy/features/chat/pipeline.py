@@ -11,9 +11,9 @@ from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.timing import Timings
+from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.prompt_cache import ATTRIBUTION, CacheMoment
-from kimi_proxy.features.sessions import Session
 
 Header = tuple[bytes, bytes]
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.memory import PREVIEW_CHARS, MemoryFound, by_kind, segments, weigh_text
+from kimi_proxy.features.chat.memory import PREVIEW_CHARS, MemoryFound, by_kind, segments, weigh_text
 
 BLOCKS = (
     "<mcp-memory>Le café est à gauche.</mcp-memory>",

@@ -9,7 +9,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.chat.pipeline import Draft, Note
 
 # Memory segments in a text: seven notations, found in one pass over any text.
 #

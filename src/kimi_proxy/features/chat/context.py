@@ -9,8 +9,8 @@ from kimi_proxy.core.chat import Part, Request, Role
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.features.memory import MemoryFound, TextWeight, by_kind, segments
-from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.chat.memory import MemoryFound, TextWeight, by_kind, segments
+from kimi_proxy.features.chat.pipeline import Draft, Note
 
 MESSAGE_TOKENS = 4  # what separates a message from the next
 IMAGE_TOKENS = 1_600  # of the usual size; its bytes say nothing about it

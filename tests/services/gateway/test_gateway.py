@@ -36,7 +36,7 @@ from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
 
 LONG = "".join(f"line {i} é\n" for i in range(20_000))
-STDIO_SERVER = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
+STDIO_SERVER = str(Path(__file__).parents[2] / "support" / "stdio_server.py")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.features.memory import KINDS, segments
+from kimi_proxy.features.chat.memory import KINDS, segments
 
 SEVEN = {
     "<mcp-memory>le port est 8000</mcp-memory>": "mcp-memory",

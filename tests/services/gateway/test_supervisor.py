@@ -18,7 +18,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import BadRequest, UnknownServer
 from kimi_proxy.core.json import JsonObject, JsonValue
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def stdio(mode: str = "", log: Path | None = None, name: str = "s", more: str = "") -> str:

@@ -12,7 +12,7 @@ from tests.support.conversations import Assistant, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.sessions import (
+from kimi_proxy.features.chat.sessions import (
     LOCAL_IDS,
     MAX_TITLE_CHARS,
     Session,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from kimi_proxy.core.chat import Message, Part, Request
-from kimi_proxy.features.compression import History
-from kimi_proxy.features.context import HEADING, Composition, MessageWeight
-from kimi_proxy.features.pipeline import ActiveCompression
+from kimi_proxy.features.chat.compression import History
+from kimi_proxy.features.chat.context import HEADING, Composition, MessageWeight
+from kimi_proxy.features.chat.pipeline import ActiveCompression
 
 PREVIEW_CHARS = 160
 
