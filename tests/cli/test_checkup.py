@@ -17,7 +17,7 @@ from .conftest import Cli
 def report(cli: Cli, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """doctor's exit code, and level and remedy by the name of the check."""
     done = cli("doctor", "--json", env=env)
-    return done.returncode, {c["name"]: (c["level"], c["mend"]) for c in json.loads(done.stdout)["checks"]}
+    return done.returncode, {c["name"]: (c["level"], c["fix"]) for c in json.loads(done.stdout)["checks"]}
 
 
 def test_on_a_healthy_machine_all_is_well(cli: Cli):
@@ -146,7 +146,7 @@ def test_status_when_nothing_runs(cli: Cli):
 def test_a_scorer_that_was_refused_is_a_warning_with_its_remedy():
     check = checks.scorer(model.load(b"not a model"))
 
-    assert (check.level, check.mend) == ("warning", "reinstall kimi-proxy")
+    assert (check.level, check.fix) == ("warning", "reinstall kimi-proxy")
     assert "it is not a model of this version" in check.found
 
 

@@ -44,7 +44,7 @@ PROGRAMS_END_S = 3.5  # the time to stop programs that ignore both the end of th
 WARM_AFTER_S = 0.2  # a call that waits for the servers asks them several times in it
 
 
-HEALTH = RouteSpec("Say that it serves", access=Access.EVERYONE)
+HEALTH = RouteSpec("Report that the server is up", access=Access.EVERYONE)
 
 
 class StoreProblem(TypedDict, total=False):

@@ -42,7 +42,7 @@ Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 CHAT = RouteSpec(
     "Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )
-RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
+RELAY = RouteSpec("Forward a request unchanged", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
 LIST = RouteSpec(
     "List the models of the settings, or of the providers", error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )

@@ -24,7 +24,7 @@ _EVENTS, _LINES = b"text/event-stream", b"application/x-ndjson"
 
 TAGS = RouteSpec("List the models, as Ollama does", error=OpenObject, access=Access.PEOPLE)
 SHOW = RouteSpec("Describe a model, as Ollama does", body=OpenObject, error=OpenObject, access=Access.PEOPLE)
-ABOUT = RouteSpec("Say which version of Ollama's API is served", access=Access.PEOPLE)
+ABOUT = RouteSpec("Report the supported version of Ollama's API", access=Access.PEOPLE)
 
 
 def routes(chat: Chat) -> list[BaseRoute]:

@@ -49,7 +49,7 @@ SEARCH = RouteSpec("Search the newest originals", query=CutSearch, access=Access
 ONE = RouteSpec(
     "Show an original beside what was sent of it", query=CutLines, raises=(PruneIdNotFound,), access=Access.PEOPLE
 )
-PREVIEW = RouteSpec("Show what prune_text would cut; nothing is kept", body=Preview, access=Access.PEOPLE)
+PREVIEW = RouteSpec("Show what prune_text would cut; nothing is stored", body=Preview, access=Access.PEOPLE)
 SWE_PRUNE = RouteSpec("Prune as swe-pruner does", body=SwePrune, access=Access.PEOPLE)
 
 

@@ -96,7 +96,7 @@ class StatusLineQuery(BaseModel):
 
 NOT_FOUND = (SessionNotFound,)
 LIST = RouteSpec("List sessions, the last used first", query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE)
-CREATE = RouteSpec("Make a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
+CREATE = RouteSpec("Create a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
 DELETE_MANY = RouteSpec("Delete sessions, or all of them", body=DeleteSessions, access=Access.PEOPLE)
 SHOW = RouteSpec("Show a session", raises=NOT_FOUND, access=Access.PEOPLE)
 RENAME = RouteSpec("Rename a session", body=RenameSession, raises=NOT_FOUND, access=Access.PEOPLE)
@@ -108,7 +108,7 @@ MEMORY = RouteSpec(
 SAVINGS = RouteSpec(
     "Show what was saved today, this week, this month and in a range of days", query=SavingsQuery, access=Access.PEOPLE
 )
-STATUS_LINE = RouteSpec("Show the line of an agent's status bar", query=StatusLineQuery, access=Access.PEOPLE)
+STATUS_LINE = RouteSpec("Show the text of an agent's status line", query=StatusLineQuery, access=Access.PEOPLE)
 HEALTH = RouteSpec("Show how full a session's context window is", raises=NOT_FOUND, access=Access.PEOPLE)
 
 

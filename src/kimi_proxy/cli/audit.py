@@ -47,7 +47,7 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
         done = run_audit(places, lambda done, total: progress("", done, total))
     if not done.sessions:
         write_json({"sessions": 0, "searched": [str(folder) for _, folder in searched]}) if as_json else write(
-            _say_where(searched)
+            _list_searched(searched)
         )
         return
     if html is not None:
@@ -71,7 +71,7 @@ def _folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
     return [name_source(path) for path in paths] or [*usual_places(), (recordings.AGENT, home() / "recordings")]
 
 
-def _say_where(searched: Sequence[tuple[str, Path]]) -> str:
+def _list_searched(searched: Sequence[tuple[str, Path]]) -> str:
     width = max(len(name) for name, _ in searched)
     looked = "".join(f"  {name:<{width}}  {folder}\n" for name, folder in searched)
     return (

@@ -44,7 +44,7 @@ class Check:
     name: str
     level: Level
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
@@ -106,11 +106,11 @@ def access(config: Config) -> Check:
     hosts, token = tuple(dict.fromkeys((config.mcp_pruner.host, config.proxy.host))), config.token
     for host in hosts:
         if not is_loopback(host) and token is None:
-            mend = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
-            return Check("access", "error", f"{host} can be reached from the network, and no token is set", mend)
+            fix = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
+            return Check("access", "error", f"{host} can be reached from the network, and no token is set", fix)
     if token is not None and len(token.get_secret_value()) < SHORT_TOKEN_CHARS:
-        mend = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
-        return Check("access", "warning", "the token is short enough to guess", mend)
+        fix = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
+        return Check("access", "warning", "the token is short enough to guess", fix)
     needed = "token required" if token else "this machine only, no token"
     return Check("access", "ok", f"{' and '.join(hosts)}, {needed}")
 
@@ -118,8 +118,8 @@ def access(config: Config) -> Check:
 def backend(config: Config) -> Check:
     name = config.mcp_pruner.backend
     if name == "deepinfra" and config.deepinfra_api_key is None:
-        mend = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
-        return Check("backend", "warning", "no API key for deepinfra: lines are scored locally", mend)
+        fix = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
+        return Check("backend", "warning", "no API key for deepinfra: lines are scored locally", fix)
     return Check("backend", "ok", name if name == "heuristic" else f"{name}: lines of text leave this machine")
 
 
@@ -129,8 +129,8 @@ def servers(config: Config) -> Iterator[Check]:
     for name in missing:
         program = config.mcp.servers[name].command
         install = "install Node, which includes npx" if program == "npx" else f"install {program}"
-        mend = f"{install}, or correct command in [mcp.servers.{name}]"
-        yield Check("mcp servers", "error", f"{name} cannot be started: program {program!r} not found", mend)
+        fix = f"{install}, or correct command in [mcp.servers.{name}]"
+        yield Check("mcp servers", "error", f"{name} cannot be started: program {program!r} not found", fix)
     if config.mcp.run and not missing:
         yield Check("mcp servers", "ok", f"programs found for {', '.join(config.mcp.run)}")
 
@@ -141,8 +141,8 @@ def windows(config: Config) -> Iterator[Check]:
     for name, model in config.models.items():
         target = models.configured_target(name)
         if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
-            mend = f'set max_context_size in [models."{name}"]'
-            yield Check("models", "warning", f"unknown context window of {name}: 131,072 tokens assumed", mend)
+            fix = f'set max_context_size in [models."{name}"]'
+            yield Check("models", "warning", f"unknown context window of {name}: 131,072 tokens assumed", fix)
 
 
 def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
@@ -150,8 +150,8 @@ def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     if config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
         return
     found = f"{FIRST_PARTY} makes Claude Code sign its requests: those to Anthropic are sent unchanged"
-    mend = "unset it (kimi-proxy init claude --proxy does), or use hooks: kimi-proxy init claude --hooks"
-    yield Check("claude code", "warning", found, mend)
+    fix = "unset it (kimi-proxy init claude --proxy does), or use hooks: kimi-proxy init claude --hooks"
+    yield Check("claude code", "warning", found, fix)
 
 
 def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
@@ -174,8 +174,8 @@ def search() -> Check:
 def port(config: Config) -> Check:
     pruner, proxy = config.mcp_pruner, config.proxy
     if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
-        mend = "choose another port with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
-        return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", mend)
+        fix = "choose another port with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
+        return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", fix)
     ports = (
         _port(pruner.host, pruner.port, "mcp-pruner", "MCP_PRUNER_PORT"),
         _port(proxy.host, proxy.port, "kimi-proxy", "KIMI_PROXY_PORT"),
@@ -190,8 +190,8 @@ def _port(host: str, number: int, server: str, variable: str) -> Check:
         return Check("port", "ok", f"{address} is free")
     if found.server == server:
         return Check("port", "ok", f"{address} is {found}, running")
-    mend = f"stop that program, or choose another port with {variable}"
-    return Check("port", "error", f"{address} is taken by {found}", mend)
+    fix = f"stop that program, or choose another port with {variable}"
+    return Check("port", "error", f"{address} is taken by {found}", fix)
 
 
 def disk(config: Config) -> Check:
@@ -215,8 +215,8 @@ async def store(config: Config) -> Check:
         finally:
             await opened.close()
     except KimiProxyError as e:
-        mend = "check that the directory is writable and has free space, or move it with KIMI_PROXY_HOME"
-        return Check("store", "error", f"{config.home}: {e}", mend)
+        fix = "check that the directory is writable and has free space, or move it with KIMI_PROXY_HOME"
+        return Check("store", "error", f"{config.home}: {e}", fix)
 
 
 async def _round_trip(opened: Store) -> Check:

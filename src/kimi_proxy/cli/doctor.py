@@ -50,13 +50,14 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
             console.write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
-        console.write_json({"verdict": SEVERITY[worst], "checks": checks})
+        listed = [{**asdict(check), "mend": check.fix} for check in checks]  # `mend` is the old name, for one version
+        console.write_json({"verdict": SEVERITY[worst], "checks": listed})
     raise click.exceptions.Exit(worst)
 
 
 def _row(check: Check) -> str:
     level = console.colour(f"{check.level:<8}", COLOURS[check.level])
-    return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
+    return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.fix}\n" if check.fix else "")
 
 
 @click.command()

@@ -129,23 +129,23 @@ def replay(paths: tuple[Path, ...], model: str, as_json: bool) -> None:
 
     config = load().config
     total: list[ReplayOutcome] = []
-    told: list[JsonObject] = []
+    listed: list[JsonObject] = []
     for conversation in _conversations(paths, config, model):
         outcomes = play(conversation, config)
         if conversation.window is None:
             remark(f"{conversation.name}: the window's size is not known, so nothing is compressed; name a --model")
-        told.append(_to_json(conversation, outcomes))
+        listed.append(_to_json(conversation, outcomes))
         if not as_json:
             write("\n".join([_describe(conversation), *table(outcomes)]) + "\n")
         total = [before.plus(now) for before, now in zip(total, outcomes, strict=True)] if total else outcomes
-    if not told:
+    if not listed:
         raise click.BadParameter("no sessions found: give a recording, or a folder with sessions", param_hint="PATH")
-    if len(told) == 1:
-        write_json(told[0]) if as_json else None
+    if len(listed) == 1:
+        write_json(listed[0]) if as_json else None
     elif as_json:
-        write_json({"sessions": list(told), "policies": [outcome.to_json(total[0]) for outcome in total]})
+        write_json({"sessions": list(listed), "policies": [outcome.to_json(total[0]) for outcome in total]})
     else:
-        write("\n".join([f"all {len(told)}", *table(total)]) + "\n")
+        write("\n".join([f"all {len(listed)}", *table(total)]) + "\n")
 
 
 def _conversations(paths: Sequence[Path], config: Config, model: str) -> Iterator[Conversation]:

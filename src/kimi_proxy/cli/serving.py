@@ -136,7 +136,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.log_watcher import running_with_logs
-    from kimi_proxy.proxy.allocator import giving_back, limit_arenas
+    from kimi_proxy.proxy.allocator import limit_arenas, trimming_memory
 
     config = settings.config
     for listener in listeners:
@@ -150,7 +150,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with giving_back(), running_with_logs(config) as runtime:
+            async with trimming_memory(), running_with_logs(config) as runtime:
                 gc.freeze()  # otherwise a collection takes 100 ms, during which the event loop stands still
                 await listen(runtime, listeners, stop, say, lambda addresses: _welcome(settings, addresses, say))
 

@@ -76,9 +76,9 @@ class LruCache(Generic[Key, Value]):
         entry = self._entries.pop(key, None)
         self._bytes -= entry.size if entry else 0
 
-    def forget_where(self, is_meant: Callable[[Key], bool]) -> None:
+    def forget_matching(self, matches: Callable[[Key], bool]) -> None:
         """Forget every entry whose key is meant."""
-        for key in [key for key in self._entries if is_meant(key)]:
+        for key in [key for key in self._entries if matches(key)]:
             self.forget(key)
 
 

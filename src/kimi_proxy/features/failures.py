@@ -452,11 +452,11 @@ def _thrown_above(lines: Sequence[str], row: int) -> int:
         if _is_frame(lines[at]):
             break
         if _THROWN.match(lines[at]) or _CAUSE.match(lines[at]):
-            return _shown_above(lines, at)
+            return _start_of_place(lines, at)
     return row
 
 
-def _shown_above(lines: Sequence[str], row: int) -> int:
+def _start_of_place(lines: Sequence[str], row: int) -> int:
     """Node shows the place before it names the error: a path with its line, the code, carets, a blank line."""
     if row < 3 or lines[row - 1].strip() or not lines[row - 2].strip() or lines[row - 2].strip(" ^"):
         return row

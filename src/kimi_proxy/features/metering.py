@@ -237,7 +237,7 @@ class WindowLevels:
         """Forget one of them, or all in a scope."""
         for cache in (self._levels, self._sunk):
             if session is None:
-                cache.forget_where(lambda key: key[0] == scope)
+                cache.forget_matching(lambda key: key[0] == scope)
             else:
                 cache.forget((scope, session))
 

@@ -277,7 +277,7 @@ def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> S
     lost = figures[DEFAULT.name].lost[:LOST_SHOWN]
     for one in figures.values():
         one.lost = []
-    spent, tools = where_spent(session)
+    spent, tools = price_parts(session)
     return SessionAudit(
         agent=session.agent,
         version=session.version,
@@ -304,7 +304,7 @@ def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> S
     )
 
 
-def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, float]]:
+def price_parts(session: MeasuredSession) -> tuple[dict[str, float], dict[str, float]]:
     """Return the parts of a session's cost, and the cost of each tool's outputs."""
     spent: defaultdict[str, float] = defaultdict(float)
     tools: defaultdict[str, float] = defaultdict(float)

@@ -359,7 +359,7 @@ class _Simulation:
             return False
         before, best = self._size(request), (0, 0.0, 0.0)
         for at in self._places_to_cut(request, preset.keep_exchanges):
-            removed = self._text_before(at) + sum(held.shown_tokens for held in self._held_before(at))
+            removed = self._text_before(at) + sum(held.shown_tokens for held in self._outputs_before(at))
             if removed >= LEAST_REMOVED:
                 best = (at, removed, min(preset.summary_tokens, removed / SUMMARY_SHARE))
             if before - best[1] + best[2] <= TARGET * window:
@@ -368,7 +368,7 @@ class _Simulation:
         if removed - summary < LEAST_SAVED * before:
             return False
         self._summarized += self._text_before(at)
-        for held in self._held_before(at):
+        for held in self._outputs_before(at):
             self._show(held, Form(held.output.tokens), is_masked=True)
         self._added += summary
         self._cut_at = at
@@ -389,11 +389,11 @@ class _Simulation:
     def _text_before(self, at: int) -> float:
         """Return the tokens of all messages before a request, without outputs and summarized messages."""
         request = self._session.requests[at]
-        outputs = sum(held.output.tokens for held in self._held_before(at))
+        outputs = sum(held.output.tokens for held in self._outputs_before(at))
         whole = request.prompt - request.user - sum(output.tokens for output in request.outputs)
         return max(whole - self._session.fixed - outputs - self._summarized, 0.0)
 
-    def _held_before(self, at: int) -> list[_Held]:
+    def _outputs_before(self, at: int) -> list[_Held]:
         return [held for held in self._held.values() if held.output.request < at]
 
     def _place(self, output: MeasuredOutput) -> float:

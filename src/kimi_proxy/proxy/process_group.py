@@ -94,7 +94,7 @@ class Family:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def gone_within(self, seconds: float) -> bool:
+    def wait_until_ended(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
@@ -127,13 +127,13 @@ def _watch(family: Family, wake: int, timeout_s: float, max_processes: int) -> s
 
 def _end(family: Family, why: str) -> int:
     """End the rest of the family, and return the number of its processes."""
-    if why == "exited" and family.gone_within(LINGER_S):
+    if why == "exited" and family.wait_until_ended(LINGER_S):
         return 0
     left = len(family.members())
     if why != "processes":
         family.send(signal.SIGTERM)
         family.send(signal.SIGCONT)
-        if family.gone_within(POLITE_S):
+        if family.wait_until_ended(POLITE_S):
             return left
     _kill(family)
     return left
@@ -143,7 +143,7 @@ def _kill(family: Family) -> None:
     deadline = time.monotonic() + FORCE_S
     while family.alive() and time.monotonic() < deadline:
         family.send(signal.SIGKILL)
-        family.gone_within(0.02)
+        family.wait_until_ended(0.02)
 
 
 def _serve(argv: list[str], status: int, control: int) -> NoReturn:

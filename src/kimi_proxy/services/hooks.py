@@ -127,7 +127,7 @@ class ToolHooks:
             return None
         pieces = (b"hook", encode_text(who.scope), encode_text(event.session), encode_text(text))
         key = sha256(b"\0".join(pieces)).digest()
-        if self._asked_again(key, event.call_id, text):
+        if self._was_called_again(key, event.call_id, text):
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
@@ -155,7 +155,7 @@ class ToolHooks:
         ids = quoted_ids(text)
         return bool(ids) and bool(await self._originals.live(who, ids))
 
-    def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
+    def _was_called_again(self, key: bytes, call_id: str, text: str) -> bool:
         """Return whether another call of the session had the same output: the model probably missed the cut part."""
         before = self._seen.get(key)
         self._seen.put(key, before or call_id)

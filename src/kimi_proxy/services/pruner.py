@@ -256,7 +256,7 @@ class PendingAnswer:
     is_lasting: bool
 
     @property
-    def is_whole_by_fault(self) -> bool:
+    def is_uncut_by_fault(self) -> bool:
         return not self.is_lasting and not self.answer.pruned.annotations
 
 
@@ -409,7 +409,7 @@ class Pruner:
     async def _commit(self, request: PruneRequest, pending: PendingAnswer, is_known: bool) -> PruneAnswer:
         """Return the answer once its original is on disk; otherwise the uncut text without an id."""
         answer = pending.answer
-        if is_known and pending.is_whole_by_fault:
+        if is_known and pending.is_uncut_by_fault:
             return answer  # it is on disk with an earlier note, which still explains the markers given then
 
         async def keep() -> PruneAnswer:

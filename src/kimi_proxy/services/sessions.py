@@ -244,13 +244,13 @@ class Sessions:
         self._journal.follow(who, event, fields)
         deleted = fields.get("session_id", "")
         if event == DELETED and (deleted is None or isinstance(deleted, str)):
-            self._forget_more(who, deleted)
+            self._call_forgetters(who, deleted)
 
     def _forget(self, who: Caller, session: str | None) -> None:
         self._journal.forget(who, session)
-        self._forget_more(who, session)
+        self._call_forgetters(who, session)
 
-    def _forget_more(self, who: Caller, session: str | None) -> None:
+    def _call_forgetters(self, who: Caller, session: str | None) -> None:
         for forget in self._forgetters:
             forget(who, session)
 

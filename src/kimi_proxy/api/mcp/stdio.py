@@ -293,7 +293,7 @@ class StdioConversation:
         try:
             is_known = method in INTRODUCTIONS
             catalog, who = (self._introduction, ANONYMOUS) if is_known else await self._late.get()
-            if task is not None and _does_more_than_read(message, catalog):
+            if task is not None and _has_side_effects(message, catalog):
                 self._commands[task] = time.monotonic()
             reply = await mcp.reply_to(who, message, MCP, catalog)
         finally:
@@ -323,7 +323,7 @@ async def serve_stdio(catalog: Catalog, load: LoadTools | None = None) -> None:
         await converse(catalog, source, target, load)
 
 
-def _does_more_than_read(message: JsonValue, catalog: Catalog) -> bool:
+def _has_side_effects(message: JsonValue, catalog: Catalog) -> bool:
     match message:
         case {"method": "tools/call", "params": {"name": str(name)}} if name in catalog.tools:
             return not catalog.tools[name].read_only

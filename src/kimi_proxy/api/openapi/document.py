@@ -96,13 +96,16 @@ class StoppingBody(TypedDict):
 # Described here alone: the server answers them before the guard and the router see the request (api/server.py).
 PROBES = (
     DescribedRoute(
-        "GET", "/health/live", Response(), RouteSpec("Say that the process answers", LiveBody, access=Access.EVERYONE)
+        "GET",
+        "/health/live",
+        Response(),
+        RouteSpec("Report that the process is alive", LiveBody, access=Access.EVERYONE),
     ),
     DescribedRoute(
         "GET",
         "/health/ready",
         Response(),
-        RouteSpec("Say whether requests may be sent", ReadyBody, more={503: StoppingBody}, access=Access.EVERYONE),
+        RouteSpec("Report whether requests may be sent", ReadyBody, more={503: StoppingBody}, access=Access.EVERYONE),
     ),
 )
 SCHEMA = RouteSpec(

@@ -220,7 +220,7 @@ def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mappin
     where = f" ({variable})" if variable else f" (line {line})" if line else ""
     if kind != "extra_forbidden":
         return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
-    near = get_close_matches(key, _keys_beside(section), 1)
+    near = get_close_matches(key, _known_keys(section), 1)
     return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
 
 
@@ -229,7 +229,7 @@ def _outwards(path: list[str]) -> list[str]:
     return [".".join(path[:end]) for end in range(len(path), 0, -1)]
 
 
-def _keys_beside(section: list[str]) -> list[str]:
+def _known_keys(section: list[str]) -> list[str]:
     """Return the names that a section may hold; none for sections whose names people choose."""
     model: type[BaseModel] = FileSettings
     for name in section:

@@ -315,9 +315,9 @@ def _lines(message: Message) -> Iterator[_Line]:
     for part in message.parts:
         match part.kind, message.role:
             case "text", "assistant":
-                yield from _outline_said("the assistant said", part.text, SAID_CHARS, 1)
+                yield from _outline_text("the assistant said", part.text, SAID_CHARS, 1)
             case "text", _:
-                yield from _outline_said("the user said", part.text, ASK_CHARS, 3)
+                yield from _outline_text("the user said", part.text, ASK_CHARS, 3)
             case "tool_call", _:
                 yield _Line(f"- called {part.name} {_short(part.text, CALL_CHARS)}", 0)
             case "tool_result", _:
@@ -326,7 +326,7 @@ def _lines(message: Message) -> Iterator[_Line]:
                 pass
 
 
-def _outline_said(who: str, text: str, chars: int, worth: int) -> Iterator[_Line]:
+def _outline_text(who: str, text: str, chars: int, worth: int) -> Iterator[_Line]:
     if text.strip():
         yield _Line(f"- {who}: {_short(text, chars)}", worth)
 

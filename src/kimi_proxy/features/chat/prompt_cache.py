@@ -294,7 +294,7 @@ def anchored_request(request: Request, rules: CacheRules) -> Request:
     Clients change the end of the last turn when the user speaks again, and after long turns the look-back of their own
     marks does not reach what is cached before it.
     """
-    marks, spoken = request.format.cache_marks(request.json), _last_spoken(request)
+    marks, spoken = request.format.cache_marks(request.json), _last_answered_user(request)
     if spoken is None or not marks or len(marks) >= rules.breakpoints:
         return request
     place, end = request.messages[spoken], request.messages[-1].end
@@ -311,7 +311,7 @@ def _before_last_answer(request: Request) -> list[int]:
     return [before - 1] if before else []
 
 
-def _last_spoken(request: Request) -> int | None:
+def _last_answered_user(request: Request) -> int | None:
     """Return the index of the last user message that the model has answered."""
     answered = False
     for at in range(len(request.messages) - 1, -1, -1):

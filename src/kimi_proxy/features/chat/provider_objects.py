@@ -117,7 +117,7 @@ class AnswerIds(Enum):
     ALL = 3  # the provider stores it from now on, with its items
 
 
-def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:
+def caller_ids(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:
     """Return the ids in an answer that are its caller's. An event of a stream has the answer as its `response`.
 
     Raise ParseError if it is nested too deep to be read.
@@ -162,14 +162,14 @@ def swap_query(query: str, swap: Swap) -> str:
 
 def next_page(query: str, page: JsonObject) -> str | None:
     """Return the query of the page after `page`, in the direction of the first; None if that was the last one."""
-    read, is_back = dict(parse_qsl(query, keep_blank_values=True)), goes_back(query)
+    read, is_back = dict(parse_qsl(query, keep_blank_values=True)), is_towards_newest(query)
     edge = page.get("first_id" if is_back else "last_id")
     if not page.get("has_more") or not isinstance(edge, str):
         return None
     return urlencode({**read, "before_id" if is_back else "after_id": edge})
 
 
-def goes_back(query: str) -> bool:
+def is_towards_newest(query: str) -> bool:
     """Return whether a list is read from an object on towards the newest."""
     return any(name == "before_id" for name, _ in parse_qsl(query))
 

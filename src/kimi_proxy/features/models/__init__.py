@@ -202,7 +202,7 @@ class Models:
     def learn(self, target: Target, window: int) -> None:
         """Remember a window that the provider itself lists."""
         self._listed.put((target.provider, target.model), window)
-        self._known.forget_where(lambda _: True)
+        self._known.forget_matching(lambda _: True)
 
     def siblings(self, target: Target, named: Collection[str] = ()) -> list[Target]:
         """Return the models of the same provider that a request may go to, those of the settings first.

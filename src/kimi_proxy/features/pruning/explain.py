@@ -42,10 +42,10 @@ def _reason(start: int, end: int, outline: Outline, lines: Sequence[str], source
     """Return why lines went; if some of them report errors, how many do."""
     first, last = (bisect_left(outline.errors, row) for row in (start, end))
     errors = f"dont {last - first} erreur{'s' if last - first > 1 else ''}, " if last > first else ""
-    return errors + _what_went(start, end, outline, lines, source_type)
+    return errors + _describe_gap(start, end, outline, lines, source_type)
 
 
-def _what_went(start: int, end: int, outline: Outline, lines: Sequence[str], source_type: SourceType) -> str:
+def _describe_gap(start: int, end: int, outline: Outline, lines: Sequence[str], source_type: SourceType) -> str:
     repeated = _repetition(lines[start:end]) if source_type == "logs" else None
     if repeated is not None:
         return repeated

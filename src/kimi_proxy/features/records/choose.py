@@ -118,7 +118,7 @@ def _sorted_by_place(
         if not are_lists:
             groups.append(inner)
         elif len(inner) >= ENOUGH:
-            for node, weight in _far_away([(node, float(len(node.children))) for node in inner]):
+            for node, weight in _outliers([(node, float(len(node.children))) for node in inner]):
                 node.odd = min(MAX_ODD, node.odd + weight)
         rest += below.values()
     return columns, groups
@@ -183,7 +183,7 @@ def _odd_in(column: Column, failures: list[int]) -> Iterator[tuple[Node, float]]
     yield from _rare_kinds(column, few)
     numbers = [(node, number) for node in column if (number := _number(node.value)) is not None]
     if len(numbers) >= ENOUGH and len(numbers) >= 0.5 * len(column):
-        yield from _far_away(numbers)
+        yield from _outliers(numbers)
     else:
         yield from _odd_in_length(column)
     yield from _alarming(column, max(few, int(ALARMING * len(column))), failures)
@@ -227,7 +227,7 @@ def _shape(value: str) -> str:
     return _DIGITS.sub("0", _LETTERS.sub("a", value[:SHAPE_CHARS]))
 
 
-def _far_away(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
+def _outliers(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
     column = np.array([number for _, number in numbers])
     low, high = np.quantile(column, (0.25, 0.75))
     reach = FAR * max(float(high - low), 0.05 * abs(float(high)), 1e-9)
@@ -512,10 +512,10 @@ class _Choice:
     def _cost(self, at: int) -> float:
         unit = self._found[at]
         opened = sum(_own_chars(node) + tree.MARKER_CHARS for node in unit.around if id(node) not in self._open)
-        neighbours = self._is_beside(at, at - 1) + self._is_beside(at, at + 1)
+        neighbours = self._is_sibling(at, at - 1) + self._is_sibling(at, at + 1)
         return unit.node.size + 2 + opened + tree.MARKER_CHARS * (1 - neighbours)
 
-    def _is_beside(self, at: int, other: int) -> bool:
+    def _is_sibling(self, at: int, other: int) -> bool:
         if other not in self.kept:
             return False
         return self._found[other].around[-1] is self._found[at].around[-1]

@@ -52,7 +52,7 @@ class MessagesTranslation(Translation):
         answer = ChatAnswer()
         blocks: list[JsonObject] = []
         calls: dict[ChatToolCall, None] = {}
-        for delta in answer.take_whole(body):
+        for delta in answer.take_body(body):
             if delta.call is None:
                 blocks.append(_block(delta) | {_DELTAS[delta.kind][1]: delta.text} | _signature(delta))
             else:

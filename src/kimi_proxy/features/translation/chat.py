@@ -119,16 +119,16 @@ class EventTranslator(ABC):
     def _chunk(self, chunk: JsonObject) -> bytes:
         for delta in self._answer.take(chunk):
             self._block_of(delta).pieces.append(delta.text)
-        return self._begin_once() + b"".join(self._show_ready())
+        return self._begin_if_needed() + b"".join(self._show_ready())
 
     def _finish(self) -> bytes:
         self._is_over = True
-        shown = [self._begin_once()]
+        shown = [self._begin_if_needed()]
         for block in self._blocks:
             shown += [*self._show(block), self._stop_block(block)]
         return b"".join((*shown, self._completion_events()))
 
-    def _begin_once(self) -> bytes:
+    def _begin_if_needed(self) -> bytes:
         if self._has_begun:
             return b""
         self._has_begun = True
@@ -256,7 +256,7 @@ class ChatAnswer:
         deltas = [*_text_deltas(delta), *self._call_deltas(delta)]
         return (each for each in deltas if each.text or each.call)
 
-    def take_whole(self, body: JsonObject) -> list[ChatDelta]:
+    def take_body(self, body: JsonObject) -> list[ChatDelta]:
         """Return what an answer says that came in one piece. Raise UpstreamUnreadable if it says nothing at all."""
         deltas = list(self.take(body))
         if not read.as_objects(body.get("choices")):

@@ -219,7 +219,7 @@ class HttpProgramClient:
         self._fresh = client
         self._client: McpClient | None = None
         self.program = ServerProgram(
-            server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken
+            server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken_port
         )
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
@@ -260,7 +260,7 @@ class HttpProgramClient:
                 return name or "an MCP server without a name"
         return ""
 
-    async def _refuse_taken(self) -> None:
+    async def _refuse_taken_port(self) -> None:
         """Raise UpstreamUnreachable if another program holds the port: ours could only fail, or hide behind it."""
         where = urlsplit(self._url)
         try:

@@ -261,7 +261,7 @@ class Compressor:
         """Forget a session that was deleted, or all of a person's."""
         for cache in (self._states, self._last):
             if session is None:
-                cache.forget_where(lambda place: place[0] == who.scope)
+                cache.forget_matching(lambda place: place[0] == who.scope)
             else:
                 cache.forget((who.scope, session))
 

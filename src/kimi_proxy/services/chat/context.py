@@ -253,7 +253,7 @@ class LatestRequests(ChatObserver):
 
     def forget(self, who: Caller, session: str | None) -> None:
         if session is None:
-            self._requests.forget_where(lambda place: place[0] == who.scope)
+            self._requests.forget_matching(lambda place: place[0] == who.scope)
         else:
             self._requests.forget((who.scope, session))
 

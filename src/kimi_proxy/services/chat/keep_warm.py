@@ -171,7 +171,7 @@ class KeepWarm(ChatObserver):
     async def close(self) -> None:
         self._working.cancel()
         await asyncio.wait([self._working])
-        self._held.forget_where(lambda _: True)
+        self._held.forget_matching(lambda _: True)
 
     async def ping_due(self) -> float | None:
         """Send the pings that are due; return the seconds until the next one, None if there is none."""

@@ -69,13 +69,13 @@ class MemoryFile:
         if len(raw) > self._max_bytes:
             raise InvalidParams("content", f"has {len(raw)} bytes; memory.max_bytes is {self._max_bytes}")
         if (before := private_files.read(self.path)) is not None:
-            self._close_to_others()
+            self._restrict_access()
             if self.read().trouble:
                 private_files.replace(self.path.with_suffix(".damaged"), before, MODE)
         private_files.replace(self.path, raw, MODE)
         return MemoryContent(content, round(now, 3))
 
-    def _close_to_others(self) -> None:
+    def _restrict_access(self) -> None:
         try:
             if stat.S_IMODE(self.path.stat().st_mode) != MODE:
                 self.path.chmod(MODE)

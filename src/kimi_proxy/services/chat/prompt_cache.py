@@ -197,7 +197,7 @@ class PromptCaches(ChatObserver):
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget the words of a person's conversations when a session is deleted; digests of them stay."""
-        self._bodies.forget_where(lambda place: place[0] == who.scope)
+        self._bodies.forget_matching(lambda place: place[0] == who.scope)
 
     def on_end(self, exchange: Exchange) -> None:
         """Record the provider's counts: a hit after a pause proves that its cache lived that long."""

@@ -26,10 +26,10 @@ from kimi_proxy.core.sse import SseParser
 from kimi_proxy.features.chat.provider_objects import (
     MAX_ID_CHARS,
     AnswerIds,
+    caller_ids,
     cursors_in,
     given_ids,
-    goes_back,
-    made_in,
+    is_towards_newest,
     may_name_objects,
     named_in,
     next_page,
@@ -187,7 +187,7 @@ class OwnedObjects:
             if kept is AnswerIds.ALL:
                 self._lose(ParseError(f"{name} compressed its answer"))
             return reply
-        watch = self._watch_stream if reply.media_type == _STREAM else self._watch_whole
+        watch = self._watch_stream if reply.media_type == _STREAM else self._watch_body
         watched = RewrittenReply(reply, watch(name, checked, reply, kept))
         watched.headers = reply.headers
         return watched
@@ -203,7 +203,7 @@ class OwnedObjects:
                         await self._add(name, checked, event.data, kept, is_event=True)
             yield piece
 
-    async def _watch_whole(
+    async def _watch_body(
         self, name: str, checked: CheckedRequest, reply: ReplyStream, kept: AnswerIds
     ) -> AsyncIterator[bytes]:
         body, rest = await read_up_to(MAX_BYTES, reply.pieces())
@@ -222,7 +222,7 @@ class OwnedObjects:
         """Record who owns the objects in a response. If that fails, the response continues, and no one owns them."""
         caller = checked.question.caller
         try:
-            made = made_in(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
+            made = caller_ids(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
             new = {id for id in made if len(id) <= MAX_ID_CHARS and (name, caller.scopes, id) not in self._known}
             if new:
                 await self._tables.add_objects(name, new, caller.scope, self._now())
@@ -246,7 +246,7 @@ class OwnedObjects:
         question = checked.question
         page = await _read_page(name, reply)
         wanted, own = len(_data(page)), await self._own_part(name, question, page)
-        following, pages, is_back = next_page(question.query, page), 1, goes_back(question.query)
+        following, pages, is_back = next_page(question.query, page), 1, is_towards_newest(question.query)
         while following is not None and len(own) < wanted and pages < MAX_PAGES:
             async with self._client.send(name, replace(question, query=following)) as more:
                 if more.status != 200:

@@ -135,13 +135,13 @@ class Recordings:
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Delete the recording of a session, or all of a person's. A file that stays is reported in the log."""
-        for path in list(self._meant(who, session)):
+        for path in list(self._matching_files(who, session)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as e:
                 log.error("a recording was not deleted", extra={"path": str(path), "what": location(e)})
 
-    def _meant(self, who: Caller, session: str | None) -> Iterator[Path]:
+    def _matching_files(self, who: Caller, session: str | None) -> Iterator[Path]:
         if session is None:
             person = who.scope.removeprefix(PERSON) if who.scope.startswith(PERSON) else who.person
             if person or who.scope == LOCAL_SCOPE:

@@ -95,13 +95,13 @@ class PersonData:
             sessions += len(await store.sessions.delete(who, ids))
             for id in ids:
                 self._recordings.forget(who, id)
-                self._tell(who, id)
+                self._clear_caches(who, id)
         while some := await store.originals.page(own, NEWEST, PAGE):
             originals += len(await store.originals.delete(own, [one.id for one in some]))
         decisions = await store.decisions.forget_sessions(own, None)
         await store.sessions.delete_all(own)
         self._recordings.forget(own, None)
-        self._tell(own, None)
+        self._clear_caches(own, None)
         await store.team.erase_scope(own.scope)
         await store.team.remove_person(name)
         self._audit.add(actor, "erase_person", name)
@@ -119,7 +119,7 @@ class PersonData:
             found.setdefault(scope, []).append(id)
         return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
 
-    def _tell(self, who: Caller, session: str | None) -> None:
+    def _clear_caches(self, who: Caller, session: str | None) -> None:
         """Make running servers forget what they have in memory."""
         if self._store.replicas is not None:
             self._store.replicas.publish(StoredEvent(DELETED, 0.0, {"session_id": session}, who.scope))

@@ -315,12 +315,12 @@ class Workers:
         if child in self._children:
             self._children.remove(child)
             child.cancel_retirement()
-            self._beside(child.end(grace_s=0))
+            self._run_in_background(child.end(grace_s=0))
 
     def _start(self) -> None:
         self._spawning += 1
         self._starting += 1
-        self._beside(self._start_workers())
+        self._run_in_background(self._start_workers())
 
     async def _start_workers(self) -> None:
         try:
@@ -337,7 +337,7 @@ class Workers:
             child = WorkerProcess()
             await child.launch(Command(self._command, without_secrets(os.environ)), stderr=DEVNULL)
             self._children.add(child)
-            self._beside(self._watch(child))
+            self._run_in_background(self._watch(child))
             return child
         finally:
             self._spawning -= 1
@@ -364,7 +364,7 @@ class Workers:
             for _ in range(self._waiting):
                 self._idle.put_nowait(None)
 
-    def _beside(self, work: Coroutine[object, object, object]) -> None:
+    def _run_in_background(self, work: Coroutine[object, object, object]) -> None:
         """Run `work` in the background; `close` waits for its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

@@ -117,7 +117,7 @@ def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list
         if row in marks or not bare.startswith(openers):
             break
         end = row + 1
-        closing = _left_open(bare)
+        closing = _open_closer(bare)
     if end == start:
         return []
     for row in range(start, min(end, start + HEADER_LINES)):
@@ -125,7 +125,7 @@ def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list
     return [Span(start, end, min(end, start + HEADER_LINES), "file-header")]
 
 
-def _left_open(bare: str) -> str:
+def _open_closer(bare: str) -> str:
     """Return what closes the block comment or docstring that `bare` opens and does not close."""
     for opening, closing in (('"""', '"""'), ("'''", "'''"), ("/*", "*/"), ("<!--", "-->")):
         if bare.startswith(opening) and closing not in bare[len(opening) :]:

@@ -46,7 +46,7 @@ from kimi_proxy.services.store.sql.sessions import (
     after_metric,
     containing,
     open_session,
-    where_chosen,
+    session_filter,
 )
 from kimi_proxy.services.store.sql.team import (
     ADD_AUDIT,
@@ -269,7 +269,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return read_bytes(found[0][0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
         return await self._sessions(who, where, (*own, containing(words), limit))
@@ -284,7 +284,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             return await self._delete(who)
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where, given = f"{theirs}{which}", (*own, *values)
 
         async def work(connection: Connection, moment: Moment) -> Sequence[str]:
