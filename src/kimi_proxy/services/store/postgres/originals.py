@@ -21,6 +21,7 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     read_int,
 )
+from kimi_proxy.services.store.postgres.partitions import TOMBSTONE_S, Partitions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
@@ -36,7 +37,6 @@ from kimi_proxy.services.store.sql import (
 from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
 
 GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
-TOMBSTONE_S = 30 * 86_400.0
 DELETE_AT_ONCE = 50  # at most: fewer while a transaction that deletes is long
 DELETE_AT_FIRST = 5  # their pages have to be read from the disk
 LONG_S = 0.04
@@ -67,8 +67,9 @@ _PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND l
 class PostgresOriginals:
     """They stay until they were idle for `ttl_s`, and leave earlier, the longest idle first, to fit `max_bytes`."""
 
-    def __init__(self, database: PostgresDatabase, ttl_s: float, max_bytes: int) -> None:
+    def __init__(self, database: PostgresDatabase, partitions: Partitions, ttl_s: float, max_bytes: int) -> None:
         self._database = database
+        self._partitions = partitions
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
@@ -112,8 +113,8 @@ class PostgresOriginals:
                 )
             known = await connection.execute(
                 """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
-                   UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s""",
-                handle * 2,
+                   UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s AND expired >= %s""",
+                (*handle * 2, moment.earliest - TOMBSTONE_S),
             )
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
@@ -175,7 +176,7 @@ class PostgresOriginals:
             some = [encode_text(id) for id in wanted[start : start + DELETE_AT_ONCE]]
 
             async def work(connection: Connection, moment: Moment, some: list[bytes] = some) -> list[Row]:
-                return await _bury(
+                return await self._bury(
                     connection,
                     moment.latest,
                     "SELECT seq FROM record WHERE scope = ANY(%s) AND id = ANY(%s) FOR UPDATE",
@@ -212,8 +213,8 @@ class PostgresOriginals:
 
         async def work(connection: Connection, moment: Moment) -> int:
             await connection.execute(
-                """DELETE FROM tombstone WHERE (scope, id) IN
-                     (SELECT scope, id FROM tombstone WHERE expired < %s ORDER BY expired LIMIT 1000)""",
+                """DELETE FROM ONLY tombstone WHERE (scope, id) IN
+                     (SELECT scope, id FROM ONLY tombstone WHERE expired < %s ORDER BY expired LIMIT 1000)""",
                 (moment.earliest - TOMBSTONE_S,),
             )
             if moment.is_certain:
@@ -222,7 +223,7 @@ class PostgresOriginals:
                     "UPDATE record SET last_used = %s WHERE last_used > %s", (moment.latest, moment.latest + LEAP_S)
                 )
             before = moment.earliest - self._ttl_s - GRACE_S
-            return await _delete_idle(connection, moment.latest, self._at_once, before)
+            return await self._delete_idle(connection, moment.latest, self._at_once, before)
 
         return await self._run_timed(work)
 
@@ -241,7 +242,7 @@ class PostgresOriginals:
                 if left <= self._max_bytes:
                     break
                 left, go = left - read_int(size), go + 1
-            return await _delete_idle(connection, moment.latest, go, float("inf"))
+            return await self._delete_idle(connection, moment.latest, go, float("inf"))
 
         gone = await self._run_timed(work)
         await self.count()
@@ -253,6 +254,33 @@ class PostgresOriginals:
         gone = await self._database.alone(work)
         fit = int(gone * LONG_S / 2 / max(time.monotonic() - began, 0.001))
         self._at_once = min(max(fit, 2), 2 * self._at_once, DELETE_AT_ONCE) if gone else DELETE_AT_FIRST
+        return gone
+
+    async def _delete_idle(self, connection: Connection, now: float, limit: int, before: float) -> int:
+        """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
+        chosen = "SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED"
+        return len(await self._bury(connection, now, chosen, (before, limit)))
+
+    async def _bury(self, connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
+        """Turn `chosen` originals into tombstones, and drop texts that nothing refers to; return id, text and size."""
+        tombstones = self._partitions.table_for("tombstone", now)
+        rows = await connection.execute(
+            f"""WITH chosen AS ({chosen}), gone AS (
+                 DELETE FROM record USING chosen WHERE record.seq = chosen.seq
+                 RETURNING record.scope, record.id, record.text, record.size
+               ), buried AS (
+                 INSERT INTO {tombstones} (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
+               )
+               SELECT id, text, size FROM gone""".encode(),  # noqa: S608 - fixed texts and a name of ours
+            (*values, now),
+        )
+        gone = await rows.fetchall()
+        if gone:
+            await _count(connection, -len(gone), -sum(read_int(size) for *_, size in gone))
+        await connection.execute(
+            "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
+            ([read_int(text) for _, text, _ in gone],),
+        )
         return gone
 
 
@@ -296,34 +324,6 @@ async def _count(connection: Connection, originals: int, size: int) -> None:
         "UPDATE kept SET originals = originals + %s, bytes = bytes + %s WHERE shard = %s",
         (originals, size, randrange(SHARDS)),  # noqa: S311 - no secret
     )
-
-
-async def _delete_idle(connection: Connection, now: float, limit: int, before: float) -> int:
-    """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
-    chosen = "SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED"
-    return len(await _bury(connection, now, chosen, (before, limit)))
-
-
-async def _bury(connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
-    """Turn `chosen` originals into tombstones, and drop texts that nothing refers to; return id, text and size."""
-    rows = await connection.execute(
-        f"""WITH chosen AS ({chosen}), gone AS (
-             DELETE FROM record USING chosen WHERE record.seq = chosen.seq
-             RETURNING record.scope, record.id, record.text, record.size
-           ), buried AS (
-             INSERT INTO tombstone (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
-           )
-           SELECT id, text, size FROM gone""".encode(),  # noqa: S608 - two fixed texts
-        (*values, now),
-    )
-    gone = await rows.fetchall()
-    if gone:
-        await _count(connection, -len(gone), -sum(read_int(size) for *_, size in gone))
-    await connection.execute(
-        "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
-        ([read_int(text) for _, text, _ in gone],),
-    )
-    return gone
 
 
 def _read_listed(row: Row) -> ListedOriginal:

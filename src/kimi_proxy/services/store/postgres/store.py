@@ -11,6 +11,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
+from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
@@ -25,10 +26,11 @@ class PostgresStore:
         self._database = database
         self._url = url
         self._max_bytes = max_bytes
-        self.originals = PostgresOriginals(database, ttl_s, max_bytes)
+        self._partitions = Partitions(database)
+        self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
         self.facts = SqlFacts(database, ttl_s)
-        self.sessions = PostgresSessions(database)
+        self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)
         self._tending: asyncio.Task[None] | None = None
@@ -56,6 +58,7 @@ class PostgresStore:
         with suppress(StoreUnavailable):
             # A leap of the clock since the newest stamp in the database waits for a second look.
             database.clock = WallClock(now, await store.originals.newest_use())
+            await store._partitions.load()
         store._tending = asyncio.create_task(store._tend())
         return store
 
@@ -77,6 +80,7 @@ class PostgresStore:
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""
+        await self._partitions.tend()
         total = 0
         for step in (self.originals.expire, self.originals.make_room):
             while gone := await step():

@@ -250,11 +250,11 @@ def open_session(session: SessionRecord) -> SqlStatement:
     )
 
 
-def add_metric(metric: Metric) -> SqlStatement:
-    """Return the statement that records a request; it changes no row if the request was recorded before."""
+def add_metric(metric: Metric, table: str = "metrics") -> SqlStatement:
+    """Return the statement that records a request; it changes no row if the table has the request already."""
     values = tuple(value for field in fields(metric) for value in _metric_values(metric, field.name))
     return SqlStatement(
-        f"INSERT INTO metrics ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values
+        f"INSERT INTO {table} ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values
     )
 
 
@@ -275,7 +275,7 @@ def _metric_values(metric: Metric, field: str) -> Row:
     return (getattr(metric, field),)
 
 
-def after_metric(metric: Metric) -> Iterator[SqlStatement]:
+def after_metric(metric: Metric, segments: str = "memory_segments") -> Iterator[SqlStatement]:
     """Yield what adds a new request to the sums of its session, and writes down what is in its context window."""
     yield _add_to_session(metric)
     context = metric.context
@@ -289,7 +289,7 @@ def after_metric(metric: Metric) -> Iterator[SqlStatement]:
     for found in context.layout.found:
         place, same = (metric.session, found.kind), (found.count, found.tokens, found.preview)
         yield SqlStatement(
-            """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
+            f"""INSERT INTO {segments} (session_id, kind, segments, tokens, preview, request_id, at)
                SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND scope = ?)
                  AND NOT EXISTS (
                    SELECT 1 FROM memory_segments WHERE segments = ? AND tokens = ? AND preview = ? AND seq =
