@@ -16,6 +16,7 @@ import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
 from kimi_proxy.services.store.encryption import TextCipher
+from kimi_proxy.services.store.postgres.objects import ObjectSettings
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
@@ -141,9 +142,16 @@ async def opened(
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,
     cipher: TextCipher | None = None,
+    objects: ObjectSettings | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
-        url_of(server, home), ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, cipher=cipher
+        url_of(server, home),
+        ttl_s=ttl_s,
+        max_bytes=max_bytes,
+        timeout_s=timeout_s,
+        now=now,
+        cipher=cipher,
+        objects=objects,
     )
     try:
         yield store

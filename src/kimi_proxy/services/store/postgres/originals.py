@@ -21,10 +21,12 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     read_int,
 )
+from kimi_proxy.services.store.postgres.objects import ObjectStorage, object_name
 from kimi_proxy.services.store.postgres.partitions import TOMBSTONE_S, Partitions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
+    REFERENCE,
     CompressedText,
     Moment,
     Row,
@@ -61,6 +63,9 @@ _PEEK = """SELECT record.scope, record.key, record.about, text.hash, text.frame
   FROM record JOIN text ON text.seq = record.text WHERE record.scope = ANY(%s) AND record.id = %s AND last_used >= %s"""
 _LIVE = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM quick
   WHERE quick.is_set = 'off' AND scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
+_ADD_TEXT = """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s) ON CONFLICT (scope, hash) DO UPDATE
+  SET frame = CASE substring(text.frame FROM 1 FOR 4) WHEN %s THEN text.frame ELSE excluded.frame END
+  RETURNING seq, CASE WHEN octet_length(frame) < 100 THEN frame ELSE '' END"""
 _PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s"
 
 
@@ -73,6 +78,7 @@ class PostgresOriginals:
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
+        self.objects: ObjectStorage | None = None
         self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
         self.commits = 0
 
@@ -83,7 +89,10 @@ class PostgresOriginals:
             raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
-        is_kept = await self._database.run(lambda connection, moment: _insert(connection, moment, original, compressed))
+        stored = await self.objects.put(original.scope, compressed) if self.objects else compressed
+        is_kept = await self._database.run(
+            lambda connection, moment: _insert(connection, moment, original, stored, size)
+        )
         if not is_kept:
             raise StoreUnavailable(f"{original.id} already names another original")
         self._bytes += size
@@ -102,15 +111,12 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def get(self, who: Caller, id: str) -> Original:
-        async def work(connection: Connection, moment: Moment) -> Original:
+        async def work(connection: Connection, moment: Moment) -> Row:
             handle = ([*map(encode_text, who.scopes)], encode_text(id))
             values = (moment.latest, *handle, moment.earliest - self._ttl_s)
             row = await (await _execute_or_peek(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
-                scope, key, about, hashed, frame = map(read_bytes, row)
-                return Original(
-                    id, decode_text(scope), key, decompress(CompressedText(hashed, frame), self._database.cipher), about
-                )
+                return row
             known = await connection.execute(
                 """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
                    UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s AND expired >= %s""",
@@ -119,7 +125,10 @@ class PostgresOriginals:
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
         with audit_block(self._database.note, who, "recover", id):
-            return await self._database.read(work)
+            scope, key, about, hashed, frame = map(read_bytes, await self._database.read(work))
+            text = CompressedText(hashed, frame)
+            text = await self.objects.get(text) if self.objects else text
+            return Original(id, decode_text(scope), key, decompress(text, self._database.cipher), about)
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
@@ -138,24 +147,27 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
-        async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
+        async def work(connection: Connection, moment: Moment) -> list[Row]:
             rows = await connection.execute(
                 """SELECT record.seq, record.id, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
                    WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
                 ([*map(encode_text, who.scopes)], before, limit),
             )
+            return await rows.fetchall()
+
+        with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
+            rows = await self._database.read(work)
+            stored = [CompressedText(read_bytes(hashed), read_bytes(frame)) for _, _, hashed, frame in rows]
+            texts = await self.objects.get_all(stored) if self.objects else stored
             return [
                 StoredText(
                     read_int(seq),
                     decode_text(read_bytes(id)),
-                    readable(read_bytes(hashed), read_bytes(frame), self._database.cipher),
+                    None if text is None else readable(text.hash, text.frame, self._database.cipher),
                 )
-                for seq, id, hashed, frame in await rows.fetchall()
+                for (seq, id, *_), text in zip(rows, texts, strict=True)
             ]
-
-        with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
-            return await self._database.read(work)
 
     async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
         needles = [SESSION_FIELD] if sessions is None else [encode_text(session) for session in sessions]
@@ -284,17 +296,17 @@ class PostgresOriginals:
         return gone
 
 
-async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
+async def _insert(
+    connection: Connection, moment: Moment, original: Original, compressed: CompressedText, size: int
+) -> bool:
     """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
     scope, id = encode_text(original.scope), encode_text(original.id)
-    # The same text is stored once. If the disk has damaged it since, this copy repairs it.
-    rows = await connection.execute(
-        """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s)
-           ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame RETURNING seq""",
-        (scope, compressed.hash, compressed.frame),
-    )
-    text = (await rows.fetchone() or (0,))[0]
-    size = len(compressed.frame) + len(original.about) + PAGE
+    # The same text is stored once. If the disk has damaged it since, this copy repairs it; an object stays.
+    rows = await connection.execute(_ADD_TEXT.encode(), (scope, compressed.hash, compressed.frame, REFERENCE))
+    text, frame = await rows.fetchone() or (0, b"")
+    name = object_name(compressed.frame)
+    if name is not None and frame == compressed.frame:
+        await connection.execute("DELETE FROM stray_object WHERE name = %s", (name,))
     rows = await connection.execute(
         """INSERT INTO record (scope, id, key, text, size, about, created, last_used)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s)

@@ -10,6 +10,7 @@ from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
+from kimi_proxy.services.store.postgres.objects import ObjectSettings, ObjectStorage
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
@@ -24,7 +25,7 @@ SWEEP_S = 60.0
 class PostgresStore:
     def __init__(self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int) -> None:
         self._database = database
-        self._url = url
+        self._place = without_password(url)
         self._max_bytes = max_bytes
         self._partitions = Partitions(database)
         self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
@@ -33,6 +34,7 @@ class PostgresStore:
         self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)
+        self._objects: ObjectStorage | None = None
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
@@ -46,15 +48,21 @@ class PostgresStore:
         pooling: Pooling | None = None,
         now: Callable[[], float] = time.time,
         cipher: TextCipher | None = None,
+        objects: ObjectSettings | None = None,
     ) -> "PostgresStore":
         """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
 
-        Raise ConfigError if a newer version has written its tables.
+        Raise ConfigError if a newer version has written its tables, or nothing can be signed for object storage.
         """
+        if objects is not None:
+            await objects.bucket.find_credentials()
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
         database.cipher = cipher
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
+        if objects is not None:
+            store.originals.objects = store._objects = ObjectStorage(database, objects, store.sessions.secret)
+            store._place += f" and {objects.place}"
         with suppress(StoreUnavailable):
             # A leap of the clock since the newest stamp in the database waits for a second look.
             database.clock = WallClock(now, await store.originals.newest_use())
@@ -66,8 +74,9 @@ class PostgresStore:
         self._database.note = note
 
     async def usage(self) -> StoreUsage:
-        usage = StoreUsage(without_password(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
-        usage = replace(usage, pool=self._database.pool_usage)
+        usage = StoreUsage(self._place, "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
+        failures = self._objects.failures if self._objects else 0
+        usage = replace(usage, pool=self._database.pool_usage, object_failures=failures)
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
@@ -76,7 +85,9 @@ class PostgresStore:
 
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""
-        return await reencrypt(self._database)
+        total = await reencrypt(self._database)
+        cipher = self._database.cipher
+        return total + (await self._objects.reencrypt(cipher) if self._objects and cipher else 0)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""
@@ -86,6 +97,8 @@ class PostgresStore:
             while gone := await step():
                 total += gone
         await self.facts.sweep()
+        if self._objects:
+            await self._objects.sweep()
         return total
 
     async def close(self) -> None:
@@ -94,6 +107,8 @@ class PostgresStore:
             await asyncio.wait([self._tending])
         await self.replicas.close()
         await self._database.close()
+        if self._objects:
+            await self._objects.close()
 
     async def _tend(self) -> None:
         while True:
