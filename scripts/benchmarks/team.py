@@ -40,7 +40,7 @@ SECONDS = int(os.environ.get("KIMI_PROXY_BENCH_SECONDS", "30"))  # of a team's t
 WARM_S = 8
 ORIGINALS = int(os.environ.get("KIMI_PROXY_BENCH_ORIGINALS", "10000000"))
 KEPT, READS = 100, 500
-EXPIRED = 20_000
+EXPIRED = ORIGINALS // 10
 TTL_S = 604_800.0
 # Rows that are added after a TRUNCATE need no log of their own then, and indexes are made by two processes.
 LARGE = (
