@@ -16,7 +16,7 @@ _ADVICE = (
     'or let a Bedrock API key pay: api_key = "${AWS_BEARER_TOKEN_BEDROCK}" in the settings of the provider, or '
     "AWS_BEARER_TOKEN_BEDROCK for the client"
 )
-# Of each service: the signer in `botocore.auth`, and what else somebody without credentials can do.
+# Of each service: the signer in `botocore.auth`, and the advice for a server without credentials.
 _SERVICES = {
     SERVICE: ("SigV4Auth", _ADVICE),
     "s3": ("S3SigV4Auth", "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),

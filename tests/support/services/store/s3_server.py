@@ -1,13 +1,12 @@
 """A real S3 server, moto's, with one bucket in memory."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
 
 import botocore.session
+import pytest
 from botocore.config import Config
 from tests.support.replicas.fleet import free_port, wait_for
 
@@ -49,7 +48,9 @@ def s3_server() -> Iterator[S3Server]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with patch.dict(os.environ, CREDENTIALS), subprocess.Popen(command, **quiet) as process:
+    with pytest.MonkeyPatch.context() as environment, subprocess.Popen(command, **quiet) as process:
+        for name, value in CREDENTIALS.items():
+            environment.setenv(name, value)
         try:
             wait_for(f"http://127.0.0.1:{port}/moto-api/")
             yield S3Server(f"http://127.0.0.1:{port}")

@@ -127,7 +127,7 @@ class ObjectStorage:
         await self._bucket.close()
 
     async def _write(self, scope: str, frame: bytes) -> str | None:
-        # Nobody who lists the bucket learns whose objects these are, or that two of them hold the same text.
+        # A list of the bucket does not show whose objects these are, or that two of them hold the same text.
         return await self._write_in(hmac.digest(await self._secret(), encode_text(scope), "sha256")[:8].hex(), frame)
 
     async def _write_in(self, folder: str, frame: bytes) -> str | None:

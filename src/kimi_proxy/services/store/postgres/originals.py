@@ -78,6 +78,7 @@ class PostgresOriginals:
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
+        self._swept = 0.0  # last use of what this sweep deleted: the index before it is full of deleted entries
         self.objects: ObjectStorage | None = None
         self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
         self.commits = 0
@@ -247,7 +248,8 @@ class PostgresOriginals:
 
         async def work(connection: Connection, moment: Moment) -> int:
             rows = await connection.execute(
-                "SELECT size FROM record ORDER BY last_used, seq LIMIT %s", (self._at_once,)
+                "SELECT size FROM record WHERE last_used >= %s ORDER BY last_used LIMIT %s",
+                (self._swept, self._at_once),
             )
             left, go = used + needed, 0
             for (size,) in await rows.fetchall():
@@ -270,28 +272,34 @@ class PostgresOriginals:
 
     async def _delete_idle(self, connection: Connection, now: float, limit: int, before: float) -> int:
         """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
-        chosen = "SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED"
-        return len(await self._bury(connection, now, chosen, (before, limit)))
+        chosen = """SELECT seq FROM record WHERE last_used >= %s AND last_used < %s ORDER BY last_used LIMIT %s
+          FOR UPDATE SKIP LOCKED"""
+        gone = await self._bury(connection, now, chosen, (self._swept, before, limit))
+        self._swept = max((read_float(last_used) for *_, last_used in gone), default=0.0)
+        return len(gone)
 
     async def _bury(self, connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
-        """Turn `chosen` originals into tombstones, and drop texts that nothing refers to; return id, text and size."""
+        """Turn `chosen` originals into tombstones, and drop texts that nothing refers to.
+
+        Return the id, the text, the size and the last use of each.
+        """
         tombstones = self._partitions.table_for("tombstone", now)
         rows = await connection.execute(
             f"""WITH chosen AS ({chosen}), gone AS (
                  DELETE FROM record USING chosen WHERE record.seq = chosen.seq
-                 RETURNING record.scope, record.id, record.text, record.size
+                 RETURNING record.scope, record.id, record.text, record.size, record.last_used
                ), buried AS (
                  INSERT INTO {tombstones} (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
                )
-               SELECT id, text, size FROM gone""".encode(),  # noqa: S608 - fixed texts and a name of ours
+               SELECT id, text, size, last_used FROM gone""".encode(),  # noqa: S608 - fixed texts and a name of ours
             (*values, now),
         )
         gone = await rows.fetchall()
         if gone:
-            await _count(connection, -len(gone), -sum(read_int(size) for *_, size in gone))
+            await _count(connection, -len(gone), -sum(read_int(size) for _, _, size, _ in gone))
         await connection.execute(
             "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
-            ([read_int(text) for _, text, _ in gone],),
+            ([read_int(text) for _, text, *_ in gone],),
         )
         return gone
 

@@ -92,7 +92,7 @@ class Partitions:
                 await self.load()
 
     async def _alter(self, statements: Sequence[str]) -> None:
-        """Execute `statements` in one transaction, unless somebody holds a lock, or another server does such work."""
+        """Execute `statements` in one transaction, unless a lock is held, or another server does such work."""
 
         async def work(connection: Connection, moment: Moment) -> int:
             try:
