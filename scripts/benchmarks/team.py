@@ -249,17 +249,19 @@ async def originals(url: str) -> list[Sequence[object]]:
         filled = time.perf_counter() - began
         keeps = [await _timed(store.originals.keep(an_original(os.urandom(20_000)))) for _ in range(KEPT)]
         chosen = random.Random(7).choices(range(EXPIRED + 1, ORIGINALS + 1), k=READS)  # from all over the table
+        before = cost(url, ())[1]
         reads = [await _timed(store.originals.get(LOCAL, id)) for id in map(_generated, chosen)]
+        read = cost(url, ())[1] - before
         with psycopg.connect(url, autocommit=True) as connection:
             size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-        began, sweeps = time.perf_counter(), list[float]()
+        began, sweeps, before = time.perf_counter(), list[float](), cost(url, ())[1]
         while await asyncio.to_thread(_has_expired, url):
             gone = 1
             while gone:
                 took = time.perf_counter()
                 gone = await store.originals.expire()
                 sweeps.append((time.perf_counter() - took) * 1000)
-        swept = time.perf_counter() - began
+        swept, deleted = time.perf_counter() - began, cost(url, ())[1] - before
         usage = await _timed(store.usage())
     finally:
         await store.close()
@@ -269,6 +271,8 @@ async def originals(url: str) -> list[Sequence[object]]:
         ["size, GB", f"{int(str(size[0] if size else 0)) / 1e9:.1f}", "", ""],
         *([name, *(f"{value:.1f}" for value in _spread(values))] for name, values in timed.items()),
         ["all that expired deleted, s", f"{swept:.0f}", "", ""],
+        ["CPU of PostgreSQL for a recovery, ms", f"{read * 1000 / READS:.2f}", "", ""],
+        ["CPU of PostgreSQL for a transaction of the sweep, ms", f"{deleted * 1000 / len(sweeps):.1f}", "", ""],
         ["how full it is, ms", f"{usage:.1f}", "", ""],
     ]
     table(f"{ORIGINALS:,} originals, {EXPIRED:,} of them expired", ("", "median", "p99", "most"), rows)

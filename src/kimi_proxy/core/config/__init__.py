@@ -89,8 +89,8 @@ class StoreSettings(SettingsSection):
     listen_url: str = Field(default="", pattern=POSTGRES_URL)
     report_url: str = Field(default="", pattern=POSTGRES_URL)
     object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
-    object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#]+/?)?$")
-    object_min_bytes: int = Field(default=64 * 1024, ge=1024)
+    object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
+    object_min_bytes: int = Field(default=64 * 1024, ge=1)
     key_command: str = ""
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """The store in PostgreSQL, shared by every server that has the same database."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,8 @@ from kimi_proxy.services.store.sql.facts import SqlFacts
 
 SWEEP_S = 60.0
 REPORT_CONNECTIONS = 4  # to the replica, at most
+
+log = logging.getLogger(__name__)
 
 
 class PostgresStore:
@@ -103,14 +106,17 @@ class PostgresStore:
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""
-        await self._partitions.tend()
+        # One of these that fails, because a bucket is unavailable, keeps no original from expiring.
+        for step in (self._partitions.tend, self.replicas.sweep, *((self._objects.sweep,) if self._objects else ())):
+            try:
+                await step()
+            except StoreUnavailable as e:
+                log.warning("store_sweep_failed", extra={"trouble": str(e)[:300]})
         total = 0
-        for step in (self.originals.expire, self.originals.make_room):
-            while gone := await step():
+        for delete in (self.originals.expire, self.originals.make_room):
+            while gone := await delete():
                 total += gone
         await self.facts.sweep()
-        if self._objects:
-            await self._objects.sweep()
         return total
 
     async def close(self) -> None:
@@ -129,4 +135,3 @@ class PostgresStore:
             self._database.clock.look()
             with suppress(StoreUnavailable):
                 await self.sweep()
-                await self.replicas.sweep()
