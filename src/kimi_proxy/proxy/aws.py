@@ -67,15 +67,15 @@ class AwsSigner:
                 _region(url) or self._region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
             )
             if credentials is None:
-                raise NoProvider(f"there are no AWS credentials to sign with: run `aws configure sso`, {self._advice}")
+                raise NoProvider(f"no AWS credentials found: run `aws configure sso`, {self._advice}")
             if not region:
-                raise NoProvider("the address names no AWS region: set AWS_REGION where kimi-proxy is started")
+                raise NoProvider("the address contains no AWS region: set AWS_REGION in kimi-proxy's environment")
             request = requests.AWSRequest(method=method, url=url, data=body)
             signer = getattr(auth, self._algorithm)
             signer(credentials.get_frozen_credentials(), self._service, region).add_auth(request)
         except failures as e:
             raise NoProvider(
-                f"the AWS credentials cannot be used ({type(e).__name__}): log in again, {self._advice}"
+                f"the AWS credentials do not work ({type(e).__name__}): log in again, {self._advice}"
             ) from e
         return [(str(name).lower(), str(value)) for name, value in request.headers.items()]
 

@@ -11,7 +11,7 @@ from tests.support.services.store.making import TTL_S, a_metric, a_session, all_
 from tests.support.services.store.postgres_server import opened, serving, url_of
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.features.context import Context, Layout, MemoryFound, Sink
+from kimi_proxy.features.chat.context import Context, Layout, MemoryFound, Sink
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 DAY_S = 86_400.0

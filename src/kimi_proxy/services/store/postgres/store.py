@@ -19,7 +19,7 @@ from kimi_proxy.services.store.postgres.reports import ReportReader
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock, reencrypt
-from kimi_proxy.services.store.sql.facts import SqlFacts
+from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
 REPORT_CONNECTIONS = 4  # to the replica, at most

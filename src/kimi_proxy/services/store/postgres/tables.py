@@ -47,7 +47,7 @@ from kimi_proxy.services.store.sql.sessions import (
     after_metric,
     containing,
     open_session,
-    where_chosen,
+    session_filter,
 )
 from kimi_proxy.services.store.sql.team import (
     ADD_AUDIT,
@@ -145,7 +145,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         async def work(connection: Connection, moment: Moment) -> bool:
-            # Held until the commit: of two servers, the second one sees what the first one added.
+            # Held until the commit, so that the second of two servers sees the first one's count.
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
             found = await execute(connection, *active_compression(who, made.session))
             active = (await found.fetchone() or (None,))[0]
@@ -289,7 +289,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return read_bytes(found[0][0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
         return await self._sessions(self.reports, who, where, (*own, containing(words), limit))
@@ -304,7 +304,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             return await self._delete(who)
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where, given = f"{theirs}{which}", (*own, *values)
 
         async def work(connection: Connection, moment: Moment) -> Sequence[str]:
@@ -318,7 +318,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
 
 
 async def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of what is too old; partitions are dropped."""
+    """Delete some of the expired rows; partitions are dropped."""
     for table in ("metrics", "memory_segments"):
         await connection.execute(
             f"""DELETE FROM ONLY {table} WHERE seq IN (SELECT seq FROM ONLY {table} WHERE at < %s ORDER BY at LIMIT %s
