@@ -170,10 +170,7 @@ class CutMoment:
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and self._warm_cut(policy).within_requests > 0)
-
-    def _warm_cut(self, policy: Policy) -> WarmCut:
-        return policy.warm_cut(self.has_tools)
+        return self.is_free or (self.is_user_turn and policy.warm_cut(self.has_tools).within_requests > 0)
 
 
 @dataclass(frozen=True, slots=True)
