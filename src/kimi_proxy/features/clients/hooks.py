@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.sanitizer.plan import MAX_CHARS, origin_of
-from kimi_proxy.features.sanitizer.shorten import READERS
+from kimi_proxy.features.sanitizer.plan import MAX_CHARS, READERS, origin_of
 
 AFTER_TOOL = "PostToolUse"
 AFTER_PROMPT = "UserPromptSubmit"

@@ -14,8 +14,8 @@ from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
-from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, READERS, strip_row_numbers
+from kimi_proxy.features.sanitizer.plan import READERS, LongOutput
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
