@@ -64,11 +64,11 @@ def text_fingerprint(*parts: bytes) -> bytes:
 
 
 def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place: bytes = b"") -> bytes:
-    """Return the key of a text that no question was asked about."""
+    """Return the key of a text that was cut without a question."""
     return sha256(kind.encode() + b"\0" + place + raw).digest()
 
 
-# Where an original came from.
+# The origin of an original.
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class HookOutput:
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A long text in an answer of a server behind the gateway. By its limits it is masked again as it was."""
+    """A long text in an answer of an MCP server; the same limits always produce the same mask."""
 
     server: str
     chars: int | None = None
@@ -185,7 +185,7 @@ def hidden_source(hidden: "Hidden", goal: str, session: str = "") -> PrunedLines
 
 
 def read_source(note: bytes) -> Source | None:
-    """Return where an original came from; None if its note does not say so."""
+    """Return the origin of an original; None if its note does not contain one."""
     try:
         value = json.decode(note)
         return _source(value) if isinstance(value, Mapping) else None
@@ -249,7 +249,7 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
     try:
         return PruneNote.model_validate(json.decode(note))
     except (ParseError, ValidationError) as e:
-        raise InvalidParams("prune_id", f"{prune_id} names an original that was not pruned for a goal") from e
+        raise InvalidParams("prune_id", f"{prune_id} was not pruned for a goal, so there is nothing to explain") from e
 
 
 class Keeper:
@@ -259,7 +259,7 @@ class Keeper:
         self._originals = originals
 
     async def id_for(self, who: Caller, key: bytes) -> str:
-        """Return the live id of what was kept under `key`, else a new one."""
+        """Return the live id of the original stored under `key`, or a new id."""
         try:
             found = await self._originals.find(who, key)
         except StoreUnavailable:
@@ -277,7 +277,7 @@ class Keeper:
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
-        """Keep `text` under an id of its own, and return the id."""
+        """Store `text` under a new id, and return the id."""
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
         prune_id = await self.id_for(who, key)
         await self.keep(who, prune_id, key, text, PrintedText(what))
@@ -364,13 +364,13 @@ def _parts(listed: Original) -> list[_Part]:
 def _ranges(asked: Recover, parts: Sequence[_Part]) -> list[LineRange]:
     first, last = parts[0].first, parts[-1].last
     if asked.start_char is not None or asked.end_char is not None:
-        raise InvalidRange("this output is kept in parts: ask for lines, not for characters")
+        raise InvalidRange("this output is stored in parts: request lines, not characters")
     start, end = asked.start_line or asked.start, asked.end_line or asked.end
     ranges = [(one.start_line, one.end_line) for one in asked.ranges or ()] or [(start or first, end or last)]
     recovery.check(ranges)
     for start_line, _ in ranges:
         if not first <= start_line <= last:
-            raise InvalidRange(f"line {start_line} is not kept here: the lines {first} to {last} are", last)
+            raise InvalidRange(f"line {start_line} is not stored here: lines {first} to {last} are", last)
     return [(start_line, min(end_line, last)) for start_line, end_line in ranges]
 
 

@@ -117,8 +117,8 @@ class ChatStages:
             self.sanitizer.shorten,
             self.thinking.clear,
             self.compressor.repeat,
-            # The window that instructions are buried in is that of the model that the request goes to.
-            # Instructions that are repeated never come back: no mark stands behind them.
+            # Whether instructions are buried depends on the window of the model that gets the request.
+            # Repeated instructions are not in the next request, so no cache mark may follow them.
             self.automatic.compress,
             self.routing.route,
             self.caches.mark,
@@ -190,7 +190,7 @@ class _Providers:
 
 @dataclass(frozen=True, slots=True)
 class _Observers:
-    """Those who see chat requests, in order; some are asked by others."""
+    """The observers of chat requests, in order; some of them depend on others."""
 
     journal: Journal
     latest: LatestRequests
@@ -204,7 +204,7 @@ class _Observers:
 async def running(
     config: Config,
     hub: Hub | None = None,
-    observers: Sequence[ChatObserver] = (),  # beside our own
+    observers: Sequence[ChatObserver] = (),  # in addition to our own
     newer_count: NewerCount = no_newer_count,
     thread_max_chars: int = 0,
     now: Callable[[], float] = time.time,
@@ -467,7 +467,7 @@ def _calls(
     config: Config, store: Store, replicas: Replicas, compressor: Compressor, compressions: SessionCompressions
 ) -> ReplicaCalls:
     """Return the calls between servers, and let compressions ask by them."""
-    # Beside the summary there is the counting, and the database.
+    # The summary also needs counting and the database.
     answer_s = config.compression.summary_timeout_s + ANSWER_S
     calls = ReplicaCalls(replicas, store.facts, compressions.works, compressor.has_seen, answer_s)
     compressions.elsewhere = calls.ask

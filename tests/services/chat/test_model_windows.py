@@ -60,7 +60,9 @@ async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_pas
     lines = '[models."mystery"]\nprovider = "mine"\nmax_context_size = 131072  # replace it by the model\'s own\n'
     unknown = {"provider": "mine", "model": "mystery", "lines": lines}
     assert (len(w.asked), w.events, w.windows.unknown_windows(LOCAL)) == (1, [("model_unknown", unknown)], [unknown])
-    assert [record.message for record in caplog.records] == ["a model's window is not known: paste these lines"]
+    assert [record.message for record in caplog.records] == [
+        "unknown context window: paste these lines into config.toml"
+    ]
 
 
 async def test_what_the_table_or_the_file_knows_is_not_asked_for():

@@ -343,7 +343,7 @@ class TestRefusals:
         error = await self.refused("rooted", call("read", {"path": "/etc/passwd"}))
 
         assert error.reason == "path"
-        assert "'path' leads out of the workspace /usr: '/etc/passwd'" in str(error)
+        assert "'path' is outside the workspace /usr: '/etc/passwd'" in str(error)
 
     async def test_a_path_in_the_root_passes(self):
         world = World(says(text("ok")))

@@ -17,8 +17,8 @@ from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.sanitizer import stage
 
 TARGET = 0.6  # of the context window, or of the conversation where the window is not known
-SUMMARY_SHARE = 4  # a summary has at most the fourth part of what it replaces
-LEAST_REMOVED = 400  # tokens; below, a summary would hardly be shorter
+SUMMARY_SHARE = 4  # a summary has at most a quarter of the replaced tokens
+LEAST_REMOVED = 400  # tokens; below this, a summary would hardly be shorter
 LEAST_SAVED = 0.1  # of the conversation
 
 # What clients send in the user's name before the user writes anything.
@@ -29,7 +29,7 @@ _PREAMBLES = (
     "<permissions",
     "# AGENTS.md instructions",
 )
-_VOLATILE = "<system-reminder>"  # comes and goes between the turns of a conversation
+_VOLATILE = "<system-reminder>"  # text that appears and disappears between turns
 # Memory that the model was given, or asked to keep; results of MCP tools are summarized like the rest.
 _KEPT = frozenset({"mcp-memory", "[MEMORY]", "@memory", "@remember"})
 
@@ -111,7 +111,7 @@ class History:
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """Return where the model goes on after tool results, and the history can be cut."""
+        """Return the points after tool results at which the history can be cut."""
         after = (at for at in range(1, len(self.messages)) if _is_result(self.messages[at - 1]))
         return tuple(at for at in after if self.messages[at].role == "assistant" and self._can_cut(at))
 
@@ -122,7 +122,7 @@ class History:
         return tuple(at for at in range(first) if _is_preamble(self.messages[at]))
 
     def fingerprint(self, cut: int) -> bytes:
-        """Return a hash of what stands before the cut. Tool results count by their calls: clients shorten old ones."""
+        """Return a hash of the messages before the cut. Tool results count by their calls: clients shorten old ones."""
         digest = blake2b(digest_size=32)
         for message in self.messages[:cut]:
             digest.update(f"{message.role}\n".encode())
@@ -221,7 +221,7 @@ def _plan_cut(history: History, cut: int, weights: Sequence[int], summary_tokens
 
 
 def _current_ask(history: History, cut: int) -> Iterator[int]:
-    """Return what the model is busy with: the last messages of the user."""
+    """Return the current task of the model: the user's last messages."""
     if not any(map(is_ask, history.messages[cut:])):
         last = next((at for at in range(cut - 1, -1, -1) if is_ask(history.messages[at])), -1)
         while last >= 0 and is_ask(history.messages[last]):
@@ -249,7 +249,7 @@ def quoted_memories(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """`after` is the place up to which an earlier summary stands for the messages already."""
+    """`after` is the index up to which an earlier summary already replaces the messages."""
 
     received: History
     history: History  # the same messages, as other stages changed them
@@ -315,9 +315,9 @@ def _lines(message: Message) -> Iterator[_Line]:
     for part in message.parts:
         match part.kind, message.role:
             case "text", "assistant":
-                yield from _outline_said("the assistant said", part.text, SAID_CHARS, 1)
+                yield from _outline_text("the assistant said", part.text, SAID_CHARS, 1)
             case "text", _:
-                yield from _outline_said("the user said", part.text, ASK_CHARS, 3)
+                yield from _outline_text("the user said", part.text, ASK_CHARS, 3)
             case "tool_call", _:
                 yield _Line(f"- called {part.name} {_short(part.text, CALL_CHARS)}", 0)
             case "tool_result", _:
@@ -326,7 +326,7 @@ def _lines(message: Message) -> Iterator[_Line]:
                 pass
 
 
-def _outline_said(who: str, text: str, chars: int, worth: int) -> Iterator[_Line]:
+def _outline_text(who: str, text: str, chars: int, worth: int) -> Iterator[_Line]:
     if text.strip():
         yield _Line(f"- {who}: {_short(text, chars)}", worth)
 

@@ -16,9 +16,9 @@ MESSAGE_TOKENS = 4  # what separates a message from the next
 IMAGE_TOKENS = 1_600  # of the usual size; its bytes say nothing about it
 BLOB_TOKENS = 1_000  # at most, of anything else that is no text: a document, a sound
 SLICES = 20
-BURIED_SHARE = 0.5  # of the context window: a model hardly heeds what lies further from the end
+BURIED_SHARE = 0.5  # of the context window: a model pays little attention to text further from the end
 
-# What stands before instructions that are repeated, and what a stage that repeats them reports.
+# The heading of repeated instructions, and the code reported by the stage that repeats them.
 HEADING = "[The instructions from the beginning of this conversation still apply. kimi-proxy repeats them:]"
 EVENT = "instructions_reinjected"
 TOO_LONG: Reason = "instructions_too_long"
@@ -30,7 +30,7 @@ Weigh: TypeAlias = Callable[[str], TextWeight]
 
 
 class CompositionBody(TypedDict):
-    """Tokens by what they are."""
+    """Tokens by kind."""
 
     system: int
     memory: int
@@ -73,13 +73,13 @@ _WORDLESS = frozenset({"image", "other"})
 class MessageWeight:
     """The tokens of a message, and how many the model reads before it."""
 
-    index: int  # -1 is what the API puts apart: `system`, `instructions`
+    index: int  # -1 is text that the API keeps apart: `system`, `instructions`
     role: Role
     tokens: int  # all of it, with what separates it from the next
     memory_tokens: int
     tools_tokens: int  # calls and results, without the memory in them
     before: int
-    lead_tokens: int = 0  # words of it that stand before the first memory
+    lead_tokens: int = 0  # its words before the first memory segment
 
     @property
     def kind(self) -> Ingredient:
@@ -140,7 +140,7 @@ class Composition:
 
 
 def composition(request: Request, weigh: Weigh) -> Composition:
-    """Count texts, tool calls, tool results and the descriptions of tools; what is no text has a flat rate."""
+    """Count texts, tool calls, tool results and tool definitions; everything else has a flat rate."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
     tools = request.format.tool_lists(request.json)
@@ -150,7 +150,7 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     messages: list[MessageWeight] = []
     before = definitions + apart.tokens
     for index, message in enumerate(request.messages):
-        if index < request.read_from:  # what the provider has compacted is not in the window any more
+        if index < request.read_from:  # text that the provider compacted is no longer in the window
             messages.append(MessageWeight(index, message.role, 0, 0, 0, before))
             continue
         messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found))
@@ -176,7 +176,7 @@ def _weigh_message(
     total, memory, tools, lead = 0 if index < 0 else MESSAGE_TOKENS, 0, 0, 0
     for part in parts:
         own = TextWeight(_flat(part)) if part.kind in _WORDLESS else weigh(part.text)
-        # What is no text has the id of a call if a tool answered with it.
+        # A part without text has the id of a call if it is a tool's answer.
         is_tools = part.kind in _OF_TOOLS or bool(part.call_id)
         if not memory and not is_tools:
             lead += own.lead if own.memory else own.tokens
@@ -223,14 +223,14 @@ class Sink:
 
 
 def sink(made: Composition, window: int | None, share: float = BURIED_SHARE) -> Sink:
-    """Return what is buried; nothing in a window of unknown size."""
+    """Return the buried tokens; none if the window's size is unknown."""
     spoken = [one for one in made.everything if one.role == "system" and one.chat_tokens]
     buried = sum(one.chat_tokens for one in spoken if made.is_buried(one, window, share))
     return Sink(sum(one.chat_tokens for one in spoken), buried, min(map(made.after, spoken), default=None))
 
 
 def distribution(made: Composition) -> tuple[CompositionBody, ...]:
-    """Return what the model reads in equal slices, from the first token to the last."""
+    """Return the composition of the prompt in equal slices, from the first token to the last."""
     total = made.total
     bounds = [total * each // SLICES for each in range(SLICES + 1)]
     slices: tuple[CompositionBody, ...] = tuple(
@@ -291,7 +291,7 @@ class Context:
     memory: int
     tools: int
     chat: int
-    layout: Layout | None = None  # None for what is read from the disk
+    layout: Layout | None = None  # None if it is read from disk
 
     @property
     def memory_ratio(self) -> float:

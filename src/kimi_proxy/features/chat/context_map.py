@@ -1,4 +1,4 @@
-"""The messages of a request as they left, each with what it was when it came."""
+"""The messages of a request as sent, each with the received messages that it replaces."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class MessageRowBody(SummarizedRowBody):
 
 @dataclass(frozen=True)
 class Pair:
-    """A message that was sent, and those that came in its place; none if we added it."""
+    """A sent message, and the received messages that it replaces; none if we added it."""
 
     index: int
     sent: Message
@@ -56,7 +56,7 @@ def pairs(received: Request, outgoing: Request, cut: ActiveCompression | None) -
 
 
 def _origins(before: History, cut: ActiveCompression | None) -> Iterator[tuple[Message, ...]]:
-    """Return what came in each place, one after the other, the summary's among them."""
+    """Return the received messages for each position, in order, including those behind the summary."""
     if cut is None:
         yield from ((message,) for message in before.messages)
         return
@@ -103,7 +103,7 @@ def _words(part: Part) -> str:
 
 
 def summarized_messages(received: Request, cut: ActiveCompression | None) -> Mapping[int, Message]:
-    """Return the messages that a summary stands for, by their index in the request as it came."""
+    """Return the messages behind a summary, by their index in the request as received."""
     if cut is None:
         return {}
     history = History(received)
@@ -111,7 +111,7 @@ def summarized_messages(received: Request, cut: ActiveCompression | None) -> Map
 
 
 def summarized_to_json(index: int, message: Message, weighed: Composition) -> SummarizedRowBody:
-    """`weighed` is the request as it came."""
+    """`weighed` is the request as received."""
     weight = weighed.messages[index]
     return {
         "index": index,

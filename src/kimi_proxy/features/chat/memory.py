@@ -11,7 +11,7 @@ from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.chat.pipeline import Draft, Note
 
-# Where memory stands in a text: seven ways to write it, found in one pass whatever the text.
+# Memory segments in a text: seven notations, found in one pass over any text.
 #
 # A block counts within the text that it stands in, from its opening to the closing that belongs to it, with everything
 # between them; what is opened and not closed in the same text is no memory. Letters may be large or small, and tags may
@@ -112,11 +112,11 @@ class TextWeight:
     tokens: int
     memory: int = 0
     found: tuple[MemoryFound, ...] = ()
-    lead: int = 0  # about how many stand before the first memory
+    lead: int = 0  # approximate words before the first segment
 
 
 def weigh_text(text: str, count: Callable[[str], int]) -> TextWeight:
-    """Return the tokens of a text, each segment counted separately; their sum is never more than the whole text."""
+    """Return the tokens of a text, with each segment counted separately; their sum never exceeds the whole text."""
     counted = count(text)
     located = segments(text)
     if not located:
@@ -140,7 +140,7 @@ def by_kind(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:
 
 
 def _preview(piece: str) -> str:
-    # A line is enough to know it again; what a database can't hold is left out.
+    # One line is enough to recognise it; characters that a database cannot store are removed.
     line = " ".join(piece[: PREVIEW_CHARS * 4].split())
     return line[:PREVIEW_CHARS].encode("utf-8", "replace").decode()
 
@@ -150,7 +150,7 @@ def memory_block(content: JsonValue) -> str:
     text = content if isinstance(content, str) else json.encode(content).decode() if content else ""
     if not text.strip():
         return ""
-    # What stands inside can't end the block.
+    # Its contents cannot end the block.
     harmless = _PROJECT_TAG.sub(r"< \1", text.strip())
     return f'<mcp-memory source="project">\n{harmless}\n</mcp-memory>'
 

@@ -1,4 +1,4 @@
-"""The stages of a chat request, and the one place where a fault of ours lets it pass unchanged."""
+"""The stages of a chat request, and the one place where a failure of ours lets a request pass unchanged."""
 
 import logging
 import re
@@ -41,7 +41,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request on its way, and what the stages report about it."""
+    """A request in progress, and the remarks of its stages."""
 
     request: Request
     target: Target
@@ -49,7 +49,7 @@ class Draft:
     caller: Caller  # whose request it is
     received: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
     headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
-    answer_headers: tuple[Header, ...] = ()  # that the answer has beside the provider's
+    answer_headers: tuple[Header, ...] = ()  # response headers in addition to the provider's
     notes: tuple[Note, ...] = ()
     reasons: tuple[AnyReason, ...] = ()  # why a stage that could have done something did not
     hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
@@ -61,7 +61,7 @@ class Draft:
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
     clears_thinking: bool = False  # the provider drops old thinking because we asked for it
     is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
-    is_attested: bool = False  # the client signed these bytes: only what was changed before may change
+    is_attested: bool = False  # the client signed these bytes: only earlier changes may be repeated
     is_observed: bool = False  # the same holds, because it is only observed
     would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
     id: str = ""  # of the request in the account
@@ -74,12 +74,12 @@ class Draft:
         return len(body) + (0 if received.body is body else len(received.body))
 
 
-Stage = Callable[[Draft], Awaitable[Draft]]  # what it cuts is on disk by the time it returns
+Stage = Callable[[Draft], Awaitable[Draft]]  # originals of its cuts are on disk when it returns
 OnFault = Callable[[str, Exception], None]
 
 
 async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:
-    """Return what the stages, one after the other, make of `draft`; one that fails has done nothing."""
+    """Return the result of all stages on `draft`; a stage that fails changes nothing."""
     for stage in stages:
         try:
             draft = await stage(draft)
@@ -103,7 +103,7 @@ async def name_model(draft: Draft) -> Draft:
     return draft if request is draft.request else replace(draft, request=request)
 
 
-# Of Claude Code's attribution, what is not listed here changes with every request or turn.
+# The parts of Claude Code's attribution that stay constant; all others change with each request or turn.
 _STEADY = re.compile(r"cc_(?:version|entrypoint|is_subagent)=")
 _HASH = re.compile(r"cch=(\w*)")
 

@@ -34,8 +34,8 @@ class SentPrefix:
     """The newest request of a conversation, as far as the provider's prompt cache is concerned."""
 
     at: float  # seconds
-    cold_after_s: float  # the pause after which nothing is left of it; 0: nothing was cached
-    beginning: bytes = b""  # a digest of what a cached prefix begins with; empty if unknown
+    cold_after_s: float  # after this pause nothing is left of it; 0: nothing was cached
+    beginning: bytes = b""  # a digest of the start of a cached prefix; empty if unknown
 
 
 def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
@@ -73,7 +73,7 @@ def digests(request: Request) -> PrefixDigests:
 
 
 def _tools(request: Request) -> Iterator[bytes]:
-    """Yield the tools that a prefix begins with: deferred ones join later, at the end of the conversation."""
+    """Yield the tools at the start of a prefix: deferred ones join later, at the end of the conversation."""
     described = (tool for listed in request.format.tool_lists(request.json) for tool in read.array(listed))
     for raw in map(bytes, described):
         if not (b'"defer_loading"' in raw and read.is_true(read.members(Raw(raw)).get("defer_loading"))):
@@ -90,7 +90,7 @@ def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:
 
 
 def _bytes(part: Part) -> bytes | memoryview:
-    """Return a part as a cache matches it; not a copy, where nothing has to be left out."""
+    """Return a part in the form that a cache matches, without a copy if nothing has to be removed."""
     raw = _raw(part)
     return _without_marks(bytes(raw)) if part.kind in ("other", "image") else raw
 
@@ -117,7 +117,7 @@ class Difference:
 
     part: ChangedPart
     message: int = 0  # its place, where a message differs
-    detail: str = ""  # what changed there, as far as it is known
+    detail: str = ""  # the change there, if known
 
     @property
     def cold_from(self) -> int:
@@ -145,11 +145,11 @@ class CacheMoment:
 
     conversation: bytes
     rules: CacheRules
-    cold_from: int | None  # the first message of which nothing is cached any more; None: what was sent is cached
+    cold_from: int | None  # the first message that is no longer cached; None: the whole request is cached
     pause_s: float | None = None  # since the request before; None if there was none that we know of
     difference: Difference | None = None  # from that one
     tokens_before: int = 0  # that the provider counted in it
-    adds_marks: bool = False  # the client sets none, and the conversation goes on
+    adds_marks: bool = False  # the client sets no marks, and the conversation continues
     knows_beginning: bool = False  # other conversations of this client have begun in the same way lately
     is_compacted: bool = False  # the client has replaced a longer conversation by a summary
     is_kept_warm: bool = False  # it would have expired, had we not refreshed it
@@ -166,7 +166,7 @@ class CacheMoment:
 
 
 MissCause = Literal["expired", "model", "tools", "system", "message", "compacted", "ours", "provider"]
-MISSED_SHARE = 0.1  # of the request before: what is less is how providers cut their units
+MISSED_SHARE = 0.1  # of the previous request: smaller differences come from the units in which providers cache
 # Anthropic's own words, where the client asks for them (`diagnostics`).
 _SAID: dict[str, MissCause] = {
     "model_changed": "model",
@@ -174,13 +174,13 @@ _SAID: dict[str, MissCause] = {
     "system_changed": "system",
     "messages_changed": "message",
 }
-# What agents begin with after they have compacted a conversation.
+# How agents begin after compacting a conversation.
 COMPACTED_CHARS = 4_000
 COMPACTED = re.compile(r"continued from a previous conversation|summary of (?:the|our) conversation|<summary>", re.I)
 
 
 def is_compacted(request: Request) -> bool:
-    """Return whether a conversation begins with the summary of another."""
+    """Return whether a conversation begins with the summary of another one."""
     first = next((message.parts for message in request.messages if message.role == "user"), ())
     return any(COMPACTED.search(part.text, 0, COMPACTED_CHARS) for part in first if part.kind == "text")
 
@@ -261,7 +261,7 @@ def _kind_of_change(old: str, new: str, at: int) -> str:
 
 
 def thinking_turns(request: Request) -> int:
-    """Return in how many turns of the conversation the model has thought; a turn ends where the user speaks."""
+    """Return the number of turns with thinking; a turn ends with the next user message."""
     turns, thinks = 0, False
     for message in request.messages:
         if message.role == "user" and not any(part.kind == "tool_result" for part in message.parts):
@@ -294,7 +294,7 @@ def anchored_request(request: Request, rules: CacheRules) -> Request:
     Clients change the end of the last turn when the user speaks again, and after long turns the look-back of their own
     marks does not reach what is cached before it.
     """
-    marks, spoken = request.format.cache_marks(request.json), _last_spoken(request)
+    marks, spoken = request.format.cache_marks(request.json), _last_answered_user(request)
     if spoken is None or not marks or len(marks) >= rules.breakpoints:
         return request
     place, end = request.messages[spoken], request.messages[-1].end
@@ -311,8 +311,8 @@ def _before_last_answer(request: Request) -> list[int]:
     return [before - 1] if before else []
 
 
-def _last_spoken(request: Request) -> int | None:
-    """Return the place of what the user said last that the model has answered."""
+def _last_answered_user(request: Request) -> int | None:
+    """Return the index of the last user message that the model has answered."""
     answered = False
     for at in range(len(request.messages) - 1, -1, -1):
         message = request.messages[at]

@@ -49,7 +49,7 @@ def named_in(raw: bytes, has_items: bool) -> tuple[JsonValue, frozenset[str]]:
         value: JsonValue = stdlib_json.loads(raw.decode(), object_pairs_hook=_object)
         return value, ids_in(value)
     except (ValueError, RecursionError) as e:
-        raise ParseError(f"the body is no JSON that can be read: {str(e)[:200]}") from e
+        raise ParseError(f"the body is not readable JSON: {str(e)[:200]}") from e
 
 
 def _object(members: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -57,7 +57,7 @@ def _object(members: list[tuple[str, JsonValue]]) -> JsonObject:
     if len(read) < len(members):
         names = [name for name, _ in members]
         if twice := [name for name in (*_KEYS, "input", "type", "id", "store") if names.count(name) > 1]:
-            raise ParseError(f"{twice[0]!r} is twice in one object: leave one of them out")
+            raise ParseError(f"{twice[0]!r} appears twice in one object: remove one of them")
     return read
 
 
@@ -99,7 +99,7 @@ def _swap_member(name: str, value: JsonValue, swap: Swap) -> JsonValue:
 
 
 def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
-    """Items that hold nothing themselves are read by the provider from what it has stored under their id."""
+    """An item without contents is read by the provider from its storage, by its id."""
     id = item.get("id") if isinstance(item, Mapping) else None
     if not isinstance(item, Mapping) or not isinstance(id, str):
         return item
@@ -110,14 +110,14 @@ def _swap_item(item: JsonValue, swap: Swap) -> JsonValue:
 
 
 class AnswerIds(Enum):
-    """The ids in an answer that belong to its caller, besides those of the files and containers that it names."""
+    """The ids in a response that belong to its caller, in addition to those of files and containers in it."""
 
-    NONE = 1  # nothing of it is kept
+    NONE = 1  # the provider stores none of it
     ITEMS = 2  # it was kept before; a message in it may have an id of the client's own choice
-    ALL = 3  # it is kept from now on, with its items
+    ALL = 3  # the provider stores it from now on, with its items
 
 
-def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:
+def caller_ids(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> frozenset[str]:
     """Return the ids in an answer that are its caller's. An event of a stream has the answer as its `response`.
 
     Raise ParseError if it is nested too deep to be read.
@@ -125,7 +125,7 @@ def made_in(answer: JsonValue, kept: AnswerIds, is_event: bool = False) -> froze
     try:
         referred = ids_in(answer)
     except RecursionError as e:
-        raise ParseError("the answer is nested too deep to be read") from e
+        raise ParseError("the response is nested too deep") from e
     whole = answer.get("response") if is_event and isinstance(answer, Mapping) else answer
     if kept is AnswerIds.NONE or not isinstance(whole, Mapping):
         return referred
@@ -162,14 +162,14 @@ def swap_query(query: str, swap: Swap) -> str:
 
 def next_page(query: str, page: JsonObject) -> str | None:
     """Return the query of the page after `page`, in the direction of the first; None if that was the last one."""
-    read, is_back = dict(parse_qsl(query, keep_blank_values=True)), goes_back(query)
+    read, is_back = dict(parse_qsl(query, keep_blank_values=True)), is_towards_newest(query)
     edge = page.get("first_id" if is_back else "last_id")
     if not page.get("has_more") or not isinstance(edge, str):
         return None
     return urlencode({**read, "before_id" if is_back else "after_id": edge})
 
 
-def goes_back(query: str) -> bool:
+def is_towards_newest(query: str) -> bool:
     """Return whether a list is read from an object on towards the newest."""
     return any(name == "before_id" for name, _ in parse_qsl(query))
 

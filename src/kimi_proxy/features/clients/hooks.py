@@ -57,7 +57,7 @@ class HookEvent:
 
 
 def parse(given: JsonObject) -> HookEvent:
-    """Return the event. What is missing or of another type is left empty: then there is nothing to cut."""
+    """Return the event. Missing or mistyped fields are empty: there is then nothing to cut."""
     match given:
         case {"hook_event_name": "UserPromptSubmit", "prompt": str(prompt)}:
             return HookEvent(AFTER_PROMPT, _session(given), prompt[: 4 * MAX_CHARS])
@@ -115,7 +115,7 @@ def _at(value: JsonValue, steps: Steps) -> JsonValue:
 
 
 def replace_texts(response: JsonValue, texts: Sequence[tuple[Steps, str]]) -> JsonValue:
-    """Return `response` with these texts at their places, everything else as it was."""
+    """Return `response` with these texts replaced, and everything else unchanged."""
     for steps, text in texts:
         response = _with(response, steps, text)
     return response
@@ -209,7 +209,7 @@ export const KimiProxy = async () => ({
 });
 """
 
-# A tool of Cline's makes several calls at once, each with a result of its own.
+# One of Cline's tools makes several calls at once, each with its own result.
 _CLINE = """\
 const sessionOf = (snapshot) => snapshot.conversationId ?? snapshot.runId ?? snapshot.agentId;
 

@@ -18,19 +18,19 @@ from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.records import tree
 from kimi_proxy.features.records.tree import IN_STRING, PIECE, Node, Unit
 
-ENOUGH = 8  # values to know what is usual
+ENOUGH = 8  # values needed to determine the usual ones
 RARE = 0.01  # of the values of a column: so few share one
 KINDS = 50  # a column with more different values than that, or than a quarter of them, names things: none is odd
 FAR = 3.0  # quartile ranges from the middle half
 STORY_CHARS = 20
-ALARMING = 0.05  # of a column: more alarms than these are what is usual there
+ALARMING = 0.05  # of a column: if there are more alarms than this, they are the usual values
 VALUE_CHARS = 600
 SHAPE_CHARS = 80
 MAX_CELLS, ROWS_ALIKE = 60, 0.9
 MINORITY = 0.25  # of the flags of one record
 MAX_ODD = 4.0
 FAILURE_WEIGHT = 2.0
-SAMPLES, REPEATED = 2, 0.4  # failures of one shape, and what the others of it count
+SAMPLES, REPEATED = 2, 0.4  # failures of one shape with full weight, and the weight of further ones
 REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
@@ -102,7 +102,7 @@ def _sorted_by_place(
             if node.style is IN_STRING:
                 columns.append(node.children)
                 weigh_log(node.children, check, failures)
-        # Whether names count is decided for all that stand at a place: one of them may have a single child.
+        # Decided for all nodes at a place, because one of them may have a single child.
         several = [node for node in inner if len(node.children) > 1]
         are_lists = 2 * sum(node.is_list for node in several) > len(several)
         by_column = are_lists and _are_rows(several)
@@ -118,7 +118,7 @@ def _sorted_by_place(
         if not are_lists:
             groups.append(inner)
         elif len(inner) >= ENOUGH:
-            for node, weight in _far_away([(node, float(len(node.children))) for node in inner]):
+            for node, weight in _outliers([(node, float(len(node.children))) for node in inner]):
                 node.odd = min(MAX_ODD, node.odd + weight)
         rest += below.values()
     return columns, groups
@@ -146,7 +146,7 @@ def _weigh_alone(column: Column, failures: list[int]) -> None:
 
 
 def _weigh_keys(group: Sequence[Node]) -> None:
-    """Weigh fields that hardly any record has, and records without one that nearly all have."""
+    """Weigh fields that few records have, and records that lack a common field."""
     for node in group if len(group) < ENOUGH else ():
         _weigh_flags(node)
     if len(group) < ENOUGH:
@@ -183,7 +183,7 @@ def _odd_in(column: Column, failures: list[int]) -> Iterator[tuple[Node, float]]
     yield from _rare_kinds(column, few)
     numbers = [(node, number) for node in column if (number := _number(node.value)) is not None]
     if len(numbers) >= ENOUGH and len(numbers) >= 0.5 * len(column):
-        yield from _far_away(numbers)
+        yield from _outliers(numbers)
     else:
         yield from _odd_in_length(column)
     yield from _alarming(column, max(few, int(ALARMING * len(column))), failures)
@@ -198,7 +198,7 @@ def _number(value: str) -> float | None:
 
 
 def _rare_kinds(column: Column, few: int) -> Iterator[tuple[Node, float]]:
-    """Yield what hardly any other is equal to, or, where all differ, what is written otherwise than the others."""
+    """Yield values that few others equal, or, if all differ, those in another format."""
     most = min(KINDS, len(column) // 4)
     values = [node.value for node in column]
     if len(set(values[: 2 * most])) > most or len(set(values)) > most:
@@ -227,7 +227,7 @@ def _shape(value: str) -> str:
     return _DIGITS.sub("0", _LETTERS.sub("a", value[:SHAPE_CHARS]))
 
 
-def _far_away(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
+def _outliers(numbers: Sequence[tuple[Node, float]]) -> Iterator[tuple[Node, float]]:
     column = np.array([number for _, number in numbers])
     low, high = np.quantile(column, (0.25, 0.75))
     reach = FAR * max(float(high - low), 0.05 * abs(float(high)), 1e-9)
@@ -252,7 +252,7 @@ def _odd_in_length(column: Column) -> Iterator[tuple[Node, float]]:
 
 
 def _alarming(column: Column, few: int, failures: list[int]) -> Iterator[tuple[Node, float]]:
-    """Yield what reports a failure; what is written like two before it counts less, and of many only those two."""
+    """Yield the values that report a failure; similar ones after the first two count less, or not at all."""
     distinct = {node.value for node in column}
     levels = {value: failure_level(value[:VALUE_CHARS]) for value in distinct if _has_word(value)}
     found = [node for node in column if levels.get(node.value)]
@@ -276,7 +276,7 @@ def _has_word(value: str) -> bool:
 # The goal.
 
 RELEVANT = 0.6  # of the best match
-BY_ROOTS = 0.7  # what a word counts that only shares a root with the goal's
+BY_ROOTS = 0.7  # weight of a word that only shares a root with the goal's
 INHERITED = 0.55  # of its record's match, for a part of the record that does not match on its own
 WEAK = 0.3
 SATURATED = 1.5  # so much oddness is worth two thirds of the most that it can be
@@ -285,7 +285,7 @@ SHORT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class UnitWeights:
-    """For each unit what it matches of the goal and how odd it is, both between 0 and 1."""
+    """For each unit its match of the goal and its oddity, both from 0 to 1."""
 
     goal: Floats
     odd: Floats
@@ -296,7 +296,7 @@ def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], Non
     matched = _matches(text, found, goal, check)
     records = [record_of(unit) for unit in found]
     is_short = np.array([unit.node.size <= SHORT_CHARS and not unit.node.children for unit in found], dtype=bool)
-    # Of a record that is odd somewhere the short values say what it is about.
+    # The short values of an odd record identify it.
     inherited = np.where(is_short, _inherit(records, odd), 0.0)
     return UnitWeights(np.maximum(matched, _inherit(records, matched)), np.maximum(odd, inherited))
 
@@ -317,10 +317,10 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     texts = [" ".join((*(node.key for node in unit.around), text[unit.node.start : unit.node.end])) for unit in found]
     words = find(texts, asked, check)
     scores = words.around(0).bm25()
-    if words.known < 1:  # some of its words stand nowhere as they are
+    if words.known < 1:  # some of its words do not occur literally
         scores = np.maximum(scores, BY_ROOTS * words.by_roots().around(0).bm25())
     scores = scores + 2 * words.exact
-    # A goal whose words stand everywhere says nothing: a match counts beside what one rare word would score.
+    # If the goal's words are everywhere, they carry no information: compare a match with that of a rare word.
     rare = float(np.log(1 + len(found) / 1.5))
     own = scores / max(float(scores.max(initial=0.0)), rare)
     matched: Floats = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)
@@ -347,9 +347,9 @@ def record_of(unit: Unit) -> Node | None:
 
 MAX_UNIT_CHARS = 1500
 UNITS_WITHIN = 20  # units that a budget should have room for
-ODD_WEIGHT = 0.8  # of what a match of the goal is worth
+ODD_WEIGHT = 0.8  # relative to a match of the goal
 WORTH_KEEPING = 0.2
-EXAMPLES_SHARE = 0.12  # of the budget: ordinary records that show what the others look like
+EXAMPLES_SHARE = 0.12  # of the budget: ordinary records, as examples of the others
 HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of the budget, where there is nothing to choose by
 HEAD_EXAMPLES, TAIL_EXAMPLES = 2, 1
 TRIES = 6
@@ -363,7 +363,7 @@ NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JudgedUnit:
-    """`text[start:end]`, which stays or goes as a whole: what it matches of the goal, and how odd it is."""
+    """`text[start:end]`, kept or cut as a whole, with its match of the goal and its oddity."""
 
     start: int
     end: int
@@ -403,7 +403,7 @@ class Ranking:
         return next(self._order.worth_keeping(), None) is not None
 
     def judge(self) -> Iterator["JudgedUnit"]:
-        """Yield the units in their order, with what speaks for each."""
+        """Yield the units in their order, each with its scores."""
         for unit, goal, odd in zip(self._found, self._weighed.goal, self._weighed.odd, strict=True):
             failed = tree.holds_any(self._failures, unit.node)
             yield JudgedUnit(unit.node.start, unit.node.end, float(goal), float(odd), failed)
@@ -477,7 +477,7 @@ class _Order:
 
 
 class _Choice:
-    """Units that stay, and about how much they cost with what has to stay around them."""
+    """The chosen units, and their approximate cost including their surroundings."""
 
     def __init__(self, found: Sequence[tree.Unit]) -> None:
         self._found = found
@@ -497,7 +497,7 @@ class _Choice:
         return id(node) in self._open
 
     def take(self, places: Iterator[int], room: float) -> None:
-        """Keep these units, each that still fits, and with a part of a record what it is called."""
+        """Keep each of these units that still fits; with a part of a record also its label."""
         for at in places:
             if at in self.kept:
                 continue
@@ -512,10 +512,10 @@ class _Choice:
     def _cost(self, at: int) -> float:
         unit = self._found[at]
         opened = sum(_own_chars(node) + tree.MARKER_CHARS for node in unit.around if id(node) not in self._open)
-        neighbours = self._is_beside(at, at - 1) + self._is_beside(at, at + 1)
+        neighbours = self._is_sibling(at, at - 1) + self._is_sibling(at, at + 1)
         return unit.node.size + 2 + opened + tree.MARKER_CHARS * (1 - neighbours)
 
-    def _is_beside(self, at: int, other: int) -> bool:
+    def _is_sibling(self, at: int, other: int) -> bool:
         if other not in self.kept:
             return False
         return self._found[other].around[-1] is self._found[at].around[-1]
@@ -544,7 +544,7 @@ def _own_chars(node: tree.Node) -> int:
 
 
 def _labels(found: Sequence[tree.Unit]) -> dict[int, int]:
-    """Return for each record of several units the one that says what it is called."""
+    """Return for each record of several units the unit that identifies it."""
     labels: dict[int, int] = {}
     for at, unit in enumerate(found):
         record = record_of(unit)

@@ -75,7 +75,7 @@ class TokenCounter:
         self._is_warm = False  # the first count loads a vocabulary
 
     async def composition(self, request: Request) -> Composition:
-        """Return what a request is made of, in tokens."""
+        """Return the composition of a request, in tokens."""
         return await self._of(request, self._urgent)
 
     async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
@@ -150,7 +150,7 @@ MAX_SESSIONS, MAX_BYTES = 1_000, 12 * 1024**2  # some twenty long sessions; thos
 MAX_SHOWN_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200
-COUNT_S = 1.0  # a request that is not counted by then goes as it is
+COUNT_S = 1.0  # a request that is not counted by then is sent without counts
 
 
 class ApartBody(TypedDict):
@@ -201,7 +201,7 @@ class SummarizedMessageBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
-    """A request as it came and as it left, with what is shown of its answer."""
+    """A request as received and as sent, with the visible part of its response."""
 
     at: float
     target: Target
@@ -225,7 +225,7 @@ class LatestRequest:
 
 
 class LatestRequests(ChatObserver):
-    """The newest request of each session, as it came and as it left; in memory only, because people wrote it."""
+    """The newest request of each session, as received and as sent; in memory only, because it is people's text."""
 
     def __init__(self, counter: TokenCounter, models: Models, now: Callable[[], float] = time.time) -> None:
         self._counter = counter
@@ -237,7 +237,7 @@ class LatestRequests(ChatObserver):
         )
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
-        # Only the bytes: what was parsed from them takes several times their room.
+        # Only the bytes: the parsed form takes several times their memory.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (received, outgoing))
         latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, id(outgoing))
         self._requests.put((outgoing.caller.scope, outgoing.session.id), latest, latest.size)
@@ -253,7 +253,7 @@ class LatestRequests(ChatObserver):
 
     def forget(self, who: Caller, session: str | None) -> None:
         if session is None:
-            self._requests.forget_where(lambda place: place[0] == who.scope)
+            self._requests.forget_matching(lambda place: place[0] == who.scope)
         else:
             self._requests.forget((who.scope, session))
 
@@ -292,10 +292,10 @@ class LatestRequests(ChatObserver):
         }
 
     async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
-        """Return what was sent in a place, and what came in it."""
+        """Return the text sent at a position, and the text received for it."""
         pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
-            raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
+            raise InvalidParams("index", f"the newest request has {len(pairs)} messages; the index starts at 0")
         pair = pairs[index]
         received = "\n\n".join(context_map.words(message) for message in pair.received)
         sent = context_map.words(pair.sent)
@@ -310,11 +310,11 @@ class LatestRequests(ChatObserver):
         }
 
     async def summarized_messages(self, who: Caller, session: str, index: int) -> SummarizedMessageBody:
-        """Return a message that was not sent, and the summary that stands for it and its neighbours."""
+        """Return a message that was not sent, and the summary that replaces it and its neighbours."""
         latest = self._latest(who, session)
         message = latest.summarized_messages.get(index)
         if message is None:
-            raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
+            raise InvalidParams("index", "no summary replaced a message with this index in the newest request")
         summary = _summary(latest.pairs)
         received, sent = context_map.words(message), context_map.words(summary.sent)
         return {
@@ -335,7 +335,7 @@ class LatestRequests(ChatObserver):
 
 
 def _describe_tools(request: Request) -> list[tools.DescribedToolsBody]:
-    """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
+    """Return the tokens of the client's tool definitions; calls are those of the conversation so far."""
     weights = tools.tool_weights(request, tokens.count)
     client = tools.client_of(one.name for one in weights)
     return [tools.to_json(one) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
@@ -364,7 +364,7 @@ class Reinjection:
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
             return draft
-        # What is repeated never returns: a cache that matches whole breakpoints or units would never hit again.
+        # Never repeat instructions if the cache matches whole breakpoints or units: it would never hit again.
         if self._models.cache_rules(draft.target).match in ("breakpoints", "units"):
             return replace(draft, reasons=(*draft.reasons, SPOILS_CACHE))
         if found.system_tokens > limits.max_tokens:

@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{20}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShortenedMessages:
-    """As many messages as were given, in their order; `hashes` name the originals of what was cut."""
+    """The messages in their original number and order; `hashes` identify the originals of the cut texts."""
 
     messages: list[JsonValue]
     tokens_before: int
@@ -66,7 +66,7 @@ class Messages:
         conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.
         """
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise InvalidParams("messages", "give a list of messages, each an object with role and content")
+            raise InvalidParams("messages", "must be a list of objects with role and content")
         body = json.encode({"model": model or UNNAMED, "messages": messages})
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}
@@ -147,7 +147,7 @@ class FiguresBody(TypedDict):
 
 
 def figures(done: ShortenedMessages) -> FiguresBody:
-    """Return what was saved, in the words of the gateways."""
+    """Return the savings under the names that gateways use."""
     saved = done.tokens_before - done.tokens_after
     return {
         "tokens_before": done.tokens_before,

@@ -77,12 +77,12 @@ class WaitLimit:
 
     @property
     def is_past_hurry(self) -> bool:
-        """Return whether even the extra time for cuts without scores is over."""
+        """Return whether even the extra time for cuts without scores has run out."""
         return self.now() > self.ends_at + HURRY_S
 
 
 class StoreGrace:
-    """Waits for the store, less once it has hung, and goes on without it."""
+    """Waits for the store, less long after it has hung once, and continues without it."""
 
     def __init__(self, cpu_s: float, metrics: Metrics) -> None:
         self._usual_s = self._grace_s = COMMIT_GRACE_S + cpu_s
@@ -100,7 +100,7 @@ class StoreGrace:
         self._grace_s = self._usual_s
 
     async def read(self, work: Awaitable[Value], fallback: Value) -> Value:
-        """Return what the store answers, or `fallback` if it does not."""
+        """Return the store's result, or `fallback` if it does not respond in time."""
         try:
             async with self.wait():
                 return await work
@@ -133,26 +133,26 @@ class ToolOffer:
             return False
         has_tool = self._has_tool.get(place)
         if not has_tool and may_join and cache.is_cold and not stage.is_offered(request):
-            # The request does not wait for the disk: what a crash loses of it costs one rewrite of the prefix.
+            # The request does not wait for the disk: losing this in a crash costs one rewrite of the cached prefix.
             self._facts.save_has_tool(who, cache.conversation)
             has_tool = True
         if has_tool is None:
-            # Nearly every conversation has it: while the store cannot be read, to leave it out would cost more.
+            # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
             has_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
         if has_tool or not self._facts.is_shared:
             self._has_tool.put(place, has_tool)
         else:
-            self._has_tool.forget(place)  # another server may let it join
+            self._has_tool.forget(place)  # another server may add it
         return has_tool
 
     def can_read_back(self, draft: Draft, offers_tool: bool) -> bool:
-        """Return whether what is cut can be read back: by our tool, by the client's own, or by the hint that we add."""
+        """Return whether cut text can be read back: with our tool, the client's own, or the hint that we add."""
         if offers_tool or stage.is_offered(draft.request):
             return True
         return not self._is_on or stage.may_follow_hint(draft.request)
 
     def hint(self, draft: Draft) -> str:
-        """Return how a model without our tool gets at what was cut; empty if it has the tool."""
+        """Return the hint on how a model without our tool reads cut text; empty if it has the tool."""
         request = draft.request
         if stage.is_offered(request) or (self._is_on and stage.may_offer_tool(request)):
             return ""  # else nothing would be cut
@@ -160,7 +160,7 @@ class ToolOffer:
 
 
 IN_LOOP_MAX_CHARS = 128 * 1024
-ROWS_BYTES = 4 * 1024**2  # of what is remembered of results, to find them in others
+ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
 SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
@@ -195,7 +195,7 @@ class MaskBody(TypedDict):
 
 class CacheMoments(Protocol):
     async def observe(self, draft: Draft) -> CacheMoment:
-        """Return what the provider's prompt cache has of the conversation of `draft`."""
+        """Return the state of the provider's prompt cache for the conversation of `draft`."""
 
 
 class Sanitizer:

@@ -56,7 +56,7 @@ from kimi_proxy.services.store.protocols import Originals
 TOOLS_REMEMBERED = 10_000
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
-FIRST_AIM = 0.8  # of what a text may have: the rest is for markers
+FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
 # How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
 BUSY_FACTOR = 10
 AT_ONCE = 256
@@ -176,7 +176,7 @@ class Gateway:
         """Forget a server's failures: it is known to be there again."""
         self._circuits[name] = CLOSED
 
-    # Our recovery tool, offered beside the server's own tools.
+    # Our recovery tool, offered in addition to the server's own tools.
 
     def _is_recovery(self, server_name: str, server: McpServer, call: RpcCall) -> bool:
         return server.masking.enabled and gateway.tool_name(call) in self._free_recovery_names(server_name)
@@ -219,7 +219,7 @@ class Gateway:
         name = ALIASES.get(server_name, server_name)
         wait_s = self.blocked_for(name)
         if wait_s > 0:
-            raise UpstreamUnreachable(f"{name} failed too often: it is tried again in {wait_s:.1f} s", wait_s)
+            raise UpstreamUnreachable(f"{name} failed too often: the next try is in {wait_s:.1f} s", wait_s)
         began, stats = self._now(), self.call_stats[name]
         self._circuits[name] = self._circuits.get(name, CLOSED).on_try(began)
         stats.calls += 1
@@ -238,7 +238,7 @@ class Gateway:
         return answer
 
     async def send(self, who: Caller, name: str, message: JsonObject) -> JsonObject | None:
-        """Return what a server answers. Our own pruner is called in this process, for the person who calls."""
+        """Return the server's response. Our own pruner is called in this process, on behalf of the caller."""
         if name != PRUNER or self.own_pruner is None or not self._is_own_pruner:
             return await self.clients.forward_jsonrpc(name, message)
         timeout_s = self._switched_on[name].timeout_s
@@ -246,7 +246,7 @@ class Gateway:
             async with asyncio.timeout(timeout_s):
                 return await self.own_pruner(who, message)
         except TimeoutError as e:
-            raise UpstreamTimeout(f"{name} has not answered within {timeout_s:g} s") from e
+            raise UpstreamTimeout(f"{name} did not respond within {timeout_s:g} s") from e
 
     def _count_failure(self, who: Caller, name: str, error: KimiProxyError) -> None:
         """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
@@ -259,7 +259,7 @@ class Gateway:
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
 
     def _compare_tools(self, name: str, answer: JsonObject) -> None:
-        """Log a tool that changed: a server that rewrites what a tool says it does may attack the agent."""
+        """Log a changed tool: a server that rewrites a tool's description may be attacking the agent."""
         result = answer.get("result")
         listed = result.get("tools") if isinstance(result, dict) else None
         for tool in listed if isinstance(listed, list) else []:
@@ -320,7 +320,7 @@ class Gateway:
         if pruning is not None and goal is not None:
             texts = [text for text, cut in cuts.items() if not cut.is_final]
             pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars)
-            # A text that is still too long after it was pruned has lines that are: what was chosen of it is shown.
+            # If a pruned text is still too long, its lines are: choose among them.
             shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
         ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
@@ -328,7 +328,7 @@ class Gateway:
         return masking.apply(plan, shown)
 
     def _count_observed(self, who: Caller, name: str, cuts: Sequence[MaskCut]) -> None:
-        """Publish what would have been masked; nothing is kept of it."""
+        """Publish what would have been masked, and store nothing."""
         chars = sum(len(cut.text) - len(cut.render(new_id("msk"))) for cut in cuts)
         about: JsonObject = {"server": name, "outcome": "observed", "texts": len(cuts), "chars": chars}
         self._publish(who, "gateway_event", about)
@@ -336,7 +336,7 @@ class Gateway:
     async def _prune_texts(
         self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
     ) -> dict[str, str]:
-        """Return each text that could be pruned for the goal, as it is then."""
+        """Return the pruned form of each text that could be pruned for the goal."""
         pruned: dict[str, str] = {}
         for text in texts:
             shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars)
@@ -376,7 +376,9 @@ class Gateway:
                 for some in in_batches(cuts, AT_ONCE):  # together, so that they share the store's commits
                     await asyncio.gather(*(self._keep_one(who, server_name, cut, kept) for cut in some))
         except (StoreUnavailable, TimeoutError) as e:
-            log.warning("masking needs the store", extra={"server": server_name, "what": str(e)[:300]})
+            log.warning(
+                "answer not masked: the store is unavailable", extra={"server": server_name, "what": str(e)[:300]}
+            )
             self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
         self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
         if kept:
@@ -402,7 +404,7 @@ class Gateway:
         found = await self._originals.find(who, key)
         if found is not None:
             return found
-        # By the note a person can be shown later what was left of the text.
+        # The note is used later to show people which part of the text was sent.
         server = self._switched_on.get(server_name)
         limits = cut.limits or (server.masking if server else MaskingSettings())
         mask_id, source = new_id("msk"), MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal)
@@ -420,7 +422,7 @@ class McpClients:
         self._clients: dict[str, McpClient] = {}
 
     async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
-        """Return what the server of that name answers to `message`."""
+        """Return the response of the server with that name to `message`."""
         return await self._client(server_name).forward(message, self._servers[server_name].timeout_s)
 
     def program(self, server_name: str) -> AnyProgram | None:
@@ -461,13 +463,13 @@ class McpClients:
 
 
 def _key_of(text: str) -> tuple[bytes, bytes]:
-    """Return a text as it is kept, and the key it is found by."""
+    """Return a text in its stored form, and its lookup key."""
     raw = encode_text(text)
     return raw, key_of("mask", raw)
 
 
 async def _plan(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
-    """Plan within so much CPU time; where it is over, texts keep their head and tail."""
+    """Plan within a CPU time limit; after it, texts keep their head and tail."""
     if masking.is_small(value):
         return masking.plan(value, limits, goal)
 
@@ -490,8 +492,8 @@ async def _check_paths(root: str, call: RpcCall) -> None:
     if escape is not None:
         raise CallRefused(
             "path",
-            f"the argument {escape.name!r} leads out of the workspace {root}: {escape.path[:200]!r}. "
-            "Use a path inside of it.",
+            f"the argument {escape.name!r} is outside the workspace {root}: {escape.path[:200]!r}. "
+            "Use a path inside it.",
         )
 
 

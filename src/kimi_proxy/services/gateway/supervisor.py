@@ -58,7 +58,7 @@ class ServerBody(TrafficBody):
 
 
 class ServerStatus:
-    """Probes servers by listing their tools, and reports what is known of them."""
+    """Probes servers by listing their tools, and reports their status."""
 
     def __init__(self, gateway: Gateway, now: Callable[[], float] = time.monotonic) -> None:
         self._gateway = gateway
@@ -140,7 +140,7 @@ class ServerStatus:
         retry_s = max(self._gateway.blocked_for(name), status.wait_s if status else 0.0)
         last_error, last_code = stats.last_error or None, stats.last_error_code or None
         if status is not None and status.problem is not None:
-            # Why a program does not run says more than the calls that failed with it.
+            # The reason why a program does not run is more useful than the errors of failed calls.
             last_error, last_code = str(status.problem), status.problem.code
         return {
             "tools": stats.tools,
@@ -199,7 +199,7 @@ class Supervisor:
         return await self._each(names, again)
 
     def logs(self, name: str, lines: int = LOG_LINES) -> str:
-        """Return the end of what a server of ours wrote."""
+        """Return the last output of one of our servers."""
         return "".join(self._program(ALIASES.get(name, name)).output.splitlines(keepends=True)[-lines:])
 
     async def _each(self, names: Sequence[str], work: Callable[[str], Awaitable[ServerBody]]) -> list[ServerBody]:
@@ -240,7 +240,7 @@ class Supervisor:
             raise UnknownServer(name, tuple(self._servers.servers))
         table = f"[mcp.servers.{name}]"
         if not server.enabled:
-            raise ServerNotRun("switched_off", f"{name} is switched off: set enabled = true under {table}")
+            raise ServerNotRun("switched_off", f"{name} is turned off: set enabled = true in {table}")
         program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
             where = f"{name} is not run here, but elsewhere, at {server.url}"

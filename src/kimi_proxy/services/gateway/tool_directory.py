@@ -20,7 +20,7 @@ from kimi_proxy.features.tool import AnyTool, Integer, Tool, ToolAnswer
 from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, rank_tools, thin_schema
 from kimi_proxy.services.gateway import Gateway
 
-FRESH_S = 300.0  # a list of tools is asked for again after that
+FRESH_S = 300.0  # how long a tool list is cached
 RETRY_S = 15.0  # and from a server that did not answer
 LIST_S = 20.0  # for a server to start and to list its tools
 MAX_PAGES = 50
@@ -31,7 +31,7 @@ _OURS = tuple(recovery.describe_tool(name) for name in (recovery.NAME, recovery.
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """The tools of one server when it was last asked; `problem` says why there are none."""
+    """The tools of one server as last listed; `problem` says why there are none."""
 
     tools: tuple[ListedTool, ...]
     at: float
@@ -62,7 +62,7 @@ class ToolDirectory:
         return [tool for name in self.servers for tool in self._known[name].tools]
 
     def problems(self) -> dict[str, str]:
-        """Return why each server that did not answer is left out."""
+        """Return the reason for each server that is left out because it did not respond."""
         return {name: known.problem for name in self.servers if (known := self._known.get(name)) and known.problem}
 
     async def find(self, who: Caller, name: str) -> ListedTool:
@@ -78,7 +78,7 @@ class ToolDirectory:
         )
 
     async def call(self, who: Caller, tool: ListedTool, arguments: JsonObject) -> ToolAnswer:
-        """Return what the tool's server answers, shortened as for that server."""
+        """Return the response of the tool's server, shortened as at that server's own endpoint."""
         params: JsonObject = {"name": tool.own_name, "arguments": arguments}
         message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         match await self._gateway.answer(who, tool.server, message):
@@ -200,7 +200,7 @@ def search_tools(directory: ToolDirectory) -> dict[str, AnyTool]:
     async def call_read(who: Caller, asked: CallTool) -> ToolAnswer:
         tool = await directory.find(who, asked.name)
         if not tool.is_read_only:
-            raise InvalidParams("name", f"{tool.name} is not marked as read-only: call it with call_write_tool")
+            raise InvalidParams("name", f"{tool.name} is not marked as read-only: use call_write_tool")
         return await directory.call(who, tool, {**asked.arguments})
 
     async def call_write(who: Caller, asked: CallTool) -> ToolAnswer:

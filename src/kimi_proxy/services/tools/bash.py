@@ -74,7 +74,7 @@ def _ends(spool: Spool, max_tokens: int) -> tuple[bytes, bytes]:
     """Return whole lines from the start and from the end, or what fits of lines that are too long."""
     reach = max_tokens * READ_BYTES_PER_TOKEN
     head = ends.head(spool.read(0, reach), max_tokens // 2)
-    if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
+    if spool.kept < spool.size:  # output after the kept part is stored nowhere else: trim none of it
         return head, spool.end(TAIL_BYTES)
     return head, ends.tail(spool.end(reach), max_tokens // 2)
 
@@ -131,7 +131,7 @@ def tool(
     spool_bytes: int,
     threads: Executor,
 ) -> AgentTool[Bash]:
-    """`threads` says how many commands may run at once."""
+    """`threads` limits the number of concurrent commands."""
     child_env = commands.child_env(env, settings.bash_env)
     shell = shutil.which("bash", path=env.get("PATH")) or "sh"
 

@@ -1,4 +1,4 @@
-"""The tools without the proxy: what a client that starts us itself waits for, and nothing else."""
+"""The tools without the proxy: only what a client that starts us needs."""
 
 import os
 from collections.abc import AsyncIterator, Mapping

@@ -188,7 +188,7 @@ def _windows(messages: Sequence[str], blocks: Sequence[Block]) -> list[Span]:
 
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|\(B)")
-# What may stand before the message. Only one space after it goes: indentation marks the frames of a trace.
+# Prefixes before the message. Only one space after them is removed: indentation marks the frames of a trace.
 _STAMP = re.compile(
     r"""
     \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?[ ]?
@@ -243,7 +243,7 @@ _BUILD = re.compile(
     |g?make(?:\[|:)|\s*(?:CC|CXX|LD)\ |gcc\ |g\+\+\ |--\ |checking\ |configure:)""",
     re.VERBOSE,
 )
-# What every runner says at least once or twice, however quiet the build.
+# Words that every CI runner prints, however quiet the build.
 _RUNNER = re.compile(
     r"\n(?:\$ |travis_|\#\#\[|::group|The command |Done\. Your build|\[Pipeline\]|Cloning into|git clone|remote: "
     r"|HEAD is now|Worker information|Build system information|Running on |Job succeeded|Job failed|\+ |> )"

@@ -42,7 +42,7 @@ SESSIONS_AT_ONCE = 500  # in one statement
 DECISION = "place, why, hash, shown, ids, preview, session, tokens_before, tokens_after, created, last_used"
 _COMPRESSION = """handle, session_id, timestamp, original_tokens, compressed_tokens, cut, kept, fingerprint, hash,
   frame, original, summary_by, kind, automatic, undone"""
-# Without what was shown, where decompressing it would be waste.
+# Without the sent text, which would have to be decompressed for nothing.
 LISTED_DECISION = DECISION.replace("hash, shown", "NULL AS hash, NULL AS shown")
 # Whose a compression is; servers of the version before leave that to its session.
 _OWNER = "coalesce(scope, (SELECT scope FROM sessions WHERE sessions.id = session_id))"
@@ -210,7 +210,7 @@ def decision(row: Row, cipher: TextCipher | None) -> DecisionRecord:
             names = tuple(decode_text(ids).split())
             return DecisionRecord(key, why, shown, names, decode_text(preview), decode_text(session), *counts)  # type: ignore[arg-type]
         case _:
-            raise StoreUnavailable("a decision in the database is not readable")
+            raise StoreUnavailable("a decision in the database cannot be read")
 
 
 def _compression(row: Row, cipher: TextCipher | None) -> CompressionRecord:
@@ -221,7 +221,7 @@ def _compression(row: Row, cipher: TextCipher | None) -> CompressionRecord:
             rest = (fingerprint, message, summary, original, summary_by, kind, bool(is_automatic), undone)
             return CompressionRecord(*(*counted, places, *rest))  # type: ignore[arg-type]
         case _:
-            raise StoreUnavailable("a compression in the database holds no words")
+            raise StoreUnavailable("a compression in the database has no summary")
 
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file
@@ -232,7 +232,7 @@ _FACT = "scope, kind, key, hash, frame, session, created, last_used"
 
 
 class SqlFacts(SqlTables[D]):
-    """Facts that have not been used for `ttl_s` are deleted by `sweep`, which also writes down what was used."""
+    """Facts unused for `ttl_s` are deleted by `sweep`, which also saves last-used times."""
 
     def __init__(self, database: D, ttl_s: float) -> None:
         super().__init__(database)
