@@ -64,6 +64,6 @@ def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float
         builder.add_output(event.get("toolCallId"), text, result.get("isError") is True, at)
     elif kind == "step.end" and (usage := mapping(event.get("usage"))):
         read, written = usage.get("inputCacheRead"), usage.get("inputCacheCreation")
-        builder.answer(key, at).usage = ProviderUsage.counted(
+        builder.answer(key, at).usage = ProviderUsage.from_counts(
             usage.get("inputOther"), read, written, usage.get("output")
         )

@@ -142,4 +142,4 @@ def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:
     cache = mapping(tokens.get("cache"))
     # Its "reasoning" is a part of its "output".
     counts = tokens.get("input"), cache.get("read"), cache.get("write"), tokens.get("output")
-    return ProviderUsage.counted(*counts) if tokens else None
+    return ProviderUsage.from_counts(*counts) if tokens else None

@@ -63,4 +63,4 @@ def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], a
             builder.add_call(part.get("id"), part.get("name"), part.get("arguments"), key, at)
     if usage := mapping(message.get("usage")):
         read, written = usage.get("cacheRead"), usage.get("cacheWrite")
-        request.usage = ProviderUsage.counted(usage.get("input"), read, written, usage.get("output"))
+        request.usage = ProviderUsage.from_counts(usage.get("input"), read, written, usage.get("output"))

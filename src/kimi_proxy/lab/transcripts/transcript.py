@@ -32,7 +32,7 @@ class ProviderUsage:
     output: int = 0
 
     @classmethod
-    def counted(
+    def from_counts(
         cls, input: JsonValue, cache_read: JsonValue, cache_write: JsonValue, output: JsonValue
     ) -> "ProviderUsage":
         """Return the counts that a session has, none of them for an hour."""
