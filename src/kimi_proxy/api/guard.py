@@ -1,6 +1,6 @@
 """Access checks before every route: Host, Origin, token, content type and size.
 
-They are made on loopback, too, because a web page can send requests there. They fail closed, and a refusal says what
+They apply on loopback too, because a web page can send requests there. They fail closed, and a refusal says what
 would be accepted.
 """
 

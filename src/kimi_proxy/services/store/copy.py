@@ -1,6 +1,6 @@
 """Copies a store from its SQLite file into PostgreSQL: row by row, resumable, and read back to compare hashes.
 
-Ids that were given out keep working, because scopes, ids, keys and times are copied as they are.
+Existing ids keep working, because scopes, ids, keys and times are copied unchanged.
 """
 
 import asyncio

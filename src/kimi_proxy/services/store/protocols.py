@@ -1,6 +1,6 @@
 """The contract of a store: its protocols, and the values that cross them. Nothing here depends on a database.
 
-Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
+Every method raises StoreUnavailable if the store cannot answer in time; when a write returns, its data is on disk.
 """
 
 from __future__ import annotations

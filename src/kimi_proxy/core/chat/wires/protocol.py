@@ -1,8 +1,8 @@
 """The interface of a wire format: everything in which the APIs of clients and providers differ.
 
-The defaults are OpenAI's, which most providers imitate. What all formats share of a recall is here too: the model calls
-our tool in the middle of an answer, the provider is asked again with what was recovered, and the client gets all rounds
-as one answer without those calls."""
+The defaults are OpenAI's, which most providers imitate. The shared part of a recall is here too: the model calls our
+tool in the middle of a response, the provider is called again with the recovered text, and the client gets all rounds
+as one response without those calls."""
 
 import re
 from abc import ABC, abstractmethod

@@ -1,8 +1,8 @@
 """The tables in PostgreSQL, as numbered steps that are appended and never edited.
 
-A step adds tables, indexes, and columns with a default, and takes nothing away: while servers are upgraded one after
-the other, those of the version before still work with the tables. A table that is renamed keeps a view under
-its old one. Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
+A step adds tables, indexes, and columns with a default, and removes nothing: during a rolling upgrade, servers of the
+previous version still work with the tables. A renamed table keeps a view under its old name. Scopes, ids and previews
+are BYTEA, because they contain text from callers and tools, including lone surrogates and NUL.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Code shared by the SQLite and PostgreSQL stores: common statements, their clock, and compressed texts.
 
-Each driver adds what only its own database understands. Values stand in a statement as `?`.
+Each driver adds the parts specific to its database. Placeholders in statements are `?`.
 """
 
 import hashlib
