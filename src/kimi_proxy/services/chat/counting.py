@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Request
 from kimi_proxy.features import context
-from kimi_proxy.features.context import Composition
+from kimi_proxy.features.context import Composition, Weigh
 from kimi_proxy.features.memory import TextWeight, weigh_text
 
 MAX_KNOWN = 10_000
@@ -50,7 +51,12 @@ class TokenCounter:
     async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
         """Return the counts of a request as received and as sent, for notes that can wait."""
         before = await self._of(received, self._later)
-        return before, before if context.is_same(received, outgoing) else await self._of(outgoing, self._later)
+        if context.is_same(received, outgoing):
+            return before, before
+        if context.has_same_messages(received, outgoing):  # often our tool is all that differs
+            count = partial(context.composition_with_tools, before, outgoing)
+            return before, await self._weigh(outgoing, self._later, count)
+        return before, await self._of(outgoing, self._later)
 
     def close(self) -> None:
         for thread in (self._urgent, self._later):
@@ -59,15 +65,18 @@ class TokenCounter:
     async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
         weighed = self._compositions.get(request)
         if weighed is None:
-            self._compositions[request] = weighed = await self._weigh(request, thread)
+            count = partial(context.composition, request)
+            self._compositions[request] = weighed = await self._weigh(request, thread, count)
         return weighed
 
-    async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+    async def _weigh(
+        self, request: Request, thread: ThreadPoolExecutor, count: Callable[[Weigh], Composition]
+    ) -> Composition:
         if self._is_warm and len(request.body) <= SHORT_BYTES:
             with suppress(_TooLong):
-                return context.composition(request, self._in_passing())
+                return count(self._in_passing())
         loop = asyncio.get_running_loop()
-        weighed = await loop.run_in_executor(thread, context.composition, request, self._weigh_text)
+        weighed = await loop.run_in_executor(thread, count, self._weigh_text)
         self._is_warm = True
         return weighed
 
