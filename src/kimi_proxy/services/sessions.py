@@ -233,7 +233,11 @@ class Sessions:
         return DeletedSessions(len(deleted), originals)
 
     async def delete_all(self, who: Caller) -> DeletedSessions:
+        """Delete all sessions of a person; where a team shares, those of colleagues stay."""
         await self._journal.caught_up()
+        if who.also_reads:
+            own = await self._session_store.ids_of_person(who.person)
+            return await self.delete(who, [id for scope, id in own if scope in who.scopes])
         originals = await delete_texts(self._store, who, None)
         deleted = await self._session_store.delete_all(who)
         self._forget(who, None)
