@@ -79,8 +79,12 @@ def act(window: Window, name: str, kind: str, confirm: str = "") -> None:
 
 def shown_token(window: Window, done: str = "I copied it") -> str:
     """Read the token that is shown once, and close its dialog."""
-    token = window.page.get_by_role("dialog").locator("code.token").inner_text()
-    window.page.get_by_role("dialog").get_by_role("button", name=done).click()
+    dialog = window.page.get_by_role("dialog")
+    token = dialog.locator("pre").inner_text()
+    assert dialog.evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")  # all of it can be read
+    dialog.get_by_role("button", name="Copy" if done == "I copied it" else "Copier").click()
+    assert window.page.evaluate("navigator.clipboard.readText()") == token
+    dialog.get_by_role("button", name=done).click()
     return token
 
 
