@@ -488,8 +488,8 @@ class Journal(ChatObserver):
             sent = sent_tokens(weight, weights(would, counted), entry.would_notes, observed.is_rewritten)
             entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
         read = received if has_same_messages(received, outgoing) else outgoing
-        sent = weight if after is before else weights(read, after)
-        await self._publish_sent(entry, weight, sent, context)
+        left = weight if after is before else weights(read, after)
+        await self._publish_sent(entry, weight, left, context)
 
     async def _publish_sent(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
