@@ -1,7 +1,8 @@
 """One server as a program that tests kill: the proxy with its real store, which needs no worker processes.
 
 light_server.py HOME SETTINGS_FILE DATABASE_URL CLOCK_FILE: prints its port once it answers; its clock is as many
-seconds ahead as the file says. A fork of a process that has loaded all of this serves after a tenth of a second of CPU; what `kimi-proxy start` starts beside it takes ten times that.
+seconds ahead as the file says. A fork of a process that has loaded all of this serves after a tenth of a second of CPU;
+what `kimi-proxy start` starts beside it takes ten times that.
 """
 
 import asyncio
