@@ -365,7 +365,7 @@ async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_lef
         assert (await dee.post("/api/team/people/ada/erase")).status_code == 400  # the token still works
         await dee.post("/api/team/people/ada/revoke")
         erased = (await dee.post("/api/team/people/ada/erase")).json()
-        assert (erased["sessions"], erased["recordings"]) == (1, 1) and erased["originals"] >= 2
+        assert (erased["sessions"], erased["decisions"], erased["recordings"]) == (1, 1, 1) and erased["originals"] >= 2
 
         assert (await dee.get("/api/team/people/ada/export")).status_code == 400
         store = t.proxy.runtime.store

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -281,14 +281,19 @@ class Keeper:
         return prune_id
 
 
-async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> int:
+class DeletedTexts(NamedTuple):
+    originals: int
+    decisions: int
+
+
+async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> DeletedTexts:
     """Delete the decisions and facts of these sessions, or of all (None), and the originals that only they use.
 
-    Return how many originals went. Sessions themselves go last: a deletion that was interrupted can be repeated.
+    Return how many went. Sessions themselves go last: a deletion that was interrupted can be repeated.
     """
     noted = await store.originals.of_sessions(who, sessions)
     sole = await store.decisions.sole_originals(who, sessions, noted)
     deleted = await store.originals.delete(who, sole)
-    await store.decisions.forget_sessions(who, sessions)
+    decisions = await store.decisions.forget_sessions(who, sessions)
     await store.facts.forget_sessions(who, sessions)
-    return len(deleted)
+    return DeletedTexts(len(deleted), decisions)
