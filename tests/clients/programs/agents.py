@@ -91,7 +91,7 @@ class AgentCase:
 
 
 def _kimi_cli(place: Place) -> Command:
-    python = python_with("kimi-cli-1.51.0", "kimi-cli==1.51.0", since=(3, 12))
+    python = python_with("kimi-cli-1.51.0-3.13", "kimi-cli==1.51.0", since=(3, 13))
     provider = {"type": "openai_legacy", "base_url": f"{place.url}/v1", "api_key": "sk-x"}
     model = {"provider": "p", "model": MODEL, "max_context_size": 200_000}
     settings = {"default_model": "m", "models": {"m": model}, "providers": {"p": provider}}
