@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
-from tests.clients.programs.job import AFTER
+from tests.clients.programs.job import AFTER, LOG
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import MARKER, rewritten
@@ -49,6 +49,9 @@ async def test_an_agent_does_a_job_of_eight_calls_through_the_proxy_as_it_does_d
 
     assert proxied.is_success, proxied
     assert proxied.files == direct.files
+    assert [line for text in model.recovered for line in text.split("\n") if line not in LOG.text] == []
+    last = model.requests[-1]
+    assert case.replies or (b"total=7196" in last and last.count(b"The tax was left out") > 1), "written and read"
     assert bool(model.recovered) is case.reads_back, (cuts, [raw[-2000:] for raw in model.requests])
     assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
     key = case.wire.format.conversation
