@@ -1,4 +1,4 @@
-"""For Python programs that start agents: our tools beside each run.
+"""For Python programs that start agents: gives each run our tools.
 
     from claude_agent_sdk import ClaudeAgentOptions, query
     from kimi_proxy.runner import pruner_run

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 description of an application, generated from its routes.
 
-Each route has a RouteSpec. Bodies and queries are described by the pydantic models that check them, answers by types,
-errors by their classes. Data outside of answers, such as events and recordings, has a JSON Schema.
+Each route has a RouteSpec. Bodies and queries are described by the pydantic models that validate them, responses by
+types, errors by their classes. Other data, such as events and recordings, has a JSON Schema.
 """
 
 import re

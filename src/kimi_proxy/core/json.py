@@ -1,13 +1,13 @@
 """The one reader and writer of JSON.
 
-- `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
-- `decode_deep` reads what a server answered, as deep as the parser goes; `is_json` and `is_container` only check it.
+- `decode` reads a client's JSON, limited in depth and in the number of values. `fields` reads a few of its members.
+- `decode_deep` reads a server's JSON, as deep as the parser supports; `is_json` and `is_container` only check it.
 - `decode_members` does the same, but leaves long or deeply nested members undecoded, so that they pass unchanged.
-- `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
-- `encode` writes all of them, and dataclasses too; `encode_in_pieces` copies nothing of what was left unread.
+- `view`, `children` and `start` find the position of a value in the bytes, to replace it and keep the rest.
+- `encode` writes all of them, and dataclasses too; `encode_in_pieces` does not copy unread parts.
 
-All accept lone surrogates written as escapes, which files read by agents may hold; the parser in C does not. It also
-calls itself for each level, and gives up at about a thousand or ten thousand, by the version of Python.
+All accept lone surrogates written as escapes, which files read by agents may contain; the parser in C does not. That
+parser is also recursive, and fails at a depth of about one thousand or ten thousand, depending on Python's version.
 """
 
 import codecs
@@ -222,7 +222,7 @@ def _first_array(head: bytes) -> int | None:
 
 
 def _are_elements(raw: bytes, at: int, last: int, slice_bytes: int) -> bool:
-    """Return whether the bytes between are one or more elements of an array; False also if that is hard to tell."""
+    """Return whether the bytes between are one or more elements of an array; False also if that is unclear."""
     begins = raw[at : at + LOOKED_AT_BYTES].lstrip()[:1]
     comma = _COMMA_OF_CONTAINERS if begins in (b"{", b"[") else _COMMA
     if comma.search(raw, at, at + LOOKED_AT_BYTES) is None:

@@ -1,7 +1,7 @@
-"""Long strings of a tool's answer: what answers and what failed in them stays, else their head and tail.
+"""Long strings in a tool's answer: relevant and failed records and lines stay, otherwise head and tail.
 
-Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
-new ids, `apply` puts the shortened texts in their place."""
+There are two steps, because originals must be stored first: `plan` finds the strings, the caller stores `plan.cuts`
+under new ids, `apply` inserts the shortened texts."""
 
 import json
 import re

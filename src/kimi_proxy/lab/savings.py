@@ -1,8 +1,8 @@
 """Net savings of a cutting policy in a session, after the cost of the prompt cache, recoveries and extra turns.
 
-Money is at list prices. The provider's own counts say what was read from its cache; where an agent keeps none, a
-request reads what it shares with the one before, unless the pause was longer than the cache lives. Under a policy the
-prompt is smaller by what is cut, and what comes after a cut in an old output has to be written to the cache again.
+Money is at list prices. Cache reads are the provider's own counts; without any, a request is assumed to read
+everything it shares with the previous one, unless the pause was longer than the cache's lifetime. Under a policy the
+prompt is smaller by the cut tokens, and text after a cut in an old output has to be written to the cache again.
 """
 
 from collections.abc import Iterator, Sequence

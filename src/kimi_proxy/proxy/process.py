@@ -1,6 +1,6 @@
-"""Processes: children that we run in a group of their own and end wholly, and those that we leave to themselves.
+"""Processes: children in their own process group, which end together with all descendants, and detached ones.
 
-Everything else that starts a program stands on this module: MCP servers, workers, the tools of a run, commands. Only
+All other code that starts programs uses this module: MCP servers, workers, the tools of a run, commands. Only
 commands (`proxy/commands.py`) read their output in a thread, because writing it to disk would block the event loop."""
 
 import asyncio

@@ -1,11 +1,10 @@
 """Regular expressions over files, searched by a child: ripgrep, or the system's grep where there is none.
 
-No pattern is ever matched in this process, where one could take forever: both programs take a time that grows with
-the text, and are killed when it is up. They report where lines are, not what is in them: a line is shown from a file
-that was opened safely.
+No pattern is ever matched in this process, because it might never finish: both programs take linear time, and are
+killed on timeout. They report positions only; lines are then read from a file that was opened safely.
 
-For `grep -E` a pattern in ripgrep's syntax is rewritten. The same pattern means the same lines with both programs: what
-`grep -E` cannot say is refused, and so is what it takes and ripgrep would not, such as a back-reference.
+For `grep -E`, a pattern in ripgrep's syntax is rewritten. The same pattern matches the same lines in both programs:
+syntax that only one of them accepts, such as a back-reference, is rejected.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Turning a text into an original: the key by which it is found, its source, and its owner.
+"""Turning a text into an original: its lookup key, its source, and its owner.
 
-Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
+Its note contains the source, which is used to list and explain a cut. The same question with the same
 outcome makes the same note: nothing in it depends on the time or the load. An output that is too
 long for one original is kept in parts, and read back by the line numbers of the whole.
 """

@@ -1,6 +1,6 @@
-"""The life of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
+"""The path of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
 
-A fault of ours (store, worker, reranker, deadline) never reaches the caller: `_fail_open` answers with the whole text.
+An internal error (store, worker, reranker, deadline) never reaches the caller: `_fail_open` returns the uncut text.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The part of a conversation that a prompt cache can still hold: where requests first differ, when it is cold, and
-when a request of our own pays to keep it warm.
+"""The cached part of a conversation: where two requests first differ, when the cache is cold, and when a request of our
+own pays to keep it warm.
 """
 
 import re

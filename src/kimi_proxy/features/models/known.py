@@ -1,6 +1,6 @@
 """Known models and prompt cache rules of each provider: context windows, prices and lifetimes.
 
-Each row has its date and its source.
+Each row of the tables has its date and its source.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """The score of each line for a goal.
 
-Code and documentation are scored by what was learned from how people change them, logs by what was learned from runs
-with known failures and by weights set by hand. Where the learned scorer was refused, such weights score everything."""
+Code and documentation are scored by a model trained on how people change them, logs by a model trained on runs with
+known failures and by hand-set weights. If the model cannot be loaded, such weights score everything."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,6 +1,6 @@
 """The signals of each line with respect to a goal: one named column each, about between 0 and 1.
 
-The learned scorer knows signals by these names. A name or a value that changes needs a new model."""
+The learned scorer refers to signals by these names. Changing a name or a value requires a new model."""
 
 import math
 import re

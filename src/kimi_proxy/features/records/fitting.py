@@ -1,7 +1,7 @@
 """One way to fit a text into a budget: the pruner, the sanitizer, the gateway, the tools and the hooks all use it.
 
-It chooses within the budget, by records where the text is made of some, else by lines. The head and the tail are for a
-text in which there is nothing to choose by.
+It chooses records if the text has any, otherwise lines. The head and the tail are used only if there is nothing to
+choose by.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""A text as a tree of records, and what stands where a run of them was left out.
+"""A text as a tree of records, and the markers that replace omitted runs of them.
 
-A gap keeps the text what it was: a string among the members of JSON, a comment in XML and YAML, a row of as many cells
-in CSV. Everything outside of the gaps stays as it was, to the character.
+A gap keeps the format valid: a string among the members of JSON, a comment in XML and YAML, a row with as many cells in
+CSV. Everything outside the gaps stays unchanged.
 """
 
 import json

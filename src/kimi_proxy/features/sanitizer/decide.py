@@ -1,7 +1,7 @@
 """Decisions about a conversation's tool results, from its request, the policy and known facts.
 
-Pure: a service reads the facts, has new results scored and keeps what `decide` returns. Hooks, other gateways and the
-audit's simulation use the same functions. `moment` says when to cut; `shorten` and `lossless` say how.
+Pure: a service reads the facts, has new results scored and stores the result of `decide`. Hooks, other gateways and
+the audit's simulation use the same functions. `moment` decides when to cut; `shorten` and `lossless` decide how.
 """
 
 from array import array

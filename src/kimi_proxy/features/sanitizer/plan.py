@@ -1,6 +1,4 @@
-"""The plan of the sanitizer: which parts of a conversation are long outputs of tools, what its goal is, and what the
-agent was doing when each tool answered.
-"""
+"""The plan of the sanitizer: a conversation's long tool results, its goal, and the agent's activity at each result."""
 
 import re
 from collections import Counter

@@ -1,5 +1,5 @@
-"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moment to cut
-what the model has read: when it is free, or pays in spite of the prompt cache.
+"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moments to cut
+old results: when that is free, or pays off in spite of the prompt cache.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Shortens one output by the way that suits it, without the row numbers and terminal codes from which nothing is lost.
+"""Shortens one tool result by the method for its kind, after removing redundant row numbers and terminal codes.
 
 CPU-bound and pure: `check` is called often and may raise to abort.
 """

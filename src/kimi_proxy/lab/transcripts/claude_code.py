@@ -1,8 +1,8 @@
 """Claude Code: `~/.claude/projects/**/*.jsonl`, one line for each piece of a message.
 
-The pieces of one answer share their message's id, and results of its first calls may stand between them. Agents that it
-starts write lines with `isSidechain`, here or in files of their own, or stand in `progress` entries; each of them is a
-transcript of its own.
+The pieces of one answer share their message's id, and results of its first calls may come between them. Sub-agents
+write lines with `isSidechain`, here or in separate files, or appear in `progress` entries; each of them is a separate
+transcript.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

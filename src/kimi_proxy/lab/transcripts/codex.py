@@ -1,6 +1,6 @@
 """Codex: `~/.codex/sessions/**/rollout-*.jsonl`, items of the Responses API with events between them.
 
-A `token_count` event ends each answer. Results of an answer's first calls may stand before it.
+A `token_count` event ends each answer. Results of an answer's first calls may come before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

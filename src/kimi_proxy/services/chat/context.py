@@ -1,5 +1,5 @@
-"""The tokens of requests, the newest request of each session as people look at it, and the system prompt repeated where
-it is buried.
+"""Token counts of requests, the newest request of each session for the dashboard, and re-injection of a buried system
+prompt.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Models and their context windows: which one a request goes to, and how large a window is that the settings leave out.
+"""Models and their context windows: routing to a larger model, and windows that the settings do not contain.
 
-A request that nearly fills the context window of its model goes to a larger one, and those after it too.
+A request that nearly fills the context window of its model goes to a larger one, and so do the following ones.
 """
 
 import asyncio

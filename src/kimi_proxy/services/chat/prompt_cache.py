@@ -1,5 +1,5 @@
-"""The part of each conversation that the provider's prompt cache should hold, as far as we can know, and the old
-thinking that the provider drops, starting when that cache is cold anyway.
+"""The known state of the provider's prompt cache for each conversation, and the removal of old thinking, which starts
+when that cache is cold anyway.
 """
 
 import asyncio

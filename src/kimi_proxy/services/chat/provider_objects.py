@@ -1,8 +1,8 @@
-"""Objects that a provider keeps under the server's key: each person of a team can reach only their own.
+"""Objects that a provider stores under the server's key: each member of a team can reach only their own.
 
-A provider knows the key, not the people behind it. So the owner of each object is written down when the provider makes
-it, before the client learns its id. An id that is not the caller's goes to the provider as a random one, so that the
-answer is what the provider says of an id that it does not know.
+A provider knows the key, not the people behind it. The owner of each object is therefore recorded when the provider
+creates it, before the client gets its id. An id of someone else is replaced with a random one, so that the provider
+responds as to any unknown id.
 """
 
 import asyncio

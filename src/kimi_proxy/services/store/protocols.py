@@ -1,6 +1,6 @@
 """The contract of a store: its protocols, and the values that cross them. Nothing here depends on a database.
 
-Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
+Every method raises StoreUnavailable if the store cannot answer in time; when a write returns, its data is on disk.
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ class StoreUsage:
     commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
+    object_failures: int = 0  # long texts that this process could not write to object storage
+    report_fallbacks: int = 0  # reports that this process read from the primary in place of the replica
 
 
 class Originals(Protocol):

@@ -1,6 +1,6 @@
 """Team data in the store: people, their usage by day, the audit log, and the owners of objects that a provider keeps.
 
-No text of a conversation.
+These tables contain no text of a conversation.
 """
 
 from collections.abc import Callable, Collection, Sequence

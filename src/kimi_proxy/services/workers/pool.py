@@ -1,8 +1,8 @@
 """Worker processes for the CPU work of pruning, so that the event loop never waits for it.
 
-It runs in child processes, which can be killed at the deadline whatever they are doing. A chat request that finds none
-in time is served by a thread, which looks at the clock as it goes and parses nothing. A command that ends after one
-answer has its small texts done in a thread too, which parses in a fork: a child would take longer to start."""
+It runs in child processes, which can be killed at the deadline. If no child is free in time, a chat request is served
+by a thread, which checks the time as it goes and does not parse. A command that exits after one text uses a thread for
+small texts too, which parses in a fork: a child would take longer to start."""
 
 import asyncio
 import logging

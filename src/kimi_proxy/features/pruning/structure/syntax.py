@@ -1,4 +1,4 @@
-"""The grammars of languages, and what a parse tree says by row: imports, definitions, comments, errors.
+"""The grammars of languages, and the facts of a parse tree by row: imports, definitions, comments, errors.
 
 A new language is one table in languages.toml, and its grammar among the dependencies."""
 
