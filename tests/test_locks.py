@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUN = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
 DEV = [*RUN, *PROJECT["dependency-groups"]["dev"]]
-TEAM = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["team"]]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+TEAM = [*PROJECT["project"]["dependencies"], *EXTRAS["team"], *EXTRAS["s3"]]
 LOCKS = (
     "requirements.lock",
     "requirements-team.lock",

@@ -130,6 +130,7 @@ class Guard:
         self.on_refusal = on_refusal
         self.access = access
         self._room = max(room, rules.max_body_bytes)
+        self._spare = self._room // 2
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
 
@@ -144,7 +145,7 @@ class Guard:
                 await self._slow_down(admitted, scope["headers"])
                 await _refuse(admitted, scope, receive, send)
             else:
-                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
+                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller, "held": held}
                 await self.app(scope, admitted.receive, send)
         finally:
             held.release()
@@ -155,6 +156,11 @@ class Guard:
             return False
         self._room -= size
         return True
+
+    @property
+    def is_spacious(self) -> bool:
+        """Return whether less than half of the room is taken."""
+        return self._room > self._spare
 
     async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
@@ -248,13 +254,18 @@ class Admission:
 
 
 class HeldBytes:
-    """One request's share of the memory that all bodies share."""
+    """The share that one request, or one WebSocket, has of the memory for all bodies."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._size = 0
 
+    @property
+    def is_spacious(self) -> bool:
+        return self._guard.is_spacious
+
     def take(self, size: int) -> bool:
+        """Return whether there is room for so many bytes more; it is taken then. Bytes below zero are given back."""
         is_room = self._guard.take(size)
         self._size += size if is_room else 0
         return is_room

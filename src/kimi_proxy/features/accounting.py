@@ -397,6 +397,11 @@ class SavingsLine:
     cache_missed_usd: float | None  # whether we caused the miss or not
     observed_usd: float | None
 
+    def figures(self) -> dict[str, int | float | None]:
+        """Return counts and money, which is rounded so that sums of it look as they were meant."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return counts | {name: None if (usd := getattr(self, name)) is None else round(usd, 6) for name in _MONEY}
+
 
 NAMES = tuple(field.name for field in fields(SavingsLine) if field.name != "reasons")
 _TEXTS = ("session", "title", "directory", "model")
@@ -520,9 +525,7 @@ def number(value: float | None) -> str:
 
 
 def _to_json(line: SavingsLine, *texts: str) -> JsonObject:
-    counts: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
-    money = {name: None if (usd := getattr(line, name)) is None else round(usd, 6) for name in _MONEY}
-    return {**counts, **money, "reasons": dict(_often(line))}
+    return {**{name: getattr(line, name) for name in texts}, **line.figures(), "reasons": dict(_often(line))}
 
 
 def _often(line: SavingsLine) -> list[tuple[str, int]]:

@@ -211,7 +211,7 @@ class _Simulation:
             valid = min(valid, self._place(self._came_back[0].output))
             for held in self._came_back:
                 self._show_whole(held)
-        self._came_back = [held for held in cuts if policy.unsends_small and _is_small(held)]
+        self._came_back = [held for held in cuts if policy.unsends_small and held.output.tokens <= SMALL_TOKENS]
         self._drop_words(request)
         if self._compress(request):
             valid = min(valid, self._session.fixed)
@@ -467,10 +467,6 @@ class _Simulation:
         self.figures.recovery_usd += self._count(request, prompt + read, prompt, call, request.price.write)
         self._added += read
         self._prompt += read
-
-
-def _is_small(held: _Held) -> bool:
-    return held.output.tokens <= SMALL_TOKENS
 
 
 def _origin(output: MeasuredOutput) -> Origin:

@@ -9,10 +9,11 @@ from pathlib import Path
 from tests.clients.programs.packages import node, npm_modules, python_with
 from tests.clients.programs.worker import DONE, Ending, Shell, Worker
 from tests.support.clients.agents import claude, codex
-from tests.support.clouds import as_bedrock, as_foundry, as_gemini, as_vertex
+from tests.support.clouds import as_bedrock, as_code_assist, as_foundry, as_gemini, as_vertex
 from tests.support.evil import Script
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config.providers import CLOUDS
 from kimi_proxy.features.clients import Name
 
@@ -64,11 +65,12 @@ class AgentCase:
 
     @property
     def provider_type(self) -> str:
-        return self.cloud if self.cloud in CLOUDS else self.wire.format.provider_types[0]
+        return self.cloud if self.cloud in (*CLOUDS, CODE_ASSIST) else self.wire.format.provider_types[0]
 
     def provider(self, worker: Worker) -> Script:
         """Return a provider that `worker` answers for."""
         forms = {"bedrock": as_bedrock, "vertex": as_vertex, "foundry": as_foundry, "gemini": as_gemini}
+        forms |= {CODE_ASSIST: as_code_assist}
         return forms[self.cloud](worker) if self.cloud else worker
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
@@ -153,6 +155,18 @@ def _gemini(place: Place) -> Command:
     program = str(modules / "@google/gemini-cli/bundle/gemini.js")
     env = {"GEMINI_API_KEY": "AIza-x", "GOOGLE_GEMINI_BASE_URL": place.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
     return Command((node(), program, "-y", "-m", "gemini-2.5-pro", "-p", TASK), env)
+
+
+def _gemini_login(place: Place) -> Command:
+    """Gemini CLI with a login of Google, whose token it is given: it asks Google about it, and goes on without."""
+    modules = npm_modules("gemini-cli-0.61.0", "@google/gemini-cli@0.61.0")
+    settings = {"security": {"auth": {"selectedType": "oauth-personal"}}, "privacy": {"usageStatisticsEnabled": False}}
+    place.write(".gemini/settings.json", json.dumps(settings))
+    login = {"GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": "ya29.login"}
+    env = {**login, "CODE_ASSIST_ENDPOINT": place.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return Command(
+        (node(), str(modules / "@google/gemini-cli/bundle/gemini.js"), "-y", "-m", "gemini-2.5-pro", "-p", TASK), env
+    )
 
 
 def _mini_swe(place: Place) -> Command:
@@ -310,6 +324,7 @@ AGENTS = (
         "codex-gpt-5.5", _codex("gpt-5.5"), lambda command: ("exec_command", {"cmd": command}), wire=Wire.RESPONSES
     ),
     AgentCase("gemini", _gemini, _described("run_shell_command"), "gemini", wire=Wire.GEMINI, cloud="gemini"),
+    AgentCase("gemini-login", _gemini_login, _described("run_shell_command"), wire=Wire.GEMINI, cloud=CODE_ASSIST),
     AgentCase("copilot", _copilot, _described("bash"), reads_back=False),
     AgentCase("pi", _pi, _plain("bash")),
     AgentCase("kilo", _kilo, _described("bash")),

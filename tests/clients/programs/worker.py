@@ -41,6 +41,7 @@ class Worker:
     breaks: int = 0  # so many answers of the conversation break off in mid-stream
     events_before_break: int = 4
     recalls: bool = True
+    steps: tuple[str, ...] = STEPS
     last_step_s: int = 0  # how long the last command takes
     is_at_last_step: asyncio.Event = field(default_factory=asyncio.Event)
     refusals: int = 0  # so many requests with a recall result are refused, because the provider is busy
@@ -64,7 +65,7 @@ class Worker:
             line.reset()
             return
         await say(wire, says, heard, line)
-        if any(call.id == f"call_{len(STEPS) - 1}" for call in says.calls):
+        if any(call.id == f"call_{len(self.steps) - 1}" for call in says.calls):
             self.is_at_last_step.set()
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
@@ -82,10 +83,10 @@ class Worker:
         self.recovered += ours
         if self.replies:
             return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
-        if done < len(STEPS):
-            is_slow = self.last_step_s and done == len(STEPS) - 1
+        if done < len(self.steps):
+            is_slow = self.last_step_s and done == len(self.steps) - 1
             wait = f"python3 -c 'import time; time.sleep({self.last_step_s})'; " if is_slow else ""
-            name, given = self.shell(wait + STEPS[done])
+            name, given = self.shell(wait + self.steps[done])
             id = f"call_{done}"
             call = Call(id, name, script=given) if isinstance(given, str) else Call(id, name, given)
             return Says("I run a command.", (call,), id=at)

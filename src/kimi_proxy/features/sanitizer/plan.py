@@ -39,6 +39,8 @@ class LongOutput:
 HUGE_CHARS = 32_000
 MAX_ARGUMENT_BYTES = 16 * 1024  # a longer one is a file to be written
 
+# Tools that show files.
+READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
 _PATHS = ("file_path", "path", "filePath", "filename", "file", "target_file", "absolute_path", "notebook_path", "uri")
 _COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 # `recover_text` itself, or under the name that a client gives to the tools of a server: mcp__pruner__recover_text.

@@ -14,8 +14,8 @@ from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
-from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, READERS, strip_row_numbers
+from kimi_proxy.features.sanitizer.plan import READERS, LongOutput
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -170,10 +170,7 @@ class CutMoment:
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and self._warm_cut(policy).within_requests > 0)
-
-    def _warm_cut(self, policy: Policy) -> WarmCut:
-        return policy.warm_cut(self.has_tools)
+        return self.is_free or (self.is_user_turn and policy.warm_cut(self.has_tools).within_requests > 0)
 
 
 @dataclass(frozen=True, slots=True)

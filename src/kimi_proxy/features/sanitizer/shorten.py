@@ -36,9 +36,7 @@ from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_to
 from kimi_proxy.features.records.prune import cut_of, row_starts
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import RecordGap, is_one_line
-
-# Tools that show files.
-READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
+from kimi_proxy.features.sanitizer.plan import READERS
 
 NUMBERED_EVERY = 10
 MIN_NUMBERED_ROWS = 20  # below this the numbers cost less than a reader's second look

@@ -15,12 +15,10 @@ from kimi_proxy.lab.transcripts.transcript import (
     document,
     items,
     mapping,
-    number,
     open_regular,
     read_document,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "opencode"
@@ -113,7 +111,7 @@ def _message(builder: TranscriptBuilder, info: Mapping[str, JsonValue], parts: l
         if any(part.get("type") == "compaction" for part in parts):
             builder.start_over()
         for part in parts:
-            builder.add_user(string(part.get("text")), at, is_person=part.get("synthetic") is not True)
+            builder.add_user(part.get("text"), at, is_person=part.get("synthetic") is not True)
         return
     builder.model = string(info.get("modelID"))
     # A message is one answer, even after one that has called nothing.
@@ -137,13 +135,11 @@ def _tool(builder: TranscriptBuilder, part: Mapping[str, JsonValue], at: float) 
     builder.transcript.requests[-1].calls.append(call)
     failed = state.get("status") == "error"
     ended = seconds(mapping(state.get("time")).get("end"))
-    builder.add_output(call_id, text_of(state.get("error" if failed else "output")), failed, ended or at)
+    builder.add_output(call_id, state.get("error" if failed else "output"), failed, ended or at)
 
 
 def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:
     cache = mapping(tokens.get("cache"))
-    read, written = number(cache.get("read")), number(cache.get("write"))
     # Its "reasoning" is a part of its "output".
-    return (
-        ProviderUsage(number(tokens.get("input")), read, written, 0, number(tokens.get("output"))) if tokens else None
-    )
+    counts = tokens.get("input"), cache.get("read"), cache.get("write"), tokens.get("output")
+    return ProviderUsage.from_counts(*counts) if tokens else None

@@ -61,6 +61,13 @@ class Answer:
     body: bytes
     rest: AsyncIterator[bytes] | None = None
 
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.body:
+            yield self.body
+        if self.rest is not None:
+            async for piece in self.rest:
+                yield piece
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

@@ -12,10 +12,12 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.protocol import (
+    METHOD,
+    ObjectPath,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -144,13 +146,17 @@ class GeminiRecallStream(_GeminiRounds, RecallStream):
 class GeminiContents(WireFormat):
     name = "gemini"
     paths = tuple(
-        f"{root}/models/{{model}}:{verb}"
-        for root in (ROOT, "/v1")
+        f"{root}:{verb}"
+        for root in (f"{ROOT}/models/{{model}}", "/v1/models/{model}", code_assist.ROOT)
         for verb in ("generateContent", "streamGenerateContent")
     )
-    count_paths = tuple(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1"))
-    relayed = (f"{ROOT}/models",)
-    provider_types = ("gemini",)
+    count_paths = (
+        *(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1")),
+        f"{code_assist.ROOT}:countTokens",
+    )
+    relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
+    objects = ObjectPath(code_assist.OPERATIONS)
+    provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
     system_member = "systemInstruction"

@@ -164,6 +164,7 @@ def gap(before: str, after: str) -> str:
 
 
 DONE = b"[DONE]"
+METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
 
@@ -284,7 +285,7 @@ class WireFormat(ABC):
     def __init_subclass__(cls) -> None:
         """Raise TypeError if a path that may contain an id does not declare its objects."""
         for path in cls.relayed:
-            if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
+            if "{" in path.replace(METHOD, "") and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
                 raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
 
     # Prompt cache
