@@ -1,17 +1,11 @@
 """Regular expressions over files, searched by a child: ripgrep, or the system's grep where there is none.
 
-<<<<<<< HEAD
-No pattern is ever matched in this process, where one could take forever: both programs take a time that grows with
-the text, and are killed when it is up. They report where lines are, not what is in them: a line is shown from a file
-that was opened safely.
-
-For `grep -E` a pattern in ripgrep's syntax is rewritten. The same pattern means the same lines with both programs: what
-`grep -E` cannot say is refused, and so is what it takes and ripgrep would not, such as a back-reference.
-"""
-=======
 No pattern is ever matched in this process, because it might never finish: both programs take linear time, and are
-killed on timeout. They report positions only; lines are then read from a file that was opened safely."""
->>>>>>> w-words
+killed on timeout. They report positions only; lines are then read from a file that was opened safely.
+
+For `grep -E`, a pattern in ripgrep's syntax is translated so that it matches the same lines: anything that only one of
+the programs supports is refused, such as a back-reference.
+"""
 
 import os
 import re

@@ -1,15 +1,10 @@
 """Claude Code's hook input, and the answer that replaces a tool's output before the model reads it.
 
-<<<<<<< HEAD
-Found by trial with 2.1.197 and 2.1.325: an answer is honoured if it has the shape of `tool_response`, and ignored
-otherwise (a plain string, for all but MCP tools). Failures have an event of their own, whose answer replaces nothing.
-
-OpenCode and Cline have plugins that may change what a tool printed: ours ask the server in the shapes of Claude Code's
-tools. What was read is left alone, because it may be edited next.
-=======
 Tested with 2.1.197 and 2.1.325: Claude Code accepts an answer with the shape of `tool_response`, and ignores any other
 (a plain string, except for MCP tools). Failures have a separate event, whose answer replaces nothing.
->>>>>>> w-words
+
+OpenCode and Cline have plugins that can change a tool result: ours call the server with the shapes of Claude Code's
+tools. Files are not cut, because the agent may edit them next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
