@@ -10,7 +10,7 @@ from kimi_proxy.features.records.prune import is_of_records, row_starts
 from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import part_starts
 
-FRAME = "an example of the records, or what stands around those that stay"
+FRAME = "an example of the records, or the surroundings of kept ones"
 
 
 def explain_records(question: Question, cuts: Sequence[Cut], check: Callable[[], None]) -> list[LineWhy] | None:
@@ -45,7 +45,7 @@ def _why(row: int, units: Sequence[JudgedUnit], cut_because: str | None) -> Line
     score = round(min(1.0, _worth(best)), 3) if best is not None else 0.0
     if cut_because is None:
         return LineWhy(row, True, score, speaks or FRAME)
-    outweighed = f"outweighed: {speaks}" if speaks else "like the records beside it"
+    outweighed = f"outweighed: {speaks}" if speaks else "like the records next to it"
     return LineWhy(row, False, score, f"cut, {cut_because}; {outweighed}")
 
 
@@ -57,6 +57,6 @@ def _speaks(unit: JudgedUnit) -> str:
     """Return the reasons to keep a unit; empty if there are none."""
     if _worth(unit) < WORTH_KEEPING:
         return ""
-    failed = "reports a failure" if unit.failed else "differs from the records beside it"
+    failed = "reports a failure" if unit.failed else "differs from the records next to it"
     said = ((unit.goal, "matches the goal"), (ODD_WEIGHT * unit.odd, failed))
     return ", ".join(words for weight, words in sorted(said, reverse=True) if weight >= WORTH_KEEPING / 2)
