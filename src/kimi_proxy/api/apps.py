@@ -154,9 +154,9 @@ def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], along
 
 
 async def _warm(runtime: Runtime) -> None:
-    """Load what the first request would wait for, once those have their answer who wait for us to be ready.
+    """Load what the first request would wait for, after health probes have been answered.
 
-    The vocabulary takes a third of a second, in which no other thread runs.
+    The vocabulary takes a third of a second, during which no other thread runs.
     """
     await asyncio.sleep(WARM_AFTER_S)
     await runtime.pruner.warm()

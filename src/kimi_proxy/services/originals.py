@@ -335,9 +335,9 @@ def is_list_of_parts(original: Original) -> bool:
 
 
 async def read_parts(who: Caller, originals: Originals, listed: Original, asked: Recover) -> str:
-    """Return the lines that are asked for, by their numbers in the whole output; without any, all that is kept.
+    """Return the requested lines, by their numbers in the whole output; without ranges, everything that is stored.
 
-    Raise InvalidRange for lines that are not there, and PruneIdNotFound if a part has expired.
+    Raise InvalidRange for missing lines, and PruneIdNotFound if a part has expired.
     """
     parts = _parts(listed)
     if set(asked.model_dump(exclude_none=True, exclude_defaults=True)) == {"id"}:

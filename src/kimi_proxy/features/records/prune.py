@@ -102,7 +102,7 @@ def _line_around(text: str, gap: RecordGap, marker: str) -> str:
     return f"{text[line : gap.start]}{gap.style.wrap(marker)}{text[gap.end : len(text) if end < 0 else end]}"
 
 
-FRAME = "an example of the records, or what stands around those that stay"
+FRAME = "an example of the records, or the surroundings of kept ones"
 
 
 def explain_records(question: Question, cuts: Sequence[Cut], check: Callable[[], None]) -> list[LineWhy] | None:
@@ -137,7 +137,7 @@ def _why(row: int, units: Sequence[JudgedUnit], cut_because: str | None) -> Line
     score = round(min(1.0, _worth(best)), 3) if best is not None else 0.0
     if cut_because is None:
         return LineWhy(row, True, score, speaks or FRAME)
-    outweighed = f"outweighed: {speaks}" if speaks else "like the records beside it"
+    outweighed = f"outweighed: {speaks}" if speaks else "like the records next to it"
     return LineWhy(row, False, score, f"cut, {cut_because}; {outweighed}")
 
 

@@ -61,7 +61,7 @@ class _TooLong(Exception):
 class TokenCounter:
     """Counts short requests at once, and the rest in a thread, one request at a time and with many pauses.
 
-    There are two threads, so that a request in flight does not wait for counts that the journal asked for.
+    There are two threads, so that a request in flight does not wait for counts requested by the journal.
     """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:

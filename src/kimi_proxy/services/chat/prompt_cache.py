@@ -292,10 +292,10 @@ MAX_REMEMBERED = 10_000
 
 
 class ThinkingClearer:
-    """Asks the provider to leave out the thinking of old turns.
+    """Asks the provider to drop the thinking of old turns.
 
-    How many turns that are is decided when the cache is cold, and repeated while it is warm: the number of turns that
-    are kept grows with the conversation, so that no other thinking goes.
+    The number of cleared turns is decided when the cache is cold, and repeated while it is warm: the number of kept
+    turns grows with the conversation, so that no other thinking is dropped.
     """
 
     def __init__(self, is_on: bool, facts: ChatFacts) -> None:
