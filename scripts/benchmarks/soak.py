@@ -80,6 +80,8 @@ def main(arguments: Sequence[str]) -> None:
     rows += [("health p99 ms", f"{_p99(health):.0f}", f"p95 {p95(health):.0f}")]
     rows += [("requests answered", str(traffic.answered), f"{traffic.failed} failed")]
     table(f"Soak, {minutes:g} minutes", ("what", "second quarter", "last quarter"), rows)
+    minutely = samples[:: max(1, round(60 / SAMPLE_S))]
+    print(f"\nMemory by the minute, MB: {' '.join(f'{sample.memory_mb:.0f}' for sample in minutely)}")
     grown = [name for name, most in GROWTH.items() if _of(late, FIGURES[name]) > most * _of(early, FIGURES[name]) + 2]
     if grown or traffic.failed:
         raise SystemExit(f"grew: {', '.join(grown) or 'nothing'}; failed: {traffic.failed} {traffic.problems}")

@@ -40,7 +40,7 @@ from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
 MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
 # Newest requests, to say what changed in the next one: of short conversations they would hold most of the memory.
-MAX_BODIES, BODIES_BYTES = 500, 32 * 1024**2
+MAX_BODIES, BODIES_BYTES = 500, 12 * 1024**2
 BEGINNING_S = 300.0  # the shorter life of the caches that are marked
 ANSWER_S = 120.0  # where a life counts from the end of an answer, of which other servers know only the beginning
 
