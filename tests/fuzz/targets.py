@@ -335,7 +335,7 @@ def _team() -> _Team:
 
 
 def team_routes(data: bytes) -> None:
-    """Whatever a member sends, the team stays as it is, nobody else's data is shown, and nothing is an error of ours."""
+    """Whatever a member sends, the team stays as it is, admin routes refuse it, and nothing is an error of ours."""
     line, _, body = data.partition(b"\n")
     method, _, target = line.decode("latin-1").partition(" ")
     path, _, query = target.partition("?")
