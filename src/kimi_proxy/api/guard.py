@@ -1,6 +1,6 @@
 """Access checks before every route: Host, Origin, token, content type and size.
 
-They are made on loopback, too, because a web page can send requests there. They fail closed, and a refusal says what
+They apply on loopback too, because a web page can send requests there. They fail closed, and a refusal says what
 would be accepted.
 """
 
@@ -34,17 +34,17 @@ else:
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OWN_PAGES = (b"same-origin", b"none")
-# Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
+# The headers in which clients of various APIs send their key; ours can accompany a key or login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
 DRAIN_TIMEOUT_S = 1.0
 MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
 # So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
 FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
-MAX_TOKENS = 4  # that one request may offer: its own key, ours, and what a client puts beside them
+MAX_TOKENS = 4  # the maximum in one request: its own key, ours, and other values that clients add
 # Of a connection that a proxy on this machine makes for a client elsewhere.
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
-PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
+PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers in addition to the token
 
 Headers = list[tuple[bytes, bytes]]
 NamedHeaders = Mapping[bytes, Sequence[bytes]]  # the values of each name
@@ -56,7 +56,7 @@ _PORT = re.compile(r":\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The guard's requirements; `hosts` are accepted besides the loopback names, with or without a port.
+    """The guard's requirements; `hosts` are accepted in addition to the loopback names, with or without a port.
 
     With `identify`, the token of a person is required, on loopback too.
     """
@@ -92,7 +92,7 @@ PEOPLE_AWAY = Refusal(
     503, "people_unavailable", "the store that knows the people cannot be read: try again", (("retry-after", "1"),)
 )
 ADMINS_ONLY = Refusal(403, "admins_only", "this changes or shows what concerns everyone: an admin's token may do it")
-CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses what it sends with a ChatGPT login
+CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses its requests if it uses a ChatGPT login
 CONTENT_ENCODING = Refusal(
     415, "content_encoding", "a body may be compressed with zstd or gzip: send it so, or as it is"
 )
@@ -100,7 +100,7 @@ CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: applic
 
 
 def is_own_client(scope: Scope) -> bool:
-    """Return whether a request comes from a program of our own user on this machine, and from no proxy in between."""
+    """Return whether a request comes from our own user's program on this machine, without a proxy in between."""
     headers, client, server = scope["headers"], scope.get("client"), scope.get("server")
     hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
     if not client or not server or any(name in FORWARDED for name, _ in headers):
@@ -130,6 +130,7 @@ class Guard:
         self.on_refusal = on_refusal
         self.access = access
         self._room = max(room, rules.max_body_bytes)
+        self._spare = self._room // 2
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
 
@@ -144,7 +145,7 @@ class Guard:
                 await self._slow_down(admitted, scope["headers"])
                 await _refuse(admitted, scope, receive, send)
             else:
-                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
+                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller, "held": held}
                 await self.app(scope, admitted.receive, send)
         finally:
             held.release()
@@ -155,6 +156,11 @@ class Guard:
             return False
         self._room -= size
         return True
+
+    @property
+    def is_spacious(self) -> bool:
+        """Return whether less than half of the room is taken."""
+        return self._room > self._spare
 
     async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
@@ -248,13 +254,18 @@ class Admission:
 
 
 class HeldBytes:
-    """One request's share of the memory that all bodies share."""
+    """The share that one request, or one WebSocket, has of the memory for all bodies."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._size = 0
 
+    @property
+    def is_spacious(self) -> bool:
+        return self._guard.is_spacious
+
     def take(self, size: int) -> bool:
+        """Return whether there is room for so many bytes more; it is taken then. Bytes below zero are given back."""
         is_room = self._guard.take(size)
         self._size += size if is_room else 0
         return is_room
@@ -266,7 +277,7 @@ class HeldBytes:
 
 @lru_cache(maxsize=8)
 def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
-    """Return every spelling of our address; the port is the socket's, never what a header claims."""
+    """Return every spelling of our address; the port is the socket's, never one from a header."""
     hosts = (*hosts, *map(str.lower, hosts))  # browsers write them in lower case
     with_port = [name if _PORT.search(name) else f"{name}:{port}" for name in (*LOOPBACK, *hosts)]
     implied = LOOPBACK if port == 80 else ()
@@ -307,17 +318,17 @@ def _check_origin(access: Access, headers: NamedHeaders, ours: frozenset[bytes])
 
 
 def _is_visit(headers: NamedHeaders) -> bool:
-    """Return whether a link was followed: the dashboard's page holds no data until its own scripts fetch it.
+    """Return whether a link was followed: the dashboard's page contains no data until its own scripts fetch it.
 
-    A login comes back from its issuer in the same way.
+    A login returns from its issuer in the same way.
     """
     return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
 def _check_content(headers: NamedHeaders, has_body: bool, path: str) -> Refusal | None:
-    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight.
+    """Reject anything but JSON: a page can post forms and text to other origins, but JSON needs a preflight.
 
-    Where files are passed on, a form is what clients send; a page that posts one is refused by its origin.
+    Routes that forward files accept forms; a page that posts one is rejected by its origin.
     """
     codings = headers.get(b"content-encoding")
     if codings and (len(codings) > 1 or codings[0] not in CODINGS):
@@ -379,7 +390,7 @@ async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) 
 
 
 async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool]) -> bytes | Refusal:
-    """Return the whole body, or the refusal as soon as it is longer than `limit`, or there is no room for it."""
+    """Return the whole body, or a refusal as soon as it exceeds `limit` or the memory for bodies is full."""
     body = bytearray()
     while True:
         message = await receive()
@@ -396,7 +407,7 @@ async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool
 
 
 def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
-    """Return at most `limit` bytes; what becomes longer is refused when it does."""
+    """Return at most `limit` bytes; raise as soon as the decompressed body exceeds that."""
     try:
         if coding == b"zstd":
             decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})

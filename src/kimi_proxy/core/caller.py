@@ -1,6 +1,6 @@
-"""The caller: the person behind a request, and the scope of all data kept for them.
+"""The caller: the person who sends a request, and the scope of all data stored for them.
 
-The guard makes this value for every request, and it is passed on from there, in the open, to the SQL of the store.
+The guard creates this value for every request; from there it is an explicit argument down to the store's SQL.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ LOCAL_SCOPE = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A person, by name, and the scopes that are theirs. The first is where their texts are kept."""
+    """A person, by name, and the scopes they may read. Their own texts are stored in the first."""
 
     scope: str = LOCAL_SCOPE
     person: str = ""
@@ -30,4 +30,4 @@ class Caller:
 
 
 LOCAL = Caller()  # the one person of a server without a team
-ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team: nothing is kept for it
+ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team; nothing is stored for it

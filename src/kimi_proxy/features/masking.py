@@ -1,7 +1,7 @@
-"""Long strings of a tool's answer: what answers and what failed in them stays, else their head and tail.
+"""Long strings in a tool's answer: relevant and failed records and lines stay, otherwise head and tail.
 
-Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
-new ids, `apply` puts the shortened texts in their place."""
+There are two steps, because originals must be stored first: `plan` finds the strings, the caller stores `plan.cuts`
+under new ids, `apply` inserts the shortened texts."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
 
     `text` is a JSON array or object: outside of strings there are no quotes and no backslashes.
     """
-    # Once pairs of backslashes are gone, a backslash before a quote is there to escape it.
+    # Once pairs of backslashes are removed, a backslash before a quote escapes it.
     plain = text.replace("\\\\", "__")
     codes = (
         np.frombuffer(plain.encode("latin-1"), np.uint8)
@@ -75,7 +75,7 @@ def may_hold_long(view: Raw, max_chars: int, slice_bytes: int = SCANNED_BYTES) -
 
 Kind: TypeAlias = Literal["array", "object"]
 
-# Each level is one more pass over what is inside it.
+# Each level is one more pass over its contents.
 MAX_LEVELS = 32
 
 # A string that the head breaks off runs to the end of it, an escape possibly torn.
@@ -94,10 +94,10 @@ class _Frame:
 
 
 def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
-    """Return where the members of a JSON array or object begin and end that neither head nor tail holds whole.
+    """Return the range of the members of a JSON array or object that neither head nor tail contains completely.
 
-    They belong to the innermost container that the head enters and the tail leaves. What is left
-    of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
+    They belong to the innermost container that the head enters and the tail leaves. The remaining text has a comma or
+    its brackets at the edges of the gap, so exactly one member fits in between.
     """
     entered = _frames(text[:head_chars], _FORWARD, "{[")
     left = _frames(text[len(text) - tail_chars :][::-1], _BACKWARD, "}]")
@@ -136,11 +136,11 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
 
 SMALL_MEMBERS, SMALL_CHARS = 2_500, 16_000
 MAX_CHOSEN_CHARS = 2_000_000  # of a longer text the head and tail: choosing would take a second and more
-KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
+KIND_NAMES = ("type", "mimeType", "uri")  # length of members that describe the kind of a block
 KIND_BYTES = 200  # of such a member, if it is worth reading
 MAX_TABLE_CHARS = 200_000  # of a longer text no table would fit
 MARKER_CHARS = 200  # more than any marker has
-SLACK_SHARE = 0.1  # of `max_chars`, beyond it: what is around a string that has just its head and tail
+SLACK_SHARE = 0.1  # beyond `max_chars`: the size of the text around a string of which only head and tail stay
 
 _ANY_ID = "msk_" + "0" * 16
 _CONTAINERS = (dict, list)
@@ -151,7 +151,7 @@ HEAD_AND_TAIL = GapStyle("\n", "\n")  # of a text that is cut by characters alon
 
 @dataclass(frozen=True, slots=True)
 class MaskCut:
-    """A text that hides what stands in its gaps, each behind a marker that counts the characters around it."""
+    """A text with gaps, each behind a marker that counts the characters around it."""
 
     text: str
     gaps: tuple[RecordGap, ...]
@@ -182,7 +182,7 @@ class MaskCut:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text; what is long in it are the strings at `tokens`, each from a quote to a quote."""
+    """A JSON text whose long strings are at `tokens`, each from quote to quote."""
 
     text: str
     tokens: tuple[tuple[int, int, "MaskCut | Document"], ...]
@@ -200,7 +200,7 @@ Place = tuple[JsonValue, int, str | int]  # a container, the index of the place 
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """The long strings of an object that is not read: `spots` are where each stands in its bytes, and what it holds."""
+    """The long strings of an unread object: `spots` are their positions in its bytes, and their contents."""
 
     value: UnreadObject
     spots: tuple[tuple[int, int, Long], ...]
@@ -213,7 +213,7 @@ class ViewPlan:
 
 @dataclass(frozen=True, slots=True)
 class MaskPlan:
-    """The long strings of a value: `spots` are the index of a place, a key there, and what it holds."""
+    """The long strings of a value: `spots` are the index of a place, a key there, and the string."""
 
     value: JsonValue
     places: tuple[Place, ...]
@@ -242,7 +242,7 @@ def plan(value: JsonValue, limits: MaskingSettings, plan_long: PlanText | None =
 
 
 def _plan_views(value: UnreadObject, limits: MaskingSettings, plan_long: PlanText) -> ViewPlan:
-    """Look only into what is long enough to hold a long string; everything else is not even read."""
+    """Examine only members that are long enough to contain a long string; do not even read the others."""
     spots: list[tuple[int, int, Long]] = []
     rest: list[Raw] = [value.view]
     while rest:
@@ -265,7 +265,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings, plan_long: PlanTex
 
 
 def _kind_members(members: Mapping[str, Raw]) -> JsonObject:
-    """Return what says of which kind a block is. It is asked once for each long member: no other member is read."""
+    """Return the members that describe the kind of a block. Called once for each long member; no other is read."""
     return {
         name: deepjson.decode_deep(bytes(members[name])) if deepjson.size(members[name]) <= KIND_BYTES else None
         for name in KIND_NAMES
@@ -285,9 +285,9 @@ def _applied_to_views(plan: ViewPlan, shown: Mapping[str, str]) -> JsonValue:
 
 
 def apply(plan: MaskPlan | ViewPlan, shown: Mapping[str, str]) -> JsonValue:
-    """Return the value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
+    """Return the value with the text of each cut from `shown`; texts that are not in `shown` stay uncut.
 
-    Only the containers on the way to a change are copied; without any, it is the value itself.
+    Only the containers on the path to a change are copied; without changes, the value itself is returned.
     """
     if isinstance(plan, ViewPlan):
         return _applied_to_views(plan, shown)
@@ -357,7 +357,7 @@ def _choose(text: str, limits: MaskingSettings, goal: str, check: Callable[[], N
 def _worth_it(cut: MaskCut) -> MaskCut | None:
     if cut.saving <= 0:
         return None
-    # What would be hidden is our marker and nothing else: the text is masked already.
+    # The gap would hide only our marker: the text is masked already.
     gap = cut.gaps[0]
     hidden = cut.text[gap.start : min(gap.end, gap.start + MARKER_CHARS)]
     return None if str(read_mask(hidden)) == hidden else cut

@@ -13,12 +13,11 @@ from typing import BinaryIO, NoReturn
 
 @contextmanager
 def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
-    """Do `work` beside the block, which gets a function that waits for what it returns; once, and in the same thread.
+    """Run `work` in parallel with the block, which gets a function that waits for the result (once, same thread).
 
-    That is None if `work` fails, or needs more CPU time than `cpu_s`: CPU time, because the same work then ends in the
-    same way on a busy machine. `work` finds only its own thread in the child: it must not wait for another one. What
-    was not waited for is ended with the block. Where there is no fork, the work is done when it is waited for, and has
-    no limit.
+    The result is None if `work` fails or needs more than `cpu_s` of CPU time (CPU time, so that the outcome is the same
+    on a busy machine). Only its own thread exists in the child, so `work` must not wait for another. Unfinished work is
+    ended with the block. Without fork, the work is done in the waiting function, without a limit.
     """
     if sys.platform == "win32":
         yield work
@@ -47,7 +46,7 @@ def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], by
 
 
 def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoReturn:
-    """Whatever happens, end here: what the parent would do next is not for a child."""
+    """Always exit here: the rest of the parent's code must not run in a child."""
     try:
         if sys.platform != "win32":
             signal.setitimer(signal.ITIMER_PROF, max(cpu_s, 0.001))  # SIGPROF ends a process, by default
@@ -75,7 +74,7 @@ class _Child:
             left = left[os.write(self.jobs, left) :]
 
     def answer(self) -> bytes | None:
-        """Return what it answers; None if it ends before it has written all of it."""
+        """Return its result; None if it exits before writing all of it."""
         header = self.answers.read(_ANSWER.size)
         if len(header) < _ANSWER.size:
             return None
@@ -92,10 +91,10 @@ class _Child:
 
 
 class StandingFork:
-    """A forked child that does one job after another, each within its own CPU time.
+    """A forked child that does one job after another, each with its own CPU time limit.
 
-    To fork for each would cost as much as the work: a large process takes milliseconds to copy, and again as it writes
-    to what was copied. The child is started when it is first needed, again after one was ended, and ends with us.
+    A fork for each job would cost as much as the work: a large process takes milliseconds to copy, and more as it
+    writes to copied pages. The child starts on first use, restarts after it was ended, and ends with us.
     """
 
     def __init__(self, work: Callable[[bytes], bytes]) -> None:
@@ -104,7 +103,7 @@ class StandingFork:
 
     @contextmanager
     def doing(self, job: bytes, cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
-        """Do a job beside the block, which gets a function like that of `in_fork`."""
+        """Run a job in parallel with the block, which gets a function like that of `in_fork`."""
         if sys.platform == "win32":
             yield lambda: self._work(job)
             return
@@ -159,7 +158,7 @@ class StandingFork:
     def _serve(self, source: int, sink: int) -> NoReturn:
         """Do jobs until there are no more; whatever happens, end here."""
         try:
-            gc.freeze()  # what was copied is not looked through, which would copy its pages
+            gc.freeze()  # exclude inherited objects from collections, which would copy their pages
             _close_all_but(source, sink)
             with os.fdopen(source, "rb") as jobs, os.fdopen(sink, "wb") as answers:
                 while header := jobs.read(_JOB.size):
@@ -181,7 +180,7 @@ class StandingFork:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what was inherited: the other end of a pipe that we hold open would never be at its end."""
+    """Close inherited descriptors: as long as we hold a pipe's other end open, the pipe never ends."""
     first = 3
     for file in sorted(kept):
         os.closerange(first, file)

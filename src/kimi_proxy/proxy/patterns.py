@@ -1,7 +1,7 @@
-"""Patterns in ripgrep's syntax, written for `grep -E`, which stands in where there is no ripgrep.
+"""Translation of ripgrep's patterns for `grep -E`, which is used if ripgrep is not installed.
 
-The same pattern means the same lines with both programs: what `grep -E` cannot say is refused, and so is what it takes
-and ripgrep would not, such as a back-reference."""
+A pattern matches the same lines with both programs: anything that only one of them supports is refused, such as a
+back-reference."""
 
 import re
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def _pieces(pattern: str) -> Iterator[str]:
 
 
 def _escape(char: str) -> str:
-    """Return what stands for `\\char` outside of brackets."""
+    """Return the replacement of an escaped character outside brackets."""
     if char.lower() in _CLASSES:
         return f"[{'^' if char.isupper() else ''}{_CLASSES[char.lower()]}]"
     if char in ("b", "B") or char in _SPECIAL:
@@ -88,7 +88,7 @@ def _bracket(text: str) -> str:
         if escaped in ("D", "W", "S") or (escaped and escaped.isalnum() and escaped not in _CLASSES | _LITERALS):
             raise _refusal(text)
         piece = named or plain or _CLASSES.get(escaped) or _LITERALS.get(escaped) or escaped
-        # Where they stand for themselves: `]` first, `-` last, `^` not first.
+        # The positions in which they are literal: `]` first, `-` last, `^` not first.
         if piece == "]":
             first = "]"
         elif piece in ("-", "^") and escaped:

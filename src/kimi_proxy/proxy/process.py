@@ -1,6 +1,6 @@
-"""Processes: children that we run in a group of their own and end wholly, and those that we leave to themselves.
+"""Processes: children in their own process group, which end together with all descendants, and detached ones.
 
-Everything else that starts a program stands on this module: MCP servers, workers, the tools of a run, commands. Only
+All other code that starts programs uses this module: MCP servers, workers, the tools of a run, commands. Only
 commands (`proxy/commands.py`) read their output in a thread, because writing it to disk would block the event loop."""
 
 import asyncio
@@ -41,7 +41,7 @@ class Command:
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to all of a process group, where there are groups; nothing happens if it is gone, or not ours."""
+    """Send a signal to a process group, on systems that have them; do nothing if it has exited, or is not ours."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             os.kill(group, signal.CTRL_BREAK_EVENT if number == POLITE else number)
@@ -50,9 +50,10 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 class Process(asyncio.SubprocessProtocol):
-    """A program in a process group of its own. Subclasses say what becomes of its output, which is dropped here.
+    """A program in its own process group. Subclasses handle its output, which is dropped here.
 
-    A guarded one is run below a guard, which also ends those of its descendants that left the group."""
+    A guarded one runs below a guard, which also ends descendants that left the group.
+    """
 
     guarded: ClassVar[bool] = False
 
@@ -63,7 +64,7 @@ class Process(asyncio.SubprocessProtocol):
         self._closed: asyncio.Future[None] = loop.create_future()  # it has exited, and its output was read to the end
         self._orphans = orphans
         self._transport: asyncio.SubprocessTransport | None = None
-        self._job: windows.Job | None = None  # Windows: what it started is ended by it
+        self._job: windows.Job | None = None  # Windows: processes that it started end with it
         self._guard = FamilyGuard() if self.guarded and sys.executable else None
 
     async def launch(
@@ -96,7 +97,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """Its number, which is also that of the process group of the program and of what it starts."""
+        """Its process id, which is also the id of its process group."""
         return (self._guard and self._guard.leader) or self._require_transport.get_pid()
 
     async def wait_closed(self) -> None:
@@ -104,9 +105,9 @@ class Process(asyncio.SubprocessProtocol):
         await asyncio.shield(self._closed)
 
     async def end(self, leave_s: float = 0.0, grace_s: float = GRACE_S) -> bool:
-        """End it and all that it left in its group, or anywhere if guarded; return False if it had to be killed.
+        """End it with its group, or with all descendants if guarded; return False if it had to be killed.
 
-        Its input is closed, `leave_s` later comes SIGTERM, another `grace_s` later SIGKILL. With no grace it is
+        Its input is closed; SIGTERM follows after `leave_s`, and SIGKILL after another `grace_s`. With no grace it is
         killed at once.
         """
         self.is_alive = False
@@ -132,7 +133,7 @@ class Process(asyncio.SubprocessProtocol):
             self._orphans.watch(self.pid)
 
     def process_exited(self) -> None:
-        """End what it left behind, too; the pipes close then, once they are read to the end."""
+        """End the processes that it left behind; the pipes close once they are read to the end."""
         self.is_alive = False
         self._signal(SIGKILL)
         asyncio.get_running_loop().call_later(GRACE_S, self._require_transport.close)
@@ -174,10 +175,11 @@ GUARD = Path(__file__).with_name("process_group.py")
 
 
 class FamilyGuard:
-    """Our end of a guard (`process_group.py`): the parent of one program, which adopts what the program leaves behind.
+    """Our end of a guard (`process_group.py`): the parent of one program, which adopts its orphans.
 
-    The guard sees by a pipe that we are gone, even if we were killed; it ends all that descends from the program then,
-    in whatever session. Linux only: elsewhere there is no way to adopt orphans."""
+    A pipe shows the guard that we have exited, even if we were killed; it then ends all descendants of the program, in
+    any session. Linux only, because other systems cannot adopt orphans.
+    """
 
     def __init__(self) -> None:
         self.leader: int | None = None  # the program's own number, once it runs
@@ -198,7 +200,7 @@ class FamilyGuard:
             line = await _line_of(self._status)
         finally:
             self._is_read = False
-            if self._control not in self._open:  # it was closed meanwhile
+            if self._control not in self._open:  # it was closed in the meantime
                 self._close(self._status)
         if line.startswith(b"!"):
             error = int(line[1:])
@@ -277,7 +279,7 @@ class OrphanCleanup:
         self._write(f"- {group}\n")
 
     def close(self) -> None:
-        """End the shell; what it still watches ends with it."""
+        """End the shell and everything that it still watches."""
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(BrokenPipeError):
                 self._shell.stdin.close()
@@ -427,7 +429,7 @@ def ourselves() -> Pid:
 
 
 def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
-    """Start a process that outlives us and belongs to no terminal; its output goes to `log`."""
+    """Start a process that outlives us and has no terminal; its output goes to `log`."""
     if sys.platform == "win32":
         return _start_detached(argv, env, log)
     streams = [
@@ -471,7 +473,7 @@ def exit_code(process: Pid) -> int | None:
 
 
 def end(process: Pid, grace_s: float) -> Literal["gone", "ended", "killed"]:
-    """Send SIGTERM and, `grace_s` later, SIGKILL; return what it took."""
+    """Send SIGTERM and, `grace_s` later, SIGKILL; return the one that was needed."""
     if not process.runs:
         return "gone"
     if _wait_until_gone(process, signal.SIGTERM, grace_s):

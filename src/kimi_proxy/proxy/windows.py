@@ -1,6 +1,6 @@
 """Windows' counterparts of process groups, /proc and file modes: job objects, process times, access lists.
 
-Written from its documentation, and tested with a scripted kernel: docs/systems.md says what was not run on a real one.
+Written from its documentation and tested with a scripted kernel: docs/systems.md lists what was not run on a real one.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _EXTENDED_LIMITS = 9
 _TERMINATE_AND_SET_QUOTA = 0x1 | 0x100
 _QUERY_LIMITED = 0x1000
 _STILL_ACTIVE = 259
-_KILLED = 1  # the exit code of what we end
+_KILLED = 1  # the exit code of processes that we end
 _SYSTEM = "*S-1-5-18"  # the account of the system itself, whatever its name is in this language
 
 log = logging.getLogger(__name__)
@@ -79,10 +79,10 @@ def kernel32() -> Kernel:
 
 
 class Job:
-    """A process and all that it starts from now on, which can be ended as one.
+    """A process and all that it starts from now on, which can be ended together.
 
-    When the last handle is closed the system ends them, also if we were killed. What the process started before it
-    joined is not in the job.
+    When the last handle is closed, the system ends them, even if we were killed. Processes started before it joined are
+    not in the job.
     """
 
     def __init__(self, pid: int, kernel: Kernel | None = None) -> None:

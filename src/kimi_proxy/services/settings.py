@@ -1,4 +1,4 @@
-"""Settings that may change while everything runs: switched at once, and written back into the file they came from."""
+"""Settings that can change at runtime: applied at once, and written back to their file."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
 
 @dataclass(slots=True)
 class ObserveMode:
-    """While it is on, nothing is changed and no original is kept; what would have been saved is counted."""
+    """While it is on, no request is changed and no original is stored; potential savings are counted."""
 
     is_on: bool = False
 
@@ -72,7 +72,7 @@ class LiveSettings:
         self._writing = asyncio.Lock()
 
     def to_json(self) -> SettingsBody:
-        """Return what is in force; of secrets, only whether they are set."""
+        """Return the current settings; for secrets, only whether they are set."""
         return {
             "file": str(self._config.file) if self._config.file else None,
             "switches": self._values(),
@@ -81,10 +81,10 @@ class LiveSettings:
         }
 
     async def change(self, who: Caller, wanted: Mapping[str, bool]) -> ChangedSettingsBody:
-        """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
+        """Apply the change at once, then save it; `problem` says why it would be lost at the next start."""
         for name in wanted:
             if name not in self._switches:
-                raise InvalidParams(name, f"only these can be changed while it runs: {', '.join(self._switches)}")
+                raise InvalidParams(name, f"only these can be changed at runtime: {', '.join(self._switches)}")
         async with self._writing:
             self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)
@@ -154,7 +154,7 @@ def _put(text: str, name: str, is_on: bool) -> str:
     try:
         return toml.merge(text, table, {key: value})
     except FileRefused:
-        # Where only tables inside of it are written, it can be one of its own.
+        # If only its subtables are written, the table itself can be added.
         added = toml.merge("", table, {key: value})
         joined = f"{text.rstrip()}\n\n{added}"
         with suppress(FileRefused):
@@ -164,7 +164,7 @@ def _put(text: str, name: str, is_on: bool) -> str:
 
 
 def _visible_settings(config: Config) -> JsonObject:
-    """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
+    """Return all current settings, without environments and arguments of commands, which may contain secrets."""
     sections = set(FileSettings.model_fields) - {"mcp", "providers", "models"}
     shown: JsonObject = config.model_dump(mode="json", include=sections)
     return shown

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
@@ -48,7 +48,7 @@ def _clamp(low: int, high: int) -> BeforeValidator:
 
 
 class PrunerSettings(SettingsSection):
-    """The pruner: where it listens, what it accepts, how it scores."""
+    """The pruner's address, limits and backend."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8006, ge=0, le=65_535)
@@ -67,6 +67,7 @@ class ProxySettings(SettingsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65_535)
+    responses_websocket: bool = True
 
 
 def without_password(url: str) -> str:
@@ -87,7 +88,18 @@ class StoreSettings(SettingsSection):
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
     listen_url: str = Field(default="", pattern=POSTGRES_URL)
+    report_url: str = Field(default="", pattern=POSTGRES_URL)
+    object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
+    object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
+    object_min_bytes: int = Field(default=64 * 1024, ge=1)
     key_command: str = ""
+
+    @model_validator(mode="after")
+    def _has_database(self) -> "StoreSettings":
+        for name in ("object_storage", "report_url"):
+            if getattr(self, name) and not self.url:
+                raise ValueError(f"{name} is used beside PostgreSQL: set KIMI_PROXY_DATABASE_URL too")
+        return self
 
 
 class AccessSettings(SettingsSection):
@@ -172,10 +184,10 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
     _refuse_secrets(file, "")
-    file, variables = over(file, env)  # from here on with what the environment adds
+    file, variables = over(file, env)  # from here on with the settings from the environment
     for reserved in _RESERVED:
         if reserved in file:
-            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
+            raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
@@ -213,14 +225,14 @@ def require_keys(config: Config) -> None:
 
 
 def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
-    """Return what is wrong with a setting, by its name and its place; of an unknown one, which it may have meant."""
+    """Describe an invalid setting by name and position; for an unknown one, suggest the closest name."""
     *section, key = path
     name, line = ".".join(path), line_of(toml, ".".join(section), key)
     variable = next((variables[name] for name in _outwards(path) if name in variables), "")
     where = f" ({variable})" if variable else f" (line {line})" if line else ""
     if kind != "extra_forbidden":
         return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
-    near = get_close_matches(key, _keys_beside(section), 1)
+    near = get_close_matches(key, _known_keys(section), 1)
     return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
 
 
@@ -229,7 +241,7 @@ def _outwards(path: list[str]) -> list[str]:
     return [".".join(path[:end]) for end in range(len(path), 0, -1)]
 
 
-def _keys_beside(section: list[str]) -> list[str]:
+def _known_keys(section: list[str]) -> list[str]:
     """Return the names that a section may hold; none for sections whose names people choose."""
     model: type[BaseModel] = FileSettings
     for name in section:
@@ -247,11 +259,11 @@ def _override_addresses(providers: Mapping[str, Provider], env: Mapping[str, str
     for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):
         name, _, address = (part.strip() for part in pair.partition("="))
         if name not in moved:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}: write name=address")
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}; the format is name=address")
         try:
             moved[name] = Provider.model_validate(moved[name].model_dump() | {"base_url": address})
         except ValidationError as e:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: {name} needs an address that begins with http or https") from e
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: the address of {name} must begin with http:// or https://") from e
     return moved
 
 
@@ -275,7 +287,7 @@ def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[Mapping[str, SecretStr], tuple[str, ...]]:
-    """Return the providers' keys, and what is wrong with those that cannot be used."""
+    """Return the providers' keys, and the problems with unusable ones."""
     keys: dict[str, SecretStr] = {}
     problems: list[str] = []
     for name, provider in config.providers.items():
@@ -324,7 +336,11 @@ def _lists_as_tuples(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-DATABASE_URLS = {"url": "KIMI_PROXY_DATABASE_URL", "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL"}
+DATABASE_URLS = {
+    "url": "KIMI_PROXY_DATABASE_URL",
+    "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL",
+    "report_url": "KIMI_PROXY_DATABASE_REPORT_URL",
+}
 
 
 def _refuse_secrets(table: Mapping[str, object], path: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings from the environment: variables of their own names, and `KIMI_PROXY__SECTION__KEY` for all the others."""
+"""Settings from the environment: named variables, and `KIMI_PROXY__SECTION__KEY` for all others."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("KIMI_PROXY_PORT", "proxy", "port", int),
     ("KIMI_PROXY_DATABASE_URL", "store", "url", str.strip),
     ("KIMI_PROXY_DATABASE_LISTEN_URL", "store", "listen_url", str.strip),
+    ("KIMI_PROXY_DATABASE_REPORT_URL", "store", "report_url", str.strip),
     ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
     ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
     ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),
@@ -74,7 +75,7 @@ def _set(settings: dict[str, object], path: list[str], value: object, variable: 
     for name in sections:
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
-            return  # reading the settings says what is wrong with it
+            return  # the settings report what is wrong with it
         table[name] = inner = dict(inner)
         table = inner
     below = table.get(key)
@@ -83,7 +84,7 @@ def _set(settings: dict[str, object], path: list[str], value: object, variable: 
 
 
 def _value(text: str) -> object:
-    """Return what a variable holds: a number, a switch, a list or a table as TOML writes it, else the text itself."""
+    """Return the value of a variable: a number, boolean, list or table in TOML syntax, otherwise the text itself."""
     try:
         read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

@@ -24,8 +24,7 @@ from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wi
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.features.records.explain import explain_records
-from kimi_proxy.features.records.prune import RecordCuts, prune_records
+from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
 from kimi_proxy.features.records.read import parts
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
@@ -34,7 +33,7 @@ VERSION = "5"
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"
 SMALL_TOKENS = 3 * MARKER_TOKENS
-MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
+MIN_SAVING = 0.10  # below this share the whole text serves a reader better
 
 _PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -50,7 +49,7 @@ class Analysis:
     lines: Sequence[str]
     outline: Outline
     scores: Floats
-    is_of_use: bool = False  # the scores say what an agent will use as well as what answers the goal
+    is_of_use: bool = False  # the scores combine an agent's likely use with relevance to the goal
 
 
 def prune(
@@ -61,10 +60,10 @@ def prune(
     scorers: Scorers | None = None,
     tokens_before: int | None = None,
 ) -> Pruned:
-    """Cut what matters least for the goal, within the limits; `check` may raise to abort.
+    """Cut the lines that matter least for the goal, within the limits; `check` may raise to abort.
 
-    `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, where they were counted.
-    Same question, same cuts: the options that only change how the answer looks have no say in what is cut.
+    `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, if already counted. The
+    same question always has the same cuts: options that only change the form of the answer do not affect them.
     """
     scorers = scorers or load_scorers()
     lines = text_lines.split(question.text)
@@ -89,7 +88,7 @@ def prune(
 
 
 def preparations() -> tuple[Callable[[], object], ...]:
-    """Return, in steps, what the first text would wait for: the model and how code is read, 70 ms of CPU time."""
+    """Load in steps what the first text would wait for: the model and the parsers, 70 ms of CPU time."""
     return (load_scorers, lambda: load_scorers().learned.get(score.USED), languages.openers, lambda: parser("python"))
 
 
@@ -147,9 +146,9 @@ def _measure(
     scorers: Scorers,
     outlined: Callable[[], Outline],
 ) -> tuple[Outline, Signals, Signals | None]:
-    """Read the words of a text while it is parsed, then what `outlined` waits for.
+    """Read the words of a text while it is parsed, then wait for `outlined`.
 
-    Return its outline, its signals for the goal, and those for what an agent goes on to use where that is known.
+    Return its outline, its signals for the goal, and, with a context, those for its likely use by the agent.
     """
     source_type, context = question.source_type, question.context if score.USED in scorers.learned else None
     words = read_lines(lines, question.goal, source_type, check)
@@ -202,7 +201,7 @@ def _with_directives(lines: Sequence[str], found: Outline) -> Outline:
 def _no_prune_rows(lines: Sequence[str]) -> list[int]:
     """Return the rows between NO_PRUNE directives, and those of the directives.
 
-    They nest. A begin without an end protects to the end of the text; an end without a begin only itself.
+    They can be nested. A begin without an end protects the rest of the text; an end without a begin only itself.
     """
     rows: list[int] = []
     depth = 0
@@ -219,13 +218,13 @@ def _no_prune_rows(lines: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Fitted on mined cases by what is kept of the answers at the same number of tokens, markers included.
+    """Constants fitted on extracted cases by the share of answers kept at equal tokens, markers included.
 
-    `scripts/train_scorer --select` prints what each of them gains or loses.
+    `scripts/train_scorer --select` prints the effect of each of them.
     """
 
     blank_share: float = 0.1  # of its neighbours' value: an empty line has little value on its own
-    toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
+    toll_share: float = 0.7  # of a marker's tokens: the price of a gap during selection
     import_share: float = 0.25  # of what its score is worth: an import repeats the goal's words and answers little
 
 
@@ -238,12 +237,12 @@ FITTED: Mapping[SourceType, Fitted] = {
 # The likelihood of use differs from row to row more than relevance does: dear gaps make few and large ones of many.
 FITTED_TO_USE = Fitted(toll_share=2.0)
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
-# outline of all of it would leave no room for the answer: the headers of what is kept stay.
+# signature would leave no room for the answer: only headers of kept lines stay.
 GENEROUS_RATIO = 0.6
 OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little to save
 REPORTS_SHARE = 0.5  # of the lines that may stay
-QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # what the goal quotes stays if no more lines hold it than these
-NAMED_LINES = 5  # the same of what the goal only names, for the output of an agent's tool
+QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # lines with a quotation from the goal stay if there are at most this many
+NAMED_LINES = 5  # the same for names in the goal, in the output of an agent's tool
 EXEMPLARS_SHARE = 0.2  # of the lines that have to stay: what examples of all templates may take
 KEYS_PER_TEMPLATE = 4  # lines of one template may differ in words too; where there are more, templates are many as well
 ALWAYS = frozenset({"no_prune"})
@@ -286,15 +285,15 @@ def _forced_lines(analysis: Analysis, source_type: SourceType, max_prune_ratio: 
         for row in failure_rows(lines, analysis.outline, (1 - max_prune_ratio) * len(lines)):
             stays[row] = True
     if lines and not lines[-1]:
-        stays[-1] = True  # what ends with a newline goes out with one
+        stays[-1] = True  # a final newline is preserved
     return stays
 
 
 def failure_rows(lines: Sequence[str], outline: Outline, room: float) -> set[int]:
-    """Return the rows of a log that stay at any ratio, where `room` is how many lines have to stay.
+    """Return the rows of a log that stay at any ratio; `room` is the number of lines that have to stay.
 
-    While they are few, whole reports and every error; then one of each error that says the same; where even those do
-    not fit, one of each template.
+    If they fit, these are whole reports and every error; otherwise one of each group of equal errors; and if those do
+    not fit either, one of each template.
     """
     reports = {row for row, why in enumerate(outline.protected) if why in REPORT_MARKS}
     if len(reports | set(outline.errors)) <= REPORTS_SHARE * room:
@@ -332,10 +331,10 @@ def _first_rows(rows: Sequence[int], keys: Sequence[str]) -> set[int]:
 
 
 def _named_rows(lines: Sequence[str], goal: str, is_of_use: bool, check: Callable[[], None]) -> set[int]:
-    """Return the lines that hold what the goal quotes, without what too many lines hold.
+    """Return the lines with strings quoted in the goal, except strings in too many lines.
 
-    Where the scores are of use as well, also those with an identifier or a path of the goal: what agents used before
-    must not overrule the words of the user.
+    For scores that include likely use, also lines with an identifier or path of the goal: past use must not overrule
+    the user's words.
     """
     asked = read_goal(goal)
     most = min(QUOTED_LINES, QUOTED_SHARE * len(lines))

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 
 TREES_AT_ONCE = 16  # whose lines fit into a processor's cache together
-MOST_LEAVES = 32  # a tree's leaves are the bits of one 32-bit number
+MOST_LEAVES = 32  # a tree's leaves are the bits of a 32-bit number
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """Column i of the first four is node i. A line whose signal is at most `limit` goes left.
 
-    A child is a node, or where it is negative the leaf ~child; leaves are numbered from left to right. `means` are
-    what a line that reached the node gets on average, from which the contribution of each signal is computed.
+    A child is a node, or if negative the leaf ~child; leaves are numbered from left to right. `means` are the average
+    outputs of lines that reach a node, from which the contribution of each signal is computed.
     """
 
     signal: Sequence[int]
@@ -51,7 +51,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """The trees of one type of text. `odds` turns a sum of leaves into a probability."""
+    """The trees for one type of text. `odds` turns a sum of leaves into a probability."""
 
     signals: Sequence[str]
     trees: Sequence[Tree]
@@ -70,7 +70,7 @@ ODDS_ONE = 2**20
 
 Bits: TypeAlias = NDArray[np.uint32]
 Places: TypeAlias = NDArray[np.int16]
-Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and what the turn that it decided adds
+Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and the contribution of the decision based on it
 
 _EVERY_LEAF = 0xFFFFFFFF
 _DE_BRUIJN = np.uint32(0x077CB531)
@@ -81,10 +81,10 @@ _PLACE_OF_BIT = np.array([((1 << bit) * 0x077CB531 & _EVERY_LEAF) >> 27 for bit 
 
 @dataclass(frozen=True, slots=True)
 class CompiledForest:
-    """A forest that evaluates all lines through all trees at once, in whole numbers.
+    """A forest that evaluates all lines through all trees at once, in integers.
 
-    A tree's leaves are bits of one number. For every signal a table says which leaves a line can still reach with that
-    value; what is left after all tables were looked up is a number whose lowest bit is the leaf.
+    A tree's leaves are bits of a number. For every signal, a table gives the leaves that a line can still reach; the
+    lowest bit that is left after all tables is the leaf.
     """
 
     forest: Forest
@@ -116,7 +116,7 @@ class CompiledForest:
         return probability
 
     def contributions(self, signals: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return for each signal what it adds to the logarithm of each line's odds."""
+        """Return the contribution of each signal to the log odds of each line."""
         names = self.forest.signals
         total = np.zeros((len(next(iter(signals.values()))), len(names)), dtype=np.int64)
         leaves = (leaf for _, some in self._reach_leaves(signals) for leaf in some)
@@ -129,10 +129,10 @@ class CompiledForest:
         return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(names)}
 
     def _reach_leaves(self, signals: Mapping[str, Floats]) -> Iterator[tuple[int, Bits]]:
-        """Yield the leaf that each line falls into, as a row of what `_by_bit` returns, some trees at a time.
+        """Yield the leaf of each line, as a row of the result of `_by_bit`, some trees at a time.
 
-        A signal that all lines share, as what the goal wants, is looked up once for all of them; a signal is not looked
-        up where what the lines share rules out every leaf that it decides on.
+        A signal shared by all lines, such as the kind of goal, is looked up once for all of them; a signal is skipped
+        if the shared ones rule out every leaf that depends on it.
         """
         steps = [
             places.take(_to_steps(_first_if_all_same(signals[name])), mode="clip").astype(np.intp)
@@ -202,14 +202,14 @@ def _tables(tree: Tree, limits: Sequence[Mapping[int, int]]) -> list[tuple[int, 
     for node, (signal, limit) in enumerate(zip(tree.signal, tree.limit, strict=True)):
         if signal not in tables:
             tables[signal] = np.full(len(limits[signal]) + 1, _EVERY_LEAF, dtype=np.uint32)
-        # Above the limit the line goes right: it can no longer reach a leaf on the left.
+        # Above the limit the line goes right: leaves on the left are out of reach.
         tables[signal][limits[signal][limit] + 1 :] &= np.uint32(_EVERY_LEAF ^ below[tree.left[node]])
     # The last row of a table rules out every leaf that any row of it does.
     return [(signal, table, _EVERY_LEAF ^ int(table[-1])) for signal, table in tables.items()]
 
 
 def _leaves_below(tree: Tree) -> dict[int, int]:
-    """Return for each node and leaf the bits of the leaves that can be reached from it."""
+    """Return for each node and leaf the bits of the leaves below it."""
     below = {~leaf: 1 << leaf for leaf in range(len(tree.leaves))}
     for node in range(len(tree.signal) - 1, -1, -1):
         below[node] = below[tree.left[node]] | below[tree.right[node]]
@@ -254,9 +254,9 @@ def read(raw: bytes) -> Forests:
     """Return the forests in a file that `write` made; raise ModelRefused if any byte differs."""
     first, _, packed = raw.partition(b"\n")
     if not first.startswith(KIND) or len(raw) > MAX_BYTES:
-        raise ModelRefused("it is not a scorer of this version")
+        raise ModelRefused("it is not a model of this version")
     if first[len(KIND) :] != sha256(packed).hexdigest().encode():
-        raise ModelRefused("its checksum does not match its bytes")
+        raise ModelRefused("its checksum does not match")
     try:
         forests: Forests = _forests.decode(zlib.decompressobj().decompress(packed, _PACKED_MAX_BYTES))
         _check(forests)

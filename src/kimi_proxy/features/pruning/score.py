@@ -1,7 +1,7 @@
 """The score of each line for a goal.
 
-Code and documentation are scored by what was learned from how people change them, logs by what was learned from runs
-with known failures and by weights set by hand. Where the learned scorer was refused, such weights score everything."""
+Code and documentation are scored by a model trained on how people change them, logs by a model trained on runs with
+known failures and by hand-set weights. If the model cannot be loaded, such weights score everything."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -34,7 +34,7 @@ CODE: Mapping[str, float] = {
 PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "stretch": 0.6, "exact": 0.2}
 # A run ends where it fails: in the log of a build the end counts, and failures with what follows them.
 RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
-# A system goes on: in its log the goal's words count, and lines of a rare template.
+# In the log of a long-running system, the goal's words and rare templates count most.
 SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
 END_WEIGHT, END_POWER = 0.6, 12
 
@@ -47,27 +47,27 @@ USED, USED_OUTPUT = "used", "used output"  # the forests that were learned from 
 
 
 def use(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
-    """Return one score per line of an agent's tool, between 0 and 1: by how likely the agent goes on to use it."""
+    """Return one score per line of a tool result, from 0 to 1: how likely the agent will use it."""
     return scale_to_one(np.sqrt(use_probability(signals, scorers, check)))
 
 
 def blend(used: Floats, asked: Floats) -> Floats:
-    """Return the scores of lines by both: what an agent is likely to use, and what answers the question.
+    """Return combined scores: likely use by an agent, and relevance to the question.
 
-    used^½ · asked^½. What agents used before cannot know what this user asks: by it alone, a seventh of the answers in
-    logs of builds went that the question's own trees keep. Of the lines that are used this takes 3 points of 100.
+    used^½ · asked^½. Past use does not know this user's question: with it alone, build logs lost a seventh of the
+    answers that the question's own trees keep. Combining costs 3 of 100 used lines.
     """
     return np.round(scale_to_one(np.sqrt(used * asked)), 9)
 
 
 def use_probability(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
-    """Return for each line of an agent's tool the probability that the agent goes on to use it."""
+    """Return for each line of a tool result the probability that the agent will use it."""
     learned = scorers.learned[USED]
     return learned.probability(_with_all(signals, learned.forest.signals), check)
 
 
 def likely_used(signals: Mapping[str, float], scorers: Scorers) -> float | None:
-    """Return the probability that an agent goes on to use any line of an output; None where nothing was learned."""
+    """Return the probability that an agent will use any line of an output; None without a trained model."""
     learned = scorers.learned.get(USED_OUTPUT)
     if learned is None:
         return None
@@ -156,10 +156,10 @@ def candidates_of(lines: Sequence[str]) -> list[int]:
 
 
 def merge(local: Sequence[float], asked: Sequence[int], remote: Sequence[float]) -> list[float]:
-    """Return one score per line, in 0..1: the reranker's where it was asked, the local one elsewhere.
+    """Return one score per line, in 0..1: the reranker's if it scored the line, otherwise the local one.
 
-    A reranker that answers outside 0..1 is stretched into it. A local score says more or less than a remote one,
-    so it is scaled by what the lines that have both got on average.
+    Scores of a reranker outside 0..1 are rescaled. Local and remote scores are not comparable, so local ones are scaled
+    by the average ratio on lines that have both.
     """
     scaled_remote = _within_unit(remote)
     local_sum = sum(local[i] for i in asked)

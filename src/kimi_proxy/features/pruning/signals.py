@@ -1,6 +1,6 @@
 """The signals of each line with respect to a goal: one named column each, about between 0 and 1.
 
-The learned scorer knows signals by these names. A name or a value that changes needs a new model."""
+The learned scorer refers to signals by these names. Changing a name or a value requires a new model."""
 
 import math
 import re
@@ -90,10 +90,10 @@ def measure(
     words: WordSignals | None = None,
     before: Signals | None = None,
 ) -> Signals:
-    """Return every signal of a text of that type; with a context also those of what an agent was doing.
+    """Return every signal of a text of that type; with a context also those of the agent's activity.
 
-    `words` is what `read_lines` returned for the same text, where it was called before, and `before` what was returned
-    of the same text for another goal.
+    `words` is the result of `read_lines` for the same text, if it was called, and `before` the result for the same text
+    and another goal.
     """
     words = words or read_lines(lines, goal, source_type, check, context)
     found, signals = words.found, dict(words.signals)
@@ -122,7 +122,7 @@ SAID_CHARS, ARGUMENT_CHARS = 280, 280  # as much as of the user's words
 
 
 def wider_goal(goal: str, context: CallContext) -> str:
-    """Return a goal with what an agent said last and what it called the tool with."""
+    """Return a goal extended by an agent's last message and the arguments of its call."""
     return f"{goal} {context.said[-SAID_CHARS:]} {context.arguments[:ARGUMENT_CHARS]}"
 
 
@@ -183,7 +183,7 @@ _INTENTS: Mapping[str, re.Pattern[str]] = {
 
 
 def _score_text_and_goal(found: Matches, goal: Goal, folded: str) -> dict[str, Floats]:
-    """Return the signals that all lines share: lengths of text and goal, how often they meet, what the goal wants."""
+    """Return the signals shared by all lines: lengths of text and goal, their overlap, the kind of goal."""
     n = len(found.lengths)
     values = {
         "text_lines": math.log1p(n) / 8,
@@ -324,7 +324,7 @@ def _names(found: Matches, blocks: Sequence[Block]) -> tuple[Floats, Floats]:
 
 
 def _stretches(found: Matches, blocks: Sequence[Block]) -> dict[str, Floats]:
-    """Score the text cut at every border of a block: what a reader sees between two headings."""
+    """Score the text between block borders: the stretch that a reader sees between two headings."""
     n = len(found.lengths)
     if not n:
         return {"stretch": np.zeros(0), "stretch_coverage": np.zeros(0)}
@@ -346,14 +346,14 @@ def _stretches(found: Matches, blocks: Sequence[Block]) -> dict[str, Floats]:
 BEST_SHARE, BEST_LINES = 0.02, 5
 MOST_WORDS = 25
 WORD_CHARS = 3
-COMMON_SHARE = 0.15  # of the lines: a word so common says nothing
+COMMON_SHARE = 0.15  # of the lines: a more frequent word carries no information
 
 
 def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
-    """Score words that co-occur with the goal's: where `retry` is asked for, lines with `backoff` answer too.
+    """Score words that co-occur with the goal's: if the goal says `retry`, lines with `backoff` may answer it too.
 
-    The lines that match the goal best are read for words that stand among them more often than elsewhere. Those
-    words are then looked for in the whole text.
+    Words that are more frequent in the lines that match the goal best than elsewhere are then searched in the whole
+    text.
     """
     echo = words.per_line(_cooccurrence_weights(words, first_guess))
     columns = BlockColumns.of(blocks, words.line_count)
@@ -366,7 +366,7 @@ def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]
 
 
 def _cooccurrence_weights(words: TextWords, first_guess: Floats) -> Floats:
-    """Return for each word of the vocabulary how much more often it stands in the best lines than elsewhere."""
+    """Return for each word how much more often it occurs in the best lines than elsewhere."""
     n, size = words.line_count, len(words.vocabulary)
     best = np.argsort(-np.round(first_guess, 9), kind="stable")[: max(BEST_LINES, int(n * BEST_SHARE))]
     trust = np.zeros(n)

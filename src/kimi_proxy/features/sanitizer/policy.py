@@ -1,5 +1,5 @@
-"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moment to cut
-what the model has read: when it is free, or pays in spite of the prompt cache.
+"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moments to cut
+old results: when that is free, or pays off in spite of the prompt cache.
 """
 
 import re
@@ -10,13 +10,12 @@ from typing import Literal
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
-from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import READERS, strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
+from kimi_proxy.features.sanitizer.plan import READERS, LongOutput
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -129,7 +128,7 @@ def _prints_file(origin: Origin) -> bool:
 
 
 def likely_used(text: str, context: CallContext | None) -> float | None:
-    """Return the probability that an agent goes on to use a line of a new result; None where nothing was learned."""
+    """Return the probability that an agent will use a line of a new result; None without a trained model."""
     if context is None or len(text) > LIKELY_MAX_CHARS:
         return None
     return score.likely_used(output_signals(strip_row_numbers(split(text)), context), load_scorers())
@@ -140,7 +139,7 @@ def edits_by_quoting(tools: Iterable[str]) -> bool:
     return any(name.lower() in QUOTING_EDITORS for name in tools)
 
 
-MARKER_TOKENS = 60  # of what is left of an old result: its ends and the marker
+MARKER_TOKENS = 60  # tokens left of an old result: its ends and the marker
 # A file is edited soon after it was read: of those that a free cut took, nine in ten that were missed had been read
 # within the last 25 requests. Longer ones cost more than that.
 FILE_TOKENS = 4_000
@@ -171,24 +170,21 @@ class CutMoment:
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and self._warm_cut(policy).within_requests > 0)
-
-    def _warm_cut(self, policy: Policy) -> WarmCut:
-        return policy.warm_cut(self.has_tools)
+        return self.is_free or (self.is_user_turn and policy.warm_cut(self.has_tools).within_requests > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A tool result in the order of the conversation, with what speaks for and against cutting it now."""
+    """A tool result in conversation order, with the facts for and against cutting it now."""
 
-    tokens: int  # as it stands in the request now; 0 if a cut would leave as much
+    tokens: int  # in its current form; 0 if a cut would not shorten it
     is_unread: bool  # the model has not answered since
     failed: bool = False  # it reports a failure that nothing has fixed yet
     is_referred: bool = False  # the newest words of the user or the model name its file
     is_recovered: bool = False  # it was read back: never cut again
     shows_file: bool = False
-    place: int = 0  # tokens that stand before it
-    is_cached: bool = True  # the provider still has it, as it was sent
+    place: int = 0  # tokens before it
+    is_cached: bool = True  # the provider still has it cached as sent
     age: int = 0  # answers of the model since
     likely: float | None = None  # how likely it still is to be quoted; None where nothing was learned
 
@@ -232,17 +228,17 @@ def may_be_young_file(result: Aged, policy: Policy) -> bool:
 class CachedCut:
     """A cut of a result that the provider has cached."""
 
-    place: int  # tokens that stand before it
+    place: int  # tokens before it
     saved: int
 
 
 def paying(
     cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int, read: float, write: float
 ) -> Sequence[CachedCut]:
-    """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
+    """Return the newest of these cuts, oldest first, that earn most within that many requests; none if none pays off.
 
-    `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
-    oldest of them has to be written to the cache again.
+    `read` and `write` are the prices of cached tokens relative to plain ones. Everything after the oldest cut has to be
+    written to the cache again.
     """
     best, most, saved = len(cuts), 0.0, 0
     for at in range(len(cuts) - 1, -1, -1):
@@ -255,9 +251,10 @@ def paying(
 
 
 def old_results(results: Sequence[Aged], keep_newest: int, min_tokens: int, *, spares_files: bool = False) -> list[int]:
-    """Return the positions of the results that a cut of old ones takes, oldest first.
+    """Return the positions of the old results to cut, oldest first.
 
-    What is unread, among the newest, failed, still referred to or read back stays, and what shows a file if asked for.
+    Results that are unread, among the newest, failed, still referred to or read back stay, and so do files if
+    requested.
     """
     newest = max(0, len(results) - keep_newest)
     return [

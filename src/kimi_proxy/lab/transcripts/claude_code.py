@@ -1,26 +1,23 @@
 """Claude Code: `~/.claude/projects/**/*.jsonl`, one line for each piece of a message.
 
-The pieces of one answer share their message's id, and results of its first calls may stand between them. Agents that it
-starts write lines with `isSidechain`, here or in files of their own, or stand in `progress` entries; each of them is a
-transcript of its own.
+The pieces of one answer share their message's id, and results of its first calls may come between them. Sub-agents
+write lines with `isSidechain`, here or in separate files, or appear in `progress` entries; each of them is a separate
+transcript.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     items,
     mapping,
     number,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "Claude Code"
@@ -30,7 +27,7 @@ _KEYS = (
     *("isMeta", "isCompactSummary", "attachment", "version", "data"),
 )
 _SUB_AGENT = b'"type":"agent_progress"'
-# What the program itself puts where the user's words stand.
+# Text that the program itself writes as the user.
 _NOT_A_PERSON = (
     "<command-",
     "<local-command",
@@ -44,7 +41,7 @@ _NOT_A_PERSON = (
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     reader = _ClaudeReader(name)
     for line in lines:
-        # Most lines of a file may report progress. Only that of sub-agents stands nowhere else.
+        # Most lines of a file may be progress reports; only those of sub-agents are recorded nowhere else.
         if b'"type":"progress"' not in line[:600] or _SUB_AGENT in line:
             reader.take(entry(line, _KEYS))
     for builder in reader.builders.values():
@@ -63,7 +60,7 @@ class _ClaudeReader:
             self._builder(record).start_over()
         elif kind == "attachment":
             for part in items(mapping(record.get("attachment")).get("rendered")):
-                self._builder(record).add_user(text_of(mapping(part).get("content")), at, is_person=False)
+                self._builder(record).add_user(mapping(part).get("content"), at, is_person=False)
         elif kind == "user":
             self._user(self._builder(record), record, at)
         elif kind == "assistant" and mapping(record.get("message")).get("model") != "<synthetic>":
@@ -72,7 +69,7 @@ class _ClaudeReader:
             self._take_progress(record, mapping(record.get("data")))
 
     def _take_progress(self, record: Mapping[str, JsonValue], data: Mapping[str, JsonValue]) -> None:
-        """Take what a sub-agent said or read, as an entry of its own sidechain."""
+        """Read the text or result of a sub-agent as an entry of its own sidechain."""
         inner = mapping(data.get("message"))
         if inner.get("type") in ("user", "assistant"):
             about = {name: record.get(name) for name in ("sessionId", "version")}
@@ -103,8 +100,7 @@ class _ClaudeReader:
                 continue
             piece = mapping(part)
             if piece.get("type") == "tool_result":
-                call_id, failed = string(piece.get("tool_use_id")), piece.get("is_error") is True
-                builder.add_output(call_id, text_of(piece.get("content")), failed, at)
+                builder.add_output(piece.get("tool_use_id"), piece.get("content"), piece.get("is_error") is True, at)
             elif text := string(piece.get("text")):
                 builder.add_user(text, at, is_person and not text.startswith(_NOT_A_PERSON))
 
@@ -115,12 +111,11 @@ class _ClaudeReader:
         for piece in map(mapping, items(message.get("content"))):
             kind = piece.get("type")
             if kind == "text":
-                builder.add_text(string(piece.get("text")), key, at)
+                builder.add_text(piece.get("text"), key, at)
             elif kind == "thinking":
-                builder.add_thinking(string(piece.get("thinking")), key, at)
+                builder.add_thinking(piece.get("thinking"), key, at)
             elif kind == "tool_use":
-                call_id, name = string(piece.get("id")), string(piece.get("name"))
-                builder.add_call(AgentCall(call_id, name, arguments_of(piece.get("input"))), key, at)
+                builder.add_call(piece.get("id"), piece.get("name"), piece.get("input"), key, at)
         if usage := mapping(message.get("usage")):
             request.usage = _usage(usage, request.usage)
 

@@ -72,7 +72,7 @@ class ServerIntroduction:
 
 
 def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
-    """Return what a server can do for a stateless client, which gets no notifications and knows no logging."""
+    """Return a server's capabilities for a stateless client, without notifications and logging."""
     given = capabilities if isinstance(capabilities, Mapping) else {}
     return {
         name: {key: value for key, value in details.items() if key not in ("listChanged", "subscribe")}
@@ -87,10 +87,9 @@ Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
 
 
 async def forward_translated(server: ServerIntroduction, message: JsonObject, send: Send) -> JsonObject | None:
-    """Send a client's message in the server's protocol version, and return the answer in the client's.
+    """Forward a client's message in the server's protocol version, and return the response in the client's.
 
-    What the server said when it introduced itself is answered from memory: a client that joins does not start the
-    conversation again.
+    The handshake is answered from memory: a client that joins does not restart the conversation.
     """
     method = message.get("method")
     params = message.get("params")

@@ -1,6 +1,7 @@
-"""The way to the providers: how often each may be asked, in which API, by a client that is loaded when it is needed.
+"""Sending requests to providers: rate limits, the API of each, and an HTTP client that is loaded on first use.
 
-Bedrock and Vertex serve Anthropic's API in a form of their own: they are asked last, and read first.
+Bedrock and Vertex have their own form of Anthropic's API: conversion to it is the last step of a request, and the first
+of a response.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from kimi_proxy.core.chat.clouds import (
     close_body,
     plain_body,
 )
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST, AnswerEvents, close_request, open_answer, plain_request
+from kimi_proxy.core.chat.code_assist import ROOT as CODE_ASSIST_ROOT
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
@@ -47,7 +50,7 @@ _PLAIN = ("", "identity")
 _OF_ONE_API = (b"anthropic-", b"openai-", b"x-codex-", b"chatgpt-")
 _CACHE_KEYS = ("openai", "kimi", "kimi-code")  # makers that document `prompt_cache_key`; others may refuse it
 
-# Returns a provider's own list of models, as it came.
+# Returns a provider's own list of models, unchanged.
 ListModels = Callable[[str, UpstreamRequest], Awaitable[JsonValue]]
 
 
@@ -161,15 +164,19 @@ class TranslatingClient:
 
     def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
         """Ask the provider of that name; its answer is open as long as the block runs."""
+        if question.cloud == CODE_ASSIST and self._providers[name].type != CODE_ASSIST:
+            question = _without_code_assist(name, question)
         if question.path or not self._providers[name].translates(question.wire):
             return self._send(name, question)
         return self._translate(name, question)
 
     def _send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
-        """Ask in the form that the provider has for an API that it speaks."""
+        """Send the request in the provider's form of its API."""
         kind = self._providers[name].type
         if kind in CLOUDS:
             return send_to_cloud(self._client, name, kind, question)
+        if kind == CODE_ASSIST:
+            return _send_to_code_assist(self._client, name, question)
         if addressed := question.wire.format.address(question.body, question.path):
             found = addressed.path, addressed.query, addressed.body
             question = replace(question, address=found[0], query=found[1], body=found[2])
@@ -178,14 +185,14 @@ class TranslatingClient:
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
         provider = self._providers[name]
-        if provider.type in CLOUDS:
+        if provider.type in (*CLOUDS, CODE_ASSIST):
             return None
         is_translated = provider.translates(question.wire)
         return await self._list_models(name, _in_its_api(name, provider, question, b"") if is_translated else question)
 
     @asynccontextmanager
     async def _translate(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
-        """Raise InvalidParams for a field of the request that cannot be carried and must not be left out."""
+        """Raise InvalidParams for a field that cannot be translated and must not be dropped."""
         dialect = _dialect(name, self._providers[name])
         if len(question.body) <= SHORT_BYTES:
             translation, body = _translate(question, dialect)
@@ -193,7 +200,7 @@ class TranslatingClient:
             translation, body = await asyncio.to_thread(_translate, question, dialect)
         async with self._send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
-                raise UpstreamUnreadable(f"{name} compressed its answer, though it was asked not to")
+                raise UpstreamUnreadable(f"{name} compressed its response although it was asked not to")
             yield _reply(name, reply, translation)
 
 
@@ -248,19 +255,19 @@ async def _events(reply: ReplyStream, events: StreamTranslator) -> AsyncIterator
 async def _translate_body(name: str, reply: ReplyStream, translation: Translation) -> AsyncIterator[bytes]:
     body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     if rest is not None:
-        raise UpstreamUnreadable(f"{name} answered with more than 16 MiB")
+        raise UpstreamUnreadable(f"the response of {name} exceeds 16 MiB")
     if reply.status != 200:
         yield json.encode(translation.error(reply.status, body))
         return
     try:
         answer = json.decode(body)
     except ParseError as e:
-        raise UpstreamUnreadable(f"{name} answered with something that is not JSON") from e
+        raise UpstreamUnreadable(f"the response of {name} is not JSON") from e
     yield json.encode(translation.answer(read.as_object(answer)))
 
 
 def _header(names: tuple[str, ...]) -> bytes:
-    """Names come from the client: what a header cannot hold is replaced."""
+    """Replace characters that a header cannot contain: the names come from the client."""
     printable = ("".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names)
     return ", ".join(name[:80] for name in printable).encode()[:2000]
 
@@ -269,15 +276,16 @@ _BETAS = b"anthropic-beta"
 _EVENTS = "text/event-stream"
 _FORMAT = Wire.MESSAGES.format
 _COUNTS = _FORMAT.count_paths[0]
+_GEMINI_COUNTS = Wire.GEMINI.format.count_paths
 
 
 @asynccontextmanager
 async def send_to_cloud(
     client: ProviderClient, name: str, cloud: str, question: UpstreamRequest
 ) -> AsyncIterator[ReplyStream]:
-    """Ask a cloud what is a question of Anthropic's API; its answer is one of that API."""
+    """Send a request of Anthropic's API to a cloud; the response has that API's format."""
     if question.path not in ("", _COUNTS):
-        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has nothing at {question.path[:80]}")
+        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
     betas = beta_names(value for key, value in question.headers if key == _BETAS)
     closed = close_body(cloud, question.body, betas, counts=question.path == _COUNTS)
     headers = tuple(_cloud_headers(cloud, question.headers))
@@ -293,8 +301,48 @@ async def send_to_cloud(
             yield reply
 
 
+@asynccontextmanager
+async def _send_to_code_assist(
+    client: ProviderClient, name: str, question: UpstreamRequest
+) -> AsyncIterator[ReplyStream]:
+    """Ask Code Assist what is a question of Gemini's API, or pass on another; its answer is one of that API."""
+    is_count = question.path in _GEMINI_COUNTS
+    if question.path and not is_count:
+        if not question.path.startswith(CODE_ASSIST_ROOT):
+            raise UpstreamUnreadable(f"{name} is of type {CODE_ASSIST}, which has nothing at {question.path[:80]}")
+        async with client.send(name, replace(question, address=question.path)) as reply:
+            yield reply
+        return
+    closed = close_request(question.body, counts=is_count)
+    asked = replace(question, body=closed.body, query=closed.query, address=closed.path)
+    async with client.send(name, asked) as reply:
+        is_wrapped = reply.status == 200 and not is_count and reply.encoding in _PLAIN
+        yield RewrittenReply(reply, _open_answers(reply)) if is_wrapped else reply
+
+
+async def _open_answers(reply: ReplyStream) -> AsyncIterator[bytes]:
+    if reply.media_type != _STREAM:
+        body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
+        if rest is not None:
+            raise UpstreamUnreadable("Code Assist answered with more than 16 MiB")
+        yield open_answer(body)
+        return
+    events = AnswerEvents(closes=False)
+    async for piece in reply.pieces():
+        if shown := events.feed(piece):
+            yield shown
+
+
+def _without_code_assist(name: str, question: UpstreamRequest) -> UpstreamRequest:
+    """Return a question for another provider: without the envelope, and without the login, which is Code Assist's."""
+    if question.path not in ("", *_GEMINI_COUNTS):
+        raise UpstreamUnreadable(f"{name} is not of type {CODE_ASSIST}, and has nothing at {question.path[:80]}")
+    headers = tuple(each for each in question.headers if each[0] not in CREDENTIALS)
+    return replace(question, body=plain_request(question.body), headers=headers, query="", cloud="")
+
+
 def without_cloud(question: UpstreamRequest) -> UpstreamRequest:
-    """Return a question that came as a cloud's for a provider that is none: its betas are in the header."""
+    """Return a request that arrived in a cloud's form for any other provider: its betas move to the header."""
     body, betas = plain_body(question.body)
     named = tuple(dict.fromkeys((*beta_names(v for k, v in question.headers if k == _BETAS), *betas)))
     headers = tuple(each for each in question.headers if each[0] != _BETAS)
@@ -345,6 +393,6 @@ async def _token_count(name: str, reply: ReplyStream) -> AsyncIterator[bytes]:
     body, _ = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     counted = read.value((read.json_object(body) or {}).get("inputTokens"))
     if not isinstance(counted, int):
-        raise UpstreamUnreadable(f"{name} counted no tokens")
+        raise UpstreamUnreadable(f"{name} returned no token count")
     answer: JsonObject = _FORMAT.token_count(counted)
     yield json.encode(answer)

@@ -9,8 +9,8 @@ from typing import Protocol
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import GONE, Ending, QuotaWindow, plan_quota
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.
@@ -60,6 +60,13 @@ class Answer:
     headers: tuple[Header, ...]
     body: bytes
     rest: AsyncIterator[bytes] | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.body:
+            yield self.body
+        if self.rest is not None:
+            async for piece in self.rest:
+                yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Relay:
         is_stream = reply.media_type == _STREAM
         reader = self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
-            # What is compressed passes as it is: where an event ends in it is not known.
+            # A compressed stream passes unchanged, because its event boundaries are unknown.
             stream = self._pieces(reply, reader) if reply.encoding else self._events(reply, reader)
             return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", stream)
         body, rest = await read_up_to(MAX_HELD_BYTES, self._pieces(reply, reader))
@@ -147,10 +154,10 @@ class Relay:
         reader.feed(piece)
 
     async def _events(self, reply: ReplyStream, reader: ReplyReader) -> AsyncIterator[bytes]:
-        """Yield the stream; when it breaks off, raise UpstreamError, upon which the connection is to be dropped.
+        """Yield the stream; if it breaks off, raise UpstreamError, after which the connection must be dropped.
 
-        Agents retry a connection that was dropped, as they would without us. Where the API has an event for an error,
-        it comes before that. An answer that is refused for good ends with one in every API: it is not to be retried.
+        Agents retry a dropped connection, as they would without us. If the API has an error event, it is sent first. A
+        response that is refused permanently ends with one in every API, because it must not be retried.
         """
         wire_format = self._wire.format
         events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()
@@ -162,7 +169,7 @@ class Relay:
             self._outcome = "ok"
             facts = reader.facts
             if not reply.is_delimited and not facts.is_complete and not facts.finish:
-                raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
+                raise UpstreamDisconnected("the provider closed the connection before its response was complete")
             if rest := events.end():
                 yield rest
         except UpstreamError as e:

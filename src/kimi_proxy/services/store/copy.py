@@ -1,6 +1,6 @@
 """Copies a store from its SQLite file into PostgreSQL: row by row, resumable, and read back to compare hashes.
 
-Ids that were given out keep working, because scopes, ids, keys and times are copied as they are.
+Existing ids keep working, because scopes, ids, keys and times are copied unchanged.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import psycopg
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
-from kimi_proxy.services.store.sql import WallClock, readable
+from kimi_proxy.services.store.sql import REFERENCE, WallClock, readable
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -59,7 +59,7 @@ def sqlite_file(url: str) -> Path:
     path = Path(unquote(urlsplit(url).path)) if url.startswith("sqlite:") else Path(url)
     path = store_path(path) if path.is_dir() else path
     if not path.is_file():
-        raise ConfigError(f"{path} is not a file: name a store as sqlite:///HOME/store/originals.sqlite3")
+        raise ConfigError(f"{path} is not a file: give a store such as sqlite:///HOME/store/originals.sqlite3")
     return path
 
 
@@ -75,15 +75,13 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
             psycopg.connect(url, autocommit=True) as target,
         ):
             if schema.version(source) != schema.VERSION:
-                raise ConfigError(f"{file} was written by another version: start this one with it once, and end it")
+                raise ConfigError(f"{file} was written by another version: start and stop this version on it once")
             copied = {name: _copy_table(source, target, str(file), name, progress) for name in TABLES}
             verified, damaged = _verify(source, target, progress)
     except sqlite3.Error as e:
         raise StoreUnavailable(f"{file} cannot be read: {e}") from e
     except psycopg.Error as e:
-        raise StoreUnavailable(
-            f"PostgreSQL: {str(e).strip().splitlines()[0]}; what is copied stays, run it again"
-        ) from e
+        raise StoreUnavailable(f"PostgreSQL: {str(e).strip().splitlines()[0]}; run it again to resume") from e
     return CopyResult(copied, verified, damaged)
 
 
@@ -207,12 +205,17 @@ def _verify(
             there = found.get((scope, id))
             if readable(hashed, frame) is None:
                 damaged.append(bytes(id).decode("utf-8", "replace"))
-            elif there is None or there[:2] != (key, hashed) or readable(hashed, read_bytes(there[2])) is None:
+            elif there is None or there[:2] != (key, hashed) or not _holds(hashed, read_bytes(there[2])):
                 shown = bytes(id).decode("utf-8", "replace")
-                raise StoreUnavailable(f"{shown} is not the same in PostgreSQL: was it deleted there meanwhile?")
+                raise StoreUnavailable(f"{shown} differs in PostgreSQL: was it deleted there in the meantime?")
         done += len(rows)
         progress("comparing", done, int(total))
     return done - len(damaged), tuple(damaged)
+
+
+def _holds(hashed: bytes, frame: bytes) -> bool:
+    """Return whether a frame gives a text back; one in object storage was there before the copy."""
+    return frame.startswith(REFERENCE) or readable(hashed, frame) is not None
 
 
 def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, bytes, bytes, bytes, bytes]]]:
@@ -227,7 +230,7 @@ def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, byte
 
 
 def _value(value: object, is_boolean: bool) -> object:
-    """Return what a column of PostgreSQL takes: its TEXT has no NUL, and no half of a surrogate pair."""
+    """Return a value for a PostgreSQL column: TEXT accepts neither NUL nor half of a surrogate pair."""
     if is_boolean:
         return bool(value)
     return storable(value) if isinstance(value, str) else value

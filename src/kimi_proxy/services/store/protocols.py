@@ -1,6 +1,6 @@
 """The contract of a store: its protocols, and the values that cross them. Nothing here depends on a database.
 
-Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
+Every method raises StoreUnavailable if the store cannot answer in time; when a write returns, its data is on disk.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kimi_proxy.core.json import JsonValue
 
 if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
     from kimi_proxy.features.accounting import SavingsLine
+    from kimi_proxy.features.chat.prompt_cache import SentPrefix
     from kimi_proxy.features.metering import Metric
-    from kimi_proxy.features.prompt_cache import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
 
@@ -30,7 +30,7 @@ class AuditNote(Protocol):
 NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
-# results for the next request and beside a tool's result, names that other gateways may read, and claimed calls.
+# pending recall results, names for other gateways, and claimed calls
 FactKind = Literal[
     "memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed", "thinking"
 ]
@@ -41,7 +41,7 @@ Cursor = tuple[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A text as it was before anything was cut from it."""
+    """The text before anything was cut from it."""
 
     id: str
     scope: str
@@ -54,7 +54,7 @@ class Original:
 class DecisionRecord:
     """The decision about a part of a conversation. `shown` is the text sent in its place; None if it was sent uncut."""
 
-    key: bytes  # fingerprint of where the part stands and of its text
+    key: bytes  # fingerprint of the part's position and its text
     why: str
     shown: bytes | None = None
     original_ids: tuple[str, ...] = ()  # the first is that of the part itself
@@ -80,7 +80,7 @@ class ListedOriginal:
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """The text of an original, None if it is damaged, with its place in the order in which they were kept."""
+    """The text of an original, None if it is damaged, with its position in insertion order."""
 
     seq: int
     id: str
@@ -98,7 +98,7 @@ class DecisionTotals:
 
 @dataclass(frozen=True, slots=True)
 class CompressionRecord:
-    """One compression. `message` is what the model reads, `summary` the part of it that was written for it."""
+    """One compression. `message` is sent to the model, `summary` is the part of it that was written for it."""
 
     id: str
     session: str
@@ -110,7 +110,7 @@ class CompressionRecord:
     fingerprint: bytes
     message: str
     summary: str
-    original: str  # the id under which the removed messages are kept
+    original: str  # the id of the removed messages
     summary_by: str
     kind: str  # compression or compaction
     is_automatic: bool
@@ -146,7 +146,7 @@ class SessionRecord:
     net_saved_tokens: int = 0
     net_saved_usd: float | None = None
     parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
-    directory: str = ""  # where its agent works, if it says so
+    directory: str = ""  # the agent's working directory, if it reports one
     scope: str = LOCAL_SCOPE  # whose it is
     person: str = ""
     team: str = ""
@@ -212,6 +212,8 @@ class StoreUsage:
     commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
+    object_failures: int = 0  # long texts that this process could not write to object storage
+    report_fallbacks: int = 0  # reports that this process read from the primary in place of the replica
 
 
 class Originals(Protocol):
@@ -224,7 +226,7 @@ class Originals(Protocol):
         """Commit `original`. An id may be kept again for the same key and text: the newer note replaces the older."""
 
     async def get(self, who: Caller, id: str) -> Original:
-        """Return what was kept under `id`, byte for byte. Counts as use.
+        """Return the text stored under `id`, byte for byte. Counts as use.
 
         Raise PruneIdNotFound, whose reason is "unknown" or "expired".
         """
@@ -264,14 +266,14 @@ class Decisions(Protocol):
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
-        """Forget the decisions of `forget`, add `new`, and return what is then decided for their keys.
+        """Delete the decisions in `forget`, add `new`, and return the resulting decisions for their keys.
 
-        A decision that is there already stays: the first one wins. One of `replaces` gives way if it is still the one
-        that was made at that time.
+        An existing decision stays: the first one wins. A decision is replaced by one in `replaces` only if it is still
+        the one from that time.
         """
 
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
-        """Return the decision for the part that is kept under `id`."""
+        """Return the decision for the part stored under `id`."""
 
     async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
         """Return decisions in the order in which they were made, each with its number, from `after` on.
@@ -330,9 +332,9 @@ class FactStore(Protocol):
 
 
 class SessionStore(Protocol):
-    """Sessions, their requests, and what these saved and cost.
+    """Sessions, their requests, and the savings and costs of these.
 
-    An admin sees everyone's as figures: of others neither a title nor what was said.
+    Admins see everyone's figures, but no titles or texts of other people.
     """
 
     async def secret(self) -> bytes:
@@ -342,9 +344,9 @@ class SessionStore(Protocol):
         """Return those of `ids` that are sessions in the person's scope."""
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
-        """Write all of it or nothing; what is written twice is there once.
+        """Write all of it or nothing; writing the same data twice has no effect.
 
-        Each says itself whose it is. What would change a session in another scope changes nothing there.
+        Each row contains its owner. A row that would change a session in another scope has no effect there.
         """
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None: ...
@@ -417,11 +419,11 @@ class Replicas(Protocol):
     async def note_sent(
         self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
     ) -> tuple[bool, bytes]:
-        """Note the newest request of a conversation; return whether the provider's prompt cache has nothing of it left.
+        """Record the newest request of a conversation; return whether the provider's prompt cache has surely lost it.
 
-        With that comes the digest of the request before, empty if there was none. Cold is judged by that request,
-        whichever server sent it. Equal requests, by their digest, that come while the cache lives are judged alike: all
-        of them cut, or none. `if_unknown` is the answer if there was none before.
+        The digest of the previous request is returned too, empty if there was none. Whether the cache is cold depends
+        on that request, whichever server sent it. Equal requests, by their digest, within the cache's lifetime get the
+        same answer: all of them are cut, or none. `if_unknown` is the answer if there was no request before.
         """
 
     async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:
@@ -434,7 +436,7 @@ class Replicas(Protocol):
         """Pass an event on to the other servers soon. Never blocks or raises; while the database is away it is lost."""
 
     async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
-        """Call `receive` with every event of another server, for good; connects again whenever that is lost."""
+        """Call `receive` with every event of the other servers, reconnecting forever."""
 
 
 class Store(Protocol):
@@ -460,6 +462,6 @@ class Store(Protocol):
         """Encrypt by the newest key whatever is not; return how many texts that were."""
 
     async def usage(self) -> StoreUsage:
-        """Never raises: a store that does not work says so in `state`."""
+        """Never raises: a store that does not work reports it in `state`."""
 
     async def close(self) -> None: ...

@@ -19,7 +19,7 @@ from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
 from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
 MIN_CONNECTIONS = 1
-RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
+RETRY_S = 0.5  # how often to retry an unavailable database; requests do not wait for it in the meantime
 CONNECT_S = 2  # libpq's least
 SWEEPING = 1802071402  # an advisory lock
 APPLICATION = "kimi-proxy"  # in pg_stat_activity
@@ -47,6 +47,7 @@ class Pooling:
     # (prepared statements, SET, LISTEN) holds beyond one.
     is_transactional: bool = False
     listen_url: str = ""  # the database itself, for LISTEN
+    report_url: str = ""  # a streaming replica, for lists and reports
 
 
 class WriteRefused(StoreUnavailable):
@@ -61,7 +62,15 @@ class PostgresDatabase:
 
     note: AuditNote
 
-    def __init__(self, url: str, clock: WallClock, timeout_s: float, pooling: Pooling | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: WallClock,
+        timeout_s: float,
+        pooling: Pooling | None = None,
+        *,
+        is_replica: bool = False,  # whose tables come from its primary
+    ) -> None:
         self.clock = clock
         self.url = url
         self.pooling = pooling or Pooling()
@@ -69,6 +78,7 @@ class PostgresDatabase:
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self._timeout_s = timeout_s
+        self._is_replica = is_replica
         self._bringing_up: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._doing: set[asyncio.Task[object]] = set()
@@ -113,7 +123,7 @@ class PostgresDatabase:
         await self._pool.close(timeout=self._timeout_s)
 
     async def run(self, work: Work[T]) -> T:
-        """Return what `work` does in a transaction of its own, once it is committed.
+        """Return the result of `work` in its own transaction, once it is committed.
 
         The work is retried if the connection turns out to be dead; writes are idempotent.
         """
@@ -131,7 +141,7 @@ class PostgresDatabase:
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
-            raise StoreUnavailable(self.trouble or "PostgreSQL is away")
+            raise StoreUnavailable(self.trouble or "PostgreSQL is unavailable")
         with measure_time("store"):
             async with self._errors():
                 done = await self._in_time(self._do(work))
@@ -174,7 +184,7 @@ class PostgresDatabase:
         try:
             await asyncio.wait([task], timeout=self._timeout_s)
             if not task.done():
-                raise TimeoutError(f"it has not answered within {self._timeout_s:g} s")
+                raise TimeoutError(f"no response within {self._timeout_s:g} s")
         finally:
             task.cancel()
         return task.result()
@@ -208,6 +218,8 @@ class PostgresDatabase:
 
     async def _brought_up(self) -> None:
         """Wait for the tables; a migration that outlasts this call continues, and later calls find it finished."""
+        if self._is_replica:
+            return
         task = self._bringing_up
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._bringing_up = asyncio.create_task(self._bring_up())
@@ -287,7 +299,7 @@ async def wait_for_disk(connection: Connection) -> None:
 
 
 async def execute(connection: Connection, statement: str, values: Row = ()) -> Cursor:
-    """Execute a statement whose values stand in it as `?`."""
+    """Execute a statement with `?` placeholders."""
     taken = [storable(value) if isinstance(value, str) else value for value in values]
     return await connection.execute(to_psycopg(statement), taken or None)
 
@@ -298,7 +310,7 @@ def to_psycopg(statement: str) -> bytes:
 
 
 def storable(words: str) -> str:
-    """Return what a TEXT column takes: no NUL, no half of a surrogate pair."""
+    """Return a value that a TEXT column accepts: without NUL and half surrogate pairs."""
     return words.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -315,4 +327,4 @@ def read_float(value: object) -> float:
 
 
 def _raise_unexpected(value: object) -> NoReturn:
-    raise StoreUnavailable(f"PostgreSQL: a column holds a {type(value).__name__} that kimi-proxy did not write")
+    raise StoreUnavailable(f"PostgreSQL: a column contains a {type(value).__name__}, which kimi-proxy does not write")

@@ -11,9 +11,9 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
-from kimi_proxy.features.context import Context
+from kimi_proxy.features.chat.context import Context
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow
-from kimi_proxy.features.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
@@ -21,7 +21,7 @@ from kimi_proxy.services.store.protocols import (
     SessionRecord,
     SessionTotals,
 )
-from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, audit_block, marks, one_of, sums
+from kimi_proxy.services.store.sql import D, Row, RowSource, SqlStatement, SqlTables, audit_block, marks, one_of, sums
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file or is a field of a record
 
@@ -55,16 +55,18 @@ class SqlSessions(SqlTables[D]):
         return frozenset(str(id) for (id,) in rows)
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None:
-        theirs, own = where_chosen(who.counts)
-        found = await self._sessions(who, f"{theirs} AND id = ?", (*own, id))
+        theirs, own = session_filter(who.counts)
+        found = await self._sessions(self.database, who, f"{theirs} AND id = ?", (*own, id))
         return found[0] if found else None
 
     async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         if after is None:
-            return await self._sessions(who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
+            return await self._sessions(
+                self.reports, who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit)
+            )
         where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return await self._sessions(who, where, (*own, *after, limit))
+        return await self._sessions(self.reports, who, where, (*own, *after, limit))
 
     async def newest_ids(self, limit: int) -> Sequence[tuple[str, str]]:
         statement = "SELECT scope, id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?"
@@ -75,14 +77,14 @@ class SqlSessions(SqlTables[D]):
         return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (person,))]
 
     async def count(self, who: Caller) -> int:
-        theirs, own = where_chosen(who.counts)
-        ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
+        theirs, own = session_filter(who.counts)
+        ((sessions,),) = await self.reports.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
         return int(str(sessions))
 
     async def totals(self, who: Caller) -> SessionTotals:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
-        (row,) = await self.database.rows(
+        (row,) = await self.reports.rows(
             f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
                  sum(net_saved_usd) FROM sessions WHERE {theirs}""",
             own,
@@ -90,15 +92,15 @@ class SqlSessions(SqlTables[D]):
         return SessionTotals(*row)  # type: ignore[arg-type]
 
     async def memory_totals(self, who: Caller) -> MemoryTotals:
-        theirs, own = where_chosen(who.counts)
-        (row,) = await self.database.rows(
+        theirs, own = session_filter(who.counts)
+        (row,) = await self.reports.rows(
             f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
                  {sums("system_tokens", "memory_tokens", "tools_tokens", "chat_tokens")}
                FROM metrics WHERE memory_tokens IS NOT NULL AND {theirs}""",
             own,
         )
-        kinds = await self.database.rows(
+        kinds = await self.reports.rows(
             f"""SELECT kind, count(*), {sums("segments", "tokens")} FROM memory_segments
                WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
                  AND session_id IN (SELECT id FROM sessions WHERE {theirs})
@@ -109,7 +111,7 @@ class SqlSessions(SqlTables[D]):
         return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
 
     async def newest_context(self, who: Caller, session: str) -> tuple[JsonValue, JsonValue]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         rows = await self.database.rows(
             f"SELECT memory_context, layout FROM sessions WHERE {theirs} AND id = ?", (*own, session)
         )
@@ -117,13 +119,14 @@ class SqlSessions(SqlTables[D]):
         return _value(memory), _value(layout)
 
     async def rename(self, who: Caller, id: str, title: str) -> bool:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         statement = f"UPDATE sessions SET title = ? WHERE {theirs} AND id = ? RETURNING 1"
         return bool(await self.database.change(statement, (title, *own, id)))
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None:
-        found = await self.newest_metrics(who, 1, session)
-        return found[0] if found else None
+        theirs, own = session_filter(who.counts, session)
+        found = await self._metrics(self.database, f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT 1", own)
+        return found[0][1] if found else None
 
     async def last_sent(self, who: Caller, session: str) -> float | None:
         ((at,),) = await self.database.rows(
@@ -140,21 +143,21 @@ class SqlSessions(SqlTables[D]):
         return float(str(usd))
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
-        theirs, own = where_chosen(who.counts, session)
-        found = await self._metrics(f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT ?", (*own, limit))
+        theirs, own = session_filter(who.counts, session)
+        found = await self._metrics(self.reports, f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
-        theirs, own = where_chosen(who.counts, session)
+        theirs, own = session_filter(who.counts, session)
         with audit_block(self.database.note, who, "export", session or "all") if not after else nullcontext():
-            return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
+            return await self._metrics(self.reports, f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
     async def accounts(
         self, who: Caller, since: float, session: str | None = None, until: float = math.inf
     ) -> Sequence[SavingsLine]:
         """The session that was used last comes first; one of another person has no title and no folder."""
-        theirs, own = where_chosen(who.counts, session, "metrics.")
-        readable, readers = where_chosen(who.scopes, table="sessions.")
+        theirs, own = session_filter(who.counts, session, "metrics.")
+        readable, readers = session_filter(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         asked = f"sum(CASE WHEN {_ASKED} THEN 1 ELSE 0 END)"
         counts = sums(
@@ -171,7 +174,7 @@ class SqlSessions(SqlTables[D]):
             "metrics.observed_tokens",
         )
         money = ", ".join(f"sum({name})" for name in ("cache_lost_usd", "overhead_usd", "cache_missed_usd"))
-        rows = await self.database.rows(
+        rows = await self.reports.rows(
             f"""SELECT session_id, coalesce(max(coalesce(nullif(sessions.title, ''), sessions.name)), ''),
                  coalesce(max(sessions.directory), ''), metrics.model, {asked}, {counts},
                  sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
@@ -187,8 +190,8 @@ class SqlSessions(SqlTables[D]):
 
     async def _reasons(self, who: Caller, since: float, until: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
-        theirs, own = where_chosen(who.counts, session)
-        rows = await self.database.rows(
+        theirs, own = session_filter(who.counts, session)
+        rows = await self.reports.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
                WHERE at >= ? AND at < ? AND {theirs} AND {_SENT} AND reasons <> ''
                GROUP BY session_id, model, reasons""",
@@ -200,12 +203,12 @@ class SqlSessions(SqlTables[D]):
                 counted.setdefault((id, model), Counter())[reason] += int(str(requests))
         return counted
 
-    async def _sessions(self, who: Caller, which: str, values: Row) -> list[SessionRecord]:
-        rows = await self.database.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
+    async def _sessions(self, source: RowSource, who: Caller, which: str, values: Row) -> list[SessionRecord]:
+        rows = await source.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
         return [_readable(SessionRecord(*row), who) for row in rows]  # type: ignore[arg-type]
 
-    async def _metrics(self, which: str, values: Row) -> list[tuple[int, Metric]]:
-        rows = await self.database.rows(f"SELECT seq, {_METRIC} FROM metrics WHERE {which}", values)
+    async def _metrics(self, source: RowSource, which: str, values: Row) -> list[tuple[int, Metric]]:
+        rows = await source.rows(f"SELECT seq, {_METRIC} FROM metrics WHERE {which}", values)
         return [(int(str(seq)), _metric(row)) for seq, *row in rows]
 
 
@@ -214,7 +217,7 @@ def _readable(session: SessionRecord, who: Caller) -> SessionRecord:
     return session if session.scope in who.scopes else replace(session, name="", title="", directory="")
 
 
-def where_chosen(
+def session_filter(
     scopes: Sequence[str] | None, session: str | None = None, table: str = ""
 ) -> tuple[str, tuple[str, ...]]:
     """Return the condition that rows are those of these scopes and this session, and its values."""
@@ -235,7 +238,7 @@ def containing(words: str) -> str:
 
 
 def open_session(session: SessionRecord) -> SqlStatement:
-    """Return what writes a session down. One that is known keeps what it has, and gets what it lacks."""
+    """Return the statement that stores a session. An existing one keeps its values and gets missing ones."""
     names = ("id", "created", "last_used", "scope", "person", "team")
     kept = ("name", "title", "provider", "model", "parent", "directory")
     lacking = ", ".join(
@@ -250,11 +253,11 @@ def open_session(session: SessionRecord) -> SqlStatement:
     )
 
 
-def add_metric(metric: Metric) -> SqlStatement:
-    """Return the statement that records a request; it changes no row if the request was recorded before."""
+def add_metric(metric: Metric, table: str = "metrics") -> SqlStatement:
+    """Return the statement that records a request; it changes no row if the table has the request already."""
     values = tuple(value for field in fields(metric) for value in _metric_values(metric, field.name))
     return SqlStatement(
-        f"INSERT INTO metrics ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values
+        f"INSERT INTO {table} ({_METRIC}) VALUES ({marks(len(values))}) ON CONFLICT (id) DO NOTHING", values
     )
 
 
@@ -275,7 +278,7 @@ def _metric_values(metric: Metric, field: str) -> Row:
     return (getattr(metric, field),)
 
 
-def after_metric(metric: Metric) -> Iterator[SqlStatement]:
+def after_metric(metric: Metric, segments: str = "memory_segments") -> Iterator[SqlStatement]:
     """Yield what adds a new request to the sums of its session, and writes down what is in its context window."""
     yield _add_to_session(metric)
     context = metric.context
@@ -289,7 +292,7 @@ def after_metric(metric: Metric) -> Iterator[SqlStatement]:
     for found in context.layout.found:
         place, same = (metric.session, found.kind), (found.count, found.tokens, found.preview)
         yield SqlStatement(
-            """INSERT INTO memory_segments (session_id, kind, segments, tokens, preview, request_id, at)
+            f"""INSERT INTO {segments} (session_id, kind, segments, tokens, preview, request_id, at)
                SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND scope = ?)
                  AND NOT EXISTS (
                    SELECT 1 FROM memory_segments WHERE segments = ? AND tokens = ? AND preview = ? AND seq =
@@ -303,7 +306,7 @@ _LAST_USED = """last_used = CASE WHEN sessions.last_used > excluded.last_used TH
 
 
 def _add_to_session(metric: Metric) -> SqlStatement:
-    """Return what adds a request to the sums of its session, which begins again if it was deleted meanwhile."""
+    """Return the statement that adds a request to its session's totals, which restart if it was deleted."""
     account = metric.account
     if metric.outcome == KEPT_WARM:
         paid = ", ".join(f"{name} = coalesce({name}, 0) + ?" for name in ("cost_usd", "net_saved_usd"))

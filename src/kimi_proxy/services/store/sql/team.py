@@ -49,7 +49,7 @@ class SqlTeam(SqlTables[D]):
         return [_person(row) for row in await self.database.rows(f"SELECT {_PERSON} FROM person ORDER BY name")]  # noqa: S608
 
     async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
-        # A token of their own ends with the one that an admin gave them: who revokes or rotates it ends them all.
+        # A person's own tokens depend on the one from the admin: revoking or rotating that one ends them all.
         rows = await self.database.rows(
             f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR name =
                  (SELECT token.person FROM token WHERE token.token_hash = ? AND token.expires > ?
@@ -129,7 +129,7 @@ class SqlTeam(SqlTables[D]):
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
         names = None if people is None else list(people)
-        rows = await self.database.rows(
+        rows = await self.reports.rows(
             f"""SELECT {_USE}, {", ".join(SUMS)} FROM usage_day
                WHERE day >= ? AND requests > 0 AND {one_of("person", names)} ORDER BY {_USE}""",  # noqa: S608
             (since, *(names or ())),
@@ -137,7 +137,7 @@ class SqlTeam(SqlTables[D]):
         return [(UsageKey(*row[:4]), UsageSum(*row[4:])) for row in rows]  # type: ignore[arg-type]
 
     async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
-        rows = await self.database.rows(
+        rows = await self.reports.rows(
             f"SELECT seq, {_AUDIT} FROM audit_log WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
             (before, since, limit),
         )
