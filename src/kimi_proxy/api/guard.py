@@ -1,6 +1,6 @@
 """Access checks before every route: Host, Origin, token, content type and size.
 
-They are made on loopback, too, because a web page can send requests there. They fail closed, and a refusal says what
+They apply on loopback too, because a web page can send requests there. They fail closed, and a refusal says what
 would be accepted.
 """
 
@@ -318,17 +318,17 @@ def _check_origin(access: Access, headers: NamedHeaders, ours: frozenset[bytes])
 
 
 def _is_visit(headers: NamedHeaders) -> bool:
-    """Return whether a link was followed: the dashboard's page holds no data until its own scripts fetch it.
+    """Return whether a link was followed: the dashboard's page contains no data until its own scripts fetch it.
 
-    A login comes back from its issuer in the same way.
+    A login returns from its issuer in the same way.
     """
     return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
 def _check_content(headers: NamedHeaders, has_body: bool, path: str) -> Refusal | None:
-    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight.
+    """Reject anything but JSON: a page can post forms and text to other origins, but JSON needs a preflight.
 
-    Where files are passed on, a form is what clients send; a page that posts one is refused by its origin.
+    Routes that forward files accept forms; a page that posts one is rejected by its origin.
     """
     codings = headers.get(b"content-encoding")
     if codings and (len(codings) > 1 or codings[0] not in CODINGS):

@@ -167,9 +167,9 @@ class DescribedRoute(Route):
 
 
 def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, compressed: bool = False) -> Route:
-    """Return a route that sends what `handler` returns as JSON, dataclasses included; a Response is sent as it is.
+    """Return a route that sends the result of `handler` as JSON, dataclasses included; a Response is sent unchanged.
 
-    The answer is described by the return type of `handler`. `compressed` is for lists that grow with use.
+    The return type of `handler` describes the response. `compressed` is for lists that grow with use.
     """
 
     async def endpoint(request: Request) -> Response:

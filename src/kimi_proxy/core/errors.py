@@ -217,7 +217,7 @@ class ServerNotRun(_WithReason[NotRunReason], code="server_not_run"):
 class CallRefused(
     _WithReason[Literal["marker", "tool", "path"]], code="call_refused", rpc_code=-32602, http_status=200
 ):
-    """The gateway rejected a tool call; the message tells the model what to do instead.
+    """The gateway rejected a tool call; the message explains what to do instead.
 
     The HTTP status is 200, because MCP clients hide the body of any other status from the model.
     """

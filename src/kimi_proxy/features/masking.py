@@ -1,7 +1,7 @@
-"""Long strings of a tool's answer: what answers and what failed in them stays, else their head and tail.
+"""Long strings in a tool's answer: relevant and failed records and lines stay, otherwise head and tail.
 
-Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
-new ids, `apply` puts the shortened texts in their place."""
+There are two steps, because originals must be stored first: `plan` finds the strings, the caller stores `plan.cuts`
+under new ids, `apply` inserts the shortened texts."""
 
 import json
 import re
@@ -93,10 +93,10 @@ class _Frame:
 
 
 def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
-    """Return where the members of a JSON array or object begin and end that neither head nor tail holds whole.
+    """Return the range of the members of a JSON array or object that neither head nor tail contains completely.
 
-    They belong to the innermost container that the head enters and the tail leaves. What is left
-    of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
+    They belong to the innermost container that the head enters and the tail leaves. The remaining text has a comma or
+    its brackets at the edges of the gap, so exactly one member fits in between.
     """
     entered = _frames(text[:head_chars], _FORWARD, "{[")
     left = _frames(text[len(text) - tail_chars :][::-1], _BACKWARD, "}]")
@@ -282,9 +282,9 @@ def _applied_to_views(plan: ViewPlan, shown: Mapping[str, str]) -> JsonValue:
 
 
 def apply(plan: MaskPlan | ViewPlan, shown: Mapping[str, str]) -> JsonValue:
-    """Return the value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
+    """Return the value with the text of each cut from `shown`; texts that are not in `shown` stay uncut.
 
-    Only the containers on the way to a change are copied; without any, it is the value itself.
+    Only the containers on the path to a change are copied; without changes, the value itself is returned.
     """
     if isinstance(plan, ViewPlan):
         return _applied_to_views(plan, shown)

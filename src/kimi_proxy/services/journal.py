@@ -167,8 +167,8 @@ class Accounts:
 class WriteQueue:
     """The queue of rows to write to disk; when it is full, the oldest row is dropped and counted.
 
-    A request that still runs when the disk is written is written as an open one: if this process dies, what it
-    probably cost is in the account all the same.
+    A request that is still running during a write is stored as open: if this process dies, its estimated cost is in the
+    account.
     """
 
     def __init__(

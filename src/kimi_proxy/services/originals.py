@@ -1,6 +1,6 @@
-"""Turning a text into an original: the key by which it is found, its source, and its owner.
+"""Turning a text into an original: its lookup key, its source, and its owner.
 
-Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
+Its note contains the source, which is used to list and explain a cut. The same question with the same
 outcome makes the same note: nothing in it depends on the time or the load. An output that is too
 long for one original is kept in parts, and read back by the line numbers of the whole.
 """
@@ -335,9 +335,9 @@ def is_list_of_parts(original: Original) -> bool:
 
 
 async def read_parts(who: Caller, originals: Originals, listed: Original, asked: Recover) -> str:
-    """Return the lines that are asked for, by their numbers in the whole output; without any, all that is kept.
+    """Return the requested lines, by their numbers in the whole output; without ranges, everything that is stored.
 
-    Raise InvalidRange for lines that are not there, and PruneIdNotFound if a part has expired.
+    Raise InvalidRange for missing lines, and PruneIdNotFound if a part has expired.
     """
     parts = _parts(listed)
     if set(asked.model_dump(exclude_none=True, exclude_defaults=True)) == {"id"}:

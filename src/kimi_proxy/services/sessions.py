@@ -293,7 +293,7 @@ class Sessions:
         return {"session_id": session.id, "memory_context": noted, "history": history}
 
     async def savings(self, who: Caller, zone: tzinfo | None, since: date | None, until: date | None) -> SavingsBody:
-        """Return what was saved today, this week and this month, and from `since` to `until`, both of them included.
+        """Return the savings of today, this week and this month, and from `since` to `until`, both inclusive.
 
         Days begin and end in `zone`, or in this machine's own; a range without a beginning is this month.
         """

@@ -1,5 +1,5 @@
-"""The tokens of requests, the newest request of each session as people look at it, and the system prompt repeated where
-it is buried.
+"""Token counts of requests, the newest request of each session for the dashboard, and re-injection of a buried system
+prompt.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class _TooLong(Exception):
 class TokenCounter:
     """Counts short requests at once, and the rest in a thread, one request at a time and with many pauses.
 
-    There are two threads, so that a request in flight does not wait for counts that the journal asked for.
+    There are two threads, so that a request in flight does not wait for counts requested by the journal.
     """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:

@@ -167,9 +167,9 @@ class ChatDecisions:
     async def _add(
         self, who: Caller, records: Sequence[DecisionRecord], replaced: Sequence[bytes]
     ) -> Mapping[bytes, DecisionRecord]:
-        """Write decisions, and what is not on disk yet; return what is then decided for all of them.
+        """Store new decisions and those not on disk yet; return the resulting decisions for all of them.
 
-        Those of `replaced` take the place of what was decided before.
+        Decisions in `replaced` replace earlier ones.
         """
         before = await self._stored.get(who, replaced) if replaced else {}
         unwritten = self._unwritten(who)

@@ -1,5 +1,5 @@
-"""The part of each conversation that the provider's prompt cache should hold, as far as we can know, and the old
-thinking that the provider drops, starting when that cache is cold anyway.
+"""The known state of the provider's prompt cache for each conversation, and the removal of old thinking, which starts
+when that cache is cold anyway.
 """
 
 import asyncio
@@ -292,10 +292,10 @@ MAX_REMEMBERED = 10_000
 
 
 class ThinkingClearer:
-    """Asks the provider to leave out the thinking of old turns.
+    """Asks the provider to drop the thinking of old turns.
 
-    How many turns that are is decided when the cache is cold, and repeated while it is warm: the number of turns that
-    are kept grows with the conversation, so that no other thinking goes.
+    The number of cleared turns is decided when the cache is cold, and repeated while it is warm: the number of kept
+    turns grows with the conversation, so that no other thinking is dropped.
     """
 
     def __init__(self, is_on: bool, facts: ChatFacts) -> None:

@@ -1,6 +1,7 @@
-"""The way to the providers: how often each may be asked, in which API, by a client that is loaded when it is needed.
+"""Sending requests to providers: rate limits, the API of each, and an HTTP client that is loaded on first use.
 
-Bedrock and Vertex serve Anthropic's API in a form of their own: they are asked last, and read first.
+Bedrock and Vertex have their own form of Anthropic's API: conversion to it is the last step of a request, and the first
+of a response.
 """
 
 import asyncio

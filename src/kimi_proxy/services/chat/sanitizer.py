@@ -1,6 +1,6 @@
 """The sanitizer stage: reads the facts about a request's tool results, calls `decide`, and stores its decisions.
 
-The request waits only so long: for CPU time on a busy machine, and for a store that may hang.
+It limits how long a request waits for CPU time on a busy machine, and for a store that hangs.
 """
 
 import asyncio

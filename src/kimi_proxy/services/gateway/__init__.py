@@ -1,7 +1,7 @@
 """The gateway between an agent and its MCP servers.
 
-The life of a message, from top to bottom: the call is checked → forwarded → long texts of the answer are pruned and
-masked, after their originals are on disk → the answer goes back."""
+The path of a message, from top to bottom: check the call → forward it → prune and mask long texts of the answer, after
+their originals are on disk → return the answer."""
 
 import asyncio
 import logging

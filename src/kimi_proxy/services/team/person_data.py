@@ -80,10 +80,10 @@ class PersonData:
                 yield {"kind": "audit", **audit_line(entry)}
 
     async def erase(self, actor: Caller, name: str) -> ErasedData:
-        """Delete all that is kept for a revoked person, and then the name itself.
+        """Delete all data stored for a revoked person, and then the name itself.
 
-        Figures by day stay, without the name; so do entries of the audit log, until their time is over. Raise
-        InvalidParams if there is no such name, or if its token still works: requests would keep texts meanwhile.
+        Daily totals stay, without the name, and so do audit log entries until they expire. Raise InvalidParams if there
+        is no such name, or if its token still works, because requests could store texts in the meantime.
         """
         person = await self._person(name)
         if person.revoked is None:

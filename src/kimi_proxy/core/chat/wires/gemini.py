@@ -1,6 +1,6 @@
-"""Google's generateContent: `contents` of parts, the system apart, the model and the wish for a stream in the address.
+"""Google's generateContent: `contents` of parts, a separate system prompt, the model and the stream flag in the path.
 
-Inside of the proxy a body has `model` and `stream` like all others: `open_body` puts them in, `address` takes them out.
+Inside the proxy a body has `model` and `stream` like all others: `open_body` adds them, `address` removes them.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The interface of a wire format: everything in which the APIs of clients and providers differ.
 
-The defaults are OpenAI's, which most providers imitate. What all formats share of a recall is here too: the model calls
-our tool in the middle of an answer, the provider is asked again with what was recovered, and the client gets all rounds
-as one answer without those calls."""
+The defaults are OpenAI's, which most providers imitate. The shared part of a recall is here too: the model calls our
+tool in the middle of a response, the provider is called again with the recovered text, and the client gets all rounds
+as one response without those calls."""
 
 import re
 from abc import ABC, abstractmethod
@@ -291,9 +291,9 @@ class WireFormat(ABC):
     # Prompt cache
 
     def cache_ttl(self, body: JsonBody) -> str | None:
-        """Return the life that the client asks for, such as "24h"; "" if it leaves that to the provider.
+        """Return the cache lifetime that the client requests, such as "24h"; "" for the provider's default.
 
-        None says that it sets none of the marks by which some providers cache.
+        None means that it sets no marks, without which some providers do not cache.
         """
         asked = read.members(body.members.get("prompt_cache_options")).get("ttl")
         return read.string(asked) or read.string(body.members.get("prompt_cache_retention"))
