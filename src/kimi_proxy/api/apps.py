@@ -22,7 +22,7 @@ from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
-from kimi_proxy.api.openapi.document import with_description
+from kimi_proxy.api.openapi import with_description
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, RouteTable, json_route
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller

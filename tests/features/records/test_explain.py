@@ -5,7 +5,7 @@ import re
 
 from kimi_proxy.core.prune import Options, Origin, Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.records.explain import FRAME
+from kimi_proxy.features.records.prune import FRAME
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 
 PRUNE_ID = "prn_0123456789abcdef"

@@ -24,8 +24,7 @@ from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wi
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.features.records.explain import explain_records
-from kimi_proxy.features.records.prune import RecordCuts, prune_records
+from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
 from kimi_proxy.features.records.read import parts
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
