@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients.programs.agents import AGENTS, AgentCase
+from tests.clients.programs.job import Run
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import RECALL, Worker, rewritten
@@ -20,12 +21,12 @@ from tests.support.evil import Evil, evil
 pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 STEPS = (
-    "cat app.log",
-    "wc -l app.log > count.txt; cat count.txt",
-    "head -c 6000 app.log",
-    "cp app.log copy.log; tail -c 6000 copy.log",
-    "ls",
-    "rm copy.log; echo finished > made.txt",
+    Run("cat app.log"),
+    Run("wc -l app.log > count.txt; cat count.txt"),
+    Run("head -c 6000 app.log"),
+    Run("cp app.log copy.log; tail -c 6000 copy.log"),
+    Run("ls"),
+    Run("rm copy.log; echo finished > made.txt"),
 )
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 CODEX = [case for case in AGENTS if case.name.startswith("codex")]
