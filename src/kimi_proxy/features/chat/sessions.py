@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Message, Part, Request, read
@@ -129,8 +130,8 @@ def answers_in(request: Request, with_results: bool = False) -> tuple[bytes, ...
             said.append([part for part in message.parts if part.kind in ("text", "tool_call")])
         elif with_results and said:
             said[-1] += (part for part in message.parts if part.kind == "tool_result")
-    hashes = [each for parts in said if (each := _hash_answer(parts))]
-    return tuple(dict.fromkeys((*hashes[:1], *hashes[: -NEWEST_ANSWERS - 1 : -1])))
+    first, newest = filter(None, map(_hash_answer, said)), filter(None, map(_hash_answer, reversed(said)))
+    return tuple(dict.fromkeys((*islice(first, 1), *islice(newest, NEWEST_ANSWERS))))
 
 
 def is_session_id(text: str) -> bool:
