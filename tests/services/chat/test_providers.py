@@ -266,7 +266,7 @@ def test_known_providers_without_the_responses_api_are_asked_in_chat_completions
         *("mine", "kimi", "kimi-code", "nvidia", "mistral", "zai", "gemini"),
     }
     assert all(
-        each.speaks(Wire.RESPONSES) != each.translates(Wire.RESPONSES) or each.type == "anthropic"
+        each.speaks(Wire.RESPONSES) != each.translates(Wire.RESPONSES) or each.type in ("anthropic", "code-assist")
         for each in providers.values()
     )
 
