@@ -245,11 +245,11 @@ async def serve(
     occupant: Occupant = lambda host, port: None,
     port_setting: str = "",
 ) -> None:
-    """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
+    """Serve `app` until `stop` is set. Raise ConfigError if the address cannot or must not be used.
 
-    Without a `token` only this machine's user may call, unless the application shows nothing of anyone's (`is_public`).
-    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, and
-    `port_setting` says what chooses another port.
+    Without a `token` only this machine's user may call, unless the application exposes no one's data (`is_public`).
+    `on_ready` gets the address once it is ready; `occupant` identifies the program on a taken port, and `port_setting`
+    names the setting for another port.
     """
     if not is_public:
         refuse_exposure(host, token)
@@ -455,9 +455,9 @@ def _is_owner(scope: Scope) -> bool:
 
 
 def _with_probes(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
-    """Answer the probes of an orchestrator, which call by an address of their own and send no token.
+    """Answer the probes of an orchestrator, which use an address of their own and send no token.
 
-    Without its store a server is ready: requests pass whole then.
+    Without its store a server is still ready: requests are then sent uncut.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -475,9 +475,9 @@ def _with_probes(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
 
 
 def _stoppable(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
-    """Close connections with their answer once a stop is wanted, so that the next request goes to another server.
+    """Close connections after their response once a stop is requested, so that the next request goes to another server.
 
-    Requests that are cancelled after the graceful stop are answered by 503, without a traceback in the log.
+    Requests cancelled after the graceful stop get 503, without a traceback in the log.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

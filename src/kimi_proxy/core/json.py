@@ -191,10 +191,10 @@ def _decoded_or_unread(raw: bytes, begin: int, end: int) -> JsonValue:
 
 
 def _members_around_array(raw: bytes, slice_bytes: int) -> dict[str, Raw] | None:
-    """Return the members of an object that consists of one long array for the most part, checked slice by slice.
+    """Return the members of an object that is mostly one long array, validated slice by slice.
 
-    That is all of it if the object is valid with the array empty, and each slice is with brackets of its own. None if
-    it is otherwise: then all of it has to be read in one go, to know whether it is JSON.
+    The object is valid if it is with the array empty, and each slice is valid in brackets of its own. None if that is
+    not so: then all of it has to be parsed at once to find out.
     """
     begin = _first_array(raw[:LOOKED_AT_BYTES])
     end = raw.rfind(b"]", max(0, len(raw) - LOOKED_AT_BYTES))

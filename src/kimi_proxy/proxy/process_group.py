@@ -274,9 +274,9 @@ def _take_own_session(guard: int) -> None:
 
 
 def _process_limit(max_processes: int) -> int | None:
-    """Return a ceiling for the user's threads, which the kernel does not apply to root.
+    """Return a limit for the user's threads, which the kernel does not apply to root.
 
-    It is twice what is allowed, so that a crowd is seen and ended before its forks fail one by one.
+    It is twice the allowed number, so that a crowd is detected and ended before single forks fail.
     """
     if not _LINUX or os.getuid() == 0:
         return None

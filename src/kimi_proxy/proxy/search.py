@@ -3,8 +3,8 @@
 No pattern is ever matched in this process, because it might never finish: both programs take linear time, and are
 killed on timeout. They report positions only; lines are then read from a file that was opened safely.
 
-For `grep -E`, a pattern in ripgrep's syntax is rewritten. The same pattern matches the same lines in both programs:
-syntax that only one of them accepts, such as a back-reference, is rejected.
+For `grep -E`, a pattern in ripgrep's syntax is translated so that it matches the same lines: anything that only one of
+the programs supports is refused, such as a back-reference.
 """
 
 import os

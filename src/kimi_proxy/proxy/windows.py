@@ -79,10 +79,10 @@ def kernel32() -> Kernel:
 
 
 class Job:
-    """A process and all that it starts from now on, which can be ended as one.
+    """A process and all that it starts from now on, which can be ended together.
 
-    When the last handle is closed the system ends them, also if we were killed. What the process started before it
-    joined is not in the job.
+    When the last handle is closed, the system ends them, even if we were killed. Processes started before it joined are
+    not in the job.
     """
 
     def __init__(self, pid: int, kernel: Kernel | None = None) -> None:

@@ -173,10 +173,10 @@ def _beginning(credential: str) -> str:
 
 
 def may_pass_key(name: str, provider: Provider, credential: str, is_on_demand: bool) -> bool:
-    """Return whether a client's own key may go to a provider: its form says so, or the user by naming the provider.
+    """Return whether a client's own key may be sent to a provider, by its form or because the file names the provider.
 
-    Where no file names the provider, only the form says so, and nothing goes to a program that happens to listen on
-    this machine. Where a file does, a key goes unless its form is that of another provider that we know.
+    Without a file, only the form counts, and no key reaches a program that happens to listen on this machine. With one,
+    a key is sent unless it has the form of another known provider.
     """
     maker = maker_at(name, provider)
     if is_on_demand:

@@ -3,8 +3,8 @@
 Tested with 2.1.197 and 2.1.325: Claude Code accepts an answer with the shape of `tool_response`, and ignores any other
 (a plain string, except for MCP tools). Failures have a separate event, whose answer replaces nothing.
 
-OpenCode and Cline have plugins that may change a tool's output: ours call the server with the shapes of Claude Code's
-tools. Files that were read stay unchanged, because they may be edited next.
+OpenCode and Cline have plugins that can change a tool result: ours call the server with the shapes of Claude Code's
+tools. Files are not cut, because the agent may edit them next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -91,11 +91,11 @@ class Models:
         return cls(config.providers, config.models, config.on_demand, keyed, config.file, config.off_lines)
 
     def target(self, name: str, wire: Wire, credential: str = "", translate: bool = False, prefer: str = "") -> Target:
-        """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
+        """Find a name in the settings, then among providers' own names; otherwise use the part after the first `/`.
 
-        `credential` is the client's own key. With `translate`, a provider may also answer for which the request has to
-        be translated; one that speaks the client's API comes before it. With `prefer`, a type of providers, one of
-        those answers a name that is not in the settings. Raise NoProvider if no provider can answer.
+        `credential` is the client's own key. With `translate`, a provider that needs translation may be used too, after
+        those with the client's API. With `prefer`, a type of providers, one of those is used for a name that is not in
+        the settings. Raise NoProvider if there is no provider.
         """
         if name in self._models:
             return self._check_target(self.configured_target(name), wire, credential, translate)

@@ -46,7 +46,7 @@ def within_tokens(
     count: Callable[[Sequence[RecordGap]], int],
     floor_share: float,
 ) -> list[RecordGap] | None:
-    """Return what to leave out so that what is left has `max_tokens` at most, which `count` counts; None if it cannot.
+    """Return the gaps that reduce the rest to at most `max_tokens`, counted by `count`; None if that is impossible.
 
     Ordinary records stay until `floor_share` of that is left.
     """

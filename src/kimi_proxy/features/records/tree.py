@@ -108,9 +108,9 @@ def gaps(
     marker_chars: int = MARKER_CHARS,
     failures: Sequence[int] = (),
 ) -> list[RecordGap]:
-    """Return what is left out where only these nodes stay whole, and of others what is around them.
+    """Return the gaps if only these nodes stay as a whole, with the surroundings of their parts.
 
-    A run that costs less than a marker stays. `failures` are where nodes begin that report one, in their order.
+    A run that costs less than a marker stays. `failures` are the starts of nodes that report one, in order.
     """
     found: list[RecordGap] = []
     rest = [root]

@@ -215,9 +215,9 @@ def conversation_hash(request: Request) -> bytes:
 
 
 def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[LongOutput]:
-    """Yield each output with the key of its place: the id of its call, or how many of the same text came before.
+    """Yield each output with the key of its place: the id of its call, or the number of equal texts before it.
 
-    The text alone would not do: what was cut may stand here again because the model asked for all of it.
+    The text alone is not enough: cut text may appear again because the model asked for all of it.
     """
     places: Counter[tuple[str, bytes]] = Counter()
     texts: Counter[bytes] = Counter()
@@ -521,9 +521,9 @@ class CallHistory:
 
 
 def contexts(request: Request, edits_by_quoting: bool, shown: Mapping[Place, str]) -> dict[Place, CallContext]:
-    """Return for each tool result of a conversation what the agent was doing when it came.
+    """Return the agent's activity at each tool result of a conversation.
 
-    `shown` are those that the model sees otherwise than the client sent them: what was cut from them was not seen.
+    `shown` are the results that the model sees in another form than the client sent: it has not seen their cut parts.
     """
     history = CallHistory(edits_by_quoting)
     found: dict[Place, CallContext] = {}

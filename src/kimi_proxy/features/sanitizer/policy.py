@@ -235,10 +235,10 @@ class CachedCut:
 def paying(
     cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int, read: float, write: float
 ) -> Sequence[CachedCut]:
-    """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
+    """Return the newest of these cuts, oldest first, that earn most within that many requests; none if none pays off.
 
-    `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
-    oldest of them has to be written to the cache again.
+    `read` and `write` are the prices of cached tokens relative to plain ones. Everything after the oldest cut has to be
+    written to the cache again.
     """
     best, most, saved = len(cuts), 0.0, 0
     for at in range(len(cuts) - 1, -1, -1):
@@ -251,9 +251,10 @@ def paying(
 
 
 def old_results(results: Sequence[Aged], keep_newest: int, min_tokens: int, *, spares_files: bool = False) -> list[int]:
-    """Return the positions of the results that a cut of old ones takes, oldest first.
+    """Return the positions of the old results to cut, oldest first.
 
-    What is unread, among the newest, failed, still referred to or read back stays, and what shows a file if asked for.
+    Results that are unread, among the newest, failed, still referred to or read back stay, and so do files if
+    requested.
     """
     newest = max(0, len(results) - keep_newest)
     return [

@@ -186,9 +186,9 @@ def _no_deadline() -> None:
 
 
 def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried: bool = False) -> ShortenedText:
-    """Return the text as it is to be shown. In a hurry no line is scored: the time is linear, `check` is not called.
+    """Return the shortened form of the text. In a hurry no line is scored: that takes linear time, without `check`.
 
-    Then routine lines of a log go, and the middle of any other text that is too long to enter whole.
+    Then the routine lines of a log are cut, and the middle of any other text that is too long to enter uncut.
     """
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
@@ -399,7 +399,7 @@ def _middle(lines: Sequence[str], ratio: float) -> list[Cut]:
 def _log_cuts(
     task: Task, lines: Sequence[str], before: int, check: Callable[[], None] | None
 ) -> tuple[float, list[Cut]]:
-    """Return the share of a log that may go, and what goes: routine lines, then the least relevant of the others.
+    """Return the share of a log that may be cut, and the cuts: routine lines, then the least relevant of the others.
 
     In a hurry, when `check` is None, the newest of the others stay.
     """

@@ -50,10 +50,10 @@ def read_folder(session: Path) -> Iterator[Transcript]:
 
 
 def read_database(file: Path, max_steps: int = MAX_STEPS) -> Iterator[Transcript]:
-    """Yield the sessions of `opencode.db`, without what it has not yet written back from its log.
+    """Yield the sessions of `opencode.db`, without data that is still in its write-ahead log.
 
-    Opened as if nothing could change it, because SQLite would write beside a database in use otherwise. The file is not
-    trusted: only stored tables are read, values are bounded in size, and each query in its steps.
+    It is opened as immutable, because SQLite would otherwise create files next to a database in use. The file is not
+    trusted: only stored tables are read, with limits on values and on the steps of each query.
     """
     open_regular(file).close()
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:

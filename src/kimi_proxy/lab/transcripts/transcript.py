@@ -119,10 +119,10 @@ class TranscriptBuilder:
         self._has_input = True
 
     def answer(self, key: str | None = None, at: float = 0.0) -> AgentRequest:
-        """Return the request whose answer a piece belongs to.
+        """Return the request that a piece of an answer belongs to.
 
-        Pieces with the same `key` are of one answer, even if outputs came between them; without a key an answer ends
-        when something goes into the next prompt.
+        Pieces with the same `key` belong to one answer, even with outputs between them; without a key, an answer ends
+        when something is added to the next prompt.
         """
         requests = self.transcript.requests
         if not requests or (key != self._key if key is not None else self._has_input):

@@ -68,9 +68,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request as it goes to the provider; `swapped` are the ids in it that stand for others.
+    """A request as sent to the provider; `swapped` are the replacement ids in it.
 
-    `given` are ids that the client sent: what an answer repeats of them, the provider has not made.
+    `given` are ids from the client: if a response repeats them, the provider has not created them.
     """
 
     question: UpstreamRequest
@@ -130,9 +130,9 @@ class OwnedObjects:
                 yield RewrittenReply(watched, _restore(watched, checked.swapped)) if checked.swapped else watched
 
     async def _check(self, name: str, question: UpstreamRequest) -> CheckedRequest:
-        """Return what may be sent.
+        """Return the request that may be sent.
 
-        Raise ParseError if it cannot be said which objects a request names, StoreUnavailable if not whose they are.
+        Raise ParseError if its object ids cannot be determined, StoreUnavailable if their owners cannot.
         """
         objects = question.wire.format.objects
         in_path = objects.id_in(_path(question)) if objects else ""

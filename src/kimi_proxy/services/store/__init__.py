@@ -23,11 +23,11 @@ __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
 
 
 async def open_store(config: Config) -> Store:
-    """Return the store of these settings: in the database that they name, else under their home, made if it is missing.
+    """Return the configured store: in its database, otherwise under the home directory, created if it is missing.
 
     A store that fails reports it, and recovers automatically. No call takes longer than `store.timeout_ms`: it then
-    raises StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
-    has written its tables.
+    raises StoreUnavailable. Raise ConfigError if the database's driver is not installed, or if a newer version has
+    written its tables.
     """
     # `kimi-proxy status` looks at a file through this package without any of it.
     from kimi_proxy.services.store.sqlite.store import SqliteStore

@@ -175,9 +175,9 @@ class Workers:
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
-        """Shorten a tool result; what is not scored within either time is cut by what needs no scores.
+        """Shorten a tool result; results not scored within either time limit are cut without scores.
 
-        A chat request waits for this: where it would wait long for a child, a thread does it by line rules.
+        A chat request waits for this: if it would wait long for a child, a thread does it by line rules.
         """
         with measure_time("scoring"):
             try:

@@ -291,9 +291,9 @@ class WireFormat(ABC):
     # Prompt cache
 
     def cache_ttl(self, body: JsonBody) -> str | None:
-        """Return the life that the client asks for, such as "24h"; "" if it leaves that to the provider.
+        """Return the cache lifetime that the client requests, such as "24h"; "" for the provider's default.
 
-        None says that it sets none of the marks by which some providers cache.
+        None means that it sets no marks, without which some providers do not cache.
         """
         asked = read.members(body.members.get("prompt_cache_options")).get("ttl")
         return read.string(asked) or read.string(body.members.get("prompt_cache_retention"))

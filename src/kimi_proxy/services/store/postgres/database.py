@@ -123,7 +123,7 @@ class PostgresDatabase:
         await self._pool.close(timeout=self._timeout_s)
 
     async def run(self, work: Work[T]) -> T:
-        """Return what `work` does in a transaction of its own, once it is committed.
+        """Return the result of `work` in its own transaction, once it is committed.
 
         The work is retried if the connection turns out to be dead; writes are idempotent.
         """

@@ -58,7 +58,7 @@ class PostgresStore:
         cipher: TextCipher | None = None,
         objects: ObjectSettings | None = None,
     ) -> "PostgresStore":
-        """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
+        """Return the store; if its database is unavailable, `usage` reports it, and it works as soon as that is back.
 
         Raise ConfigError if a newer version has written its tables, or nothing can be signed for object storage.
         """

@@ -106,10 +106,9 @@ CONFIRM_S = 600.0  # how long it must then run on before it is believed
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """It is not before `earliest` and not after `latest`; they differ only while a leap of the clock is in doubt.
+    """It is not before `earliest` and not after `latest`; they differ only while a jump of the clock is suspected.
 
-    What is used now is stamped with `latest`, what expires is judged by `earliest`:
-    in doubt, an original lives longer.
+    Uses are stamped with `latest`, expiry is checked with `earliest`: in doubt, an original lives longer.
     """
 
     earliest: float
@@ -202,7 +201,7 @@ REENCRYPT_AT_ONCE = 100
 
 
 async def reencrypt(database: SqlDatabase) -> int:
-    """Encrypt with the newest key what is not encrypted by it; return how many texts that were.
+    """Encrypt texts that are not encrypted with the newest key; return their number.
 
     Raise StoreUnavailable if there is no key, or an older one is missing.
     """
