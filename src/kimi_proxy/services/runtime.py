@@ -48,6 +48,7 @@ from kimi_proxy.services.chat.session_lookup import (
     SessionsByResponse,
 )
 from kimi_proxy.services.chat.summaries import Summaries
+from kimi_proxy.services.chat.tool_offer import ToolDeferral, ToolNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
@@ -107,6 +108,7 @@ class ChatStages:
     thinking: ThinkingClearer
     compressor: Compressor
     automatic: AutoCompression
+    deferral: ToolDeferral
     reinjection: Reinjection
     routing: Routing
     mode: ObserveMode
@@ -121,6 +123,7 @@ class ChatStages:
             # The window that instructions are buried in is that of the model that the request goes to.
             # Instructions that are repeated never come back: no mark stands behind them.
             self.automatic.compress,
+            self.deferral.defer,
             self.routing.route,
             self.caches.mark,
             self.reinjection.remind,
@@ -129,7 +132,7 @@ class ChatStages:
     @property
     def repeating(self) -> tuple[Stage, ...]:
         """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
-        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat
+        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat, self.deferral.defer
 
     @property
     def switches(self) -> Mapping[str, Switchable]:
@@ -415,6 +418,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        deferral=ToolDeferral(config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared),
         mode=mode,
@@ -439,6 +443,7 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
+        deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),
     )

@@ -1,4 +1,4 @@
-"""Answers the calls of our own tool: the provider is asked again, and the client gets one answer."""
+"""Answers the calls of our own tools: the provider is asked again, and the client gets one answer."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from typing import TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
+from kimi_proxy.core.chat.wires.calls import CallStream
 from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -29,6 +30,7 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.clients.deferral import CALL
 from kimi_proxy.features.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
@@ -111,6 +113,11 @@ class _Progress:
             self._waited_s += wait_s
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
+    def rewrites_calls(self) -> CallStream | None:
+        """Return what turns calls of tools that were left out into calls of the client's, in one round."""
+        deferred = self.draft.deferred
+        return self.request.format.call_stream(CALL, deferred.unwrap) if deferred else None
+
     def knows(self, id: str) -> bool:
         """Return whether the model was given this id; assume so if only the end of a conversation is sent to us."""
         return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
@@ -170,9 +177,9 @@ class Recall:
 
     async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
         draft = progress.draft
-        rounds = draft.request.format.recall_stream(draft.own_tool, _sums_usage(draft.headers))
+        rounds = draft.request.format.recall_stream(draft.own_tools, _sums_usage(draft.headers))
         try:
-            async for shown in _visible_bytes(reply, rounds):
+            async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                 yield shown
             while rounds.calls.own and not rounds.calls.others:
                 async for received in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
@@ -183,7 +190,7 @@ class Recall:
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
                     raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
-                async for shown in _visible_bytes(reply, rounds):
+                async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                     yield shown
         finally:
             progress.count(rounds)  # a client that hangs up pays for what the provider has counted
@@ -192,18 +199,21 @@ class Recall:
 
     async def _read_whole_reply(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
         draft = progress.draft
-        rounds = progress.request.format.recall_body(draft.own_tool, _sums_usage(draft.headers))
+        rounds = progress.request.format.recall_body(draft.own_tools, _sums_usage(draft.headers))
+        rewrites = progress.rewrites_calls()
         while True:
             body, rest = await read_up_to(MAX_HELD_BYTES, reply.pieces())
             answer = _object(body) if reply.status == 200 and rest is None else None
             if answer is None:
                 return RewrittenReply(reply, _pieces(body, rest))
+            received = answer
+            answer = rewrites.rewrite_body(answer) if rewrites else answer
             calls = rounds.take(answer)
             progress.count(rounds)
             if not calls.own or calls.others:
                 break
             reply = await self._next_round(rounds, progress)
-        is_changed = rounds.calls.own or progress.request is not progress.draft.request
+        is_changed = rounds.calls.own or answer is not received or progress.request is not progress.draft.request
         await self._keep_pending(rounds, progress)
         return RewrittenReply(reply, _pieces(json.encode(rounds.join_rounds()) if is_changed else body, None))
 
@@ -211,7 +221,7 @@ class Recall:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
-            target, tool = progress.draft.target, progress.draft.own_tool
+            target, tool = progress.draft.target, calls[0].name
             raise UpstreamUnreadable(
                 f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and went on when "
                 "it was refused: ask again, or raise recover_rounds in [sanitizer]"
@@ -219,7 +229,7 @@ class Recall:
         may_read = progress.turns < self._max_rounds
         answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(
-            zip((call.id for call in calls), answers, strict=True), progress.draft.own_tool
+            zip((call.id for call in calls), answers, strict=True), [call.name for call in calls]
         )
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
@@ -237,6 +247,8 @@ class Recall:
 
     async def _recover(self, call: RecallCall, progress: _Progress) -> str:
         with measure_time("recall"):
+            if (deferred := progress.draft.deferred) and call.name in deferred.own_tools:
+                return deferred.answer(call.name, call.arguments)
             return await self._recover_text(call, progress)
 
     async def _recover_text(self, call: RecallCall, progress: _Progress) -> str:
@@ -276,8 +288,11 @@ class Recall:
             try:
                 progress.count(rounds)
                 beside = unique_call_id(draft.received or draft.request, calls.others[-1])
-                texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
+                texts = [
+                    f"[{call.name} {call.arguments}]\n{text}" for call, text in results if call.name == draft.own_tool
+                ]
+                if texts:
+                    await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
                     await self._facts.save_open_results(
                         draft.caller, draft.session.id, rounds.id, {call.id: text for call, text in results}
@@ -312,14 +327,17 @@ def _sums_usage(headers: Iterable[Header]) -> bool:
     return version is not None and tuple(map(int, version.groups())) >= READS_ITERATIONS
 
 
-async def _visible_bytes(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
+async def _visible_bytes(
+    reply: ReplyStream, rounds: RecallStream, rewrites: CallStream | None
+) -> AsyncIterator[bytes]:
     """Yield what the client sees of one round."""
     events = EventSplitter()
     async for piece in reply.pieces():
         if events.waiting_bytes > MAX_HELD_BYTES:
             yield events.rest() + piece
             continue
-        shown = b"".join(rounds.feed(raw) for raw in events.feed(piece))
+        received = (each for raw in events.feed(piece) for each in (rewrites.feed(raw) if rewrites else (raw,)))
+        shown = b"".join(rounds.feed(raw) for raw in received)
         if shown:
             yield shown
     if rest := events.rest():

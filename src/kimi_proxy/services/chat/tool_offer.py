@@ -1,14 +1,28 @@
-"""The tool by which a model reads back what was cut: which conversations have it, and what those without it can do."""
+"""The tools that a conversation has: ours, by which a model reads back what was cut, and the client's, of which those
+that are rarely used are left out and found on demand.
+"""
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.config.sections import DeferralSettings
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.clients import deferral
+from kimi_proxy.features.clients.deferral import Choice
+from kimi_proxy.features.clients.tools import client_of
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
+from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.deadlines import StoreGrace
 from kimi_proxy.services.chat.decisions import ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
 
 MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
+DAY_S = 86_400
 
 
 class ToolOffer:
@@ -51,3 +65,96 @@ class ToolOffer:
         if stage.is_offered(request) or (self._is_on and stage.may_offer_tool(request)):
             return ""  # else nothing would be cut
         return stage.hint(self._address)
+
+
+@dataclass(slots=True)
+class ToolNames:
+    """Names of tools that people may change while everything runs."""
+
+    names: tuple[str, ...] = ()
+
+
+class ToolDeferral:
+    """Leaves out the descriptions of tools that are rarely used.
+
+    Which ones is decided while the prompt cache of a conversation is cold, written down before the request leaves, and
+    repeated until it is cold again.
+    """
+
+    def __init__(
+        self, settings: DeferralSettings, chosen: ToolNames, facts: ChatFacts, now: Callable[[], float] = time.time
+    ) -> None:
+        self._settings = settings
+        self.chosen = chosen
+        self._facts = facts
+        self._now = now
+        self._known: LruCache[ScopedKey, frozenset[str]] = LruCache(MAX_REMEMBERED)
+        self._noted: LruCache[tuple[str, str, str], int] = LruCache(MAX_REMEMBERED)  # the last day of each tool
+
+    async def defer(self, draft: Draft) -> Draft:
+        """Return the draft without the tools that its conversation leaves out."""
+        moment, request = draft.cache, draft.request
+        if moment is None or not stage.may_offer_tool(request) or not deferral.may_defer(request):
+            return draft
+        agent = value_of(draft.headers, b"user-agent").decode("ascii", "replace")
+        is_automatic = deferral.is_opted_in(self._settings.clients, agent, request.tool_names)
+        is_on = is_automatic or bool(self.chosen.names)
+        try:
+            if is_on:
+                await self._note_calls(draft)
+            may_decide = moment.is_cold and not (draft.is_attested or draft.is_observed)
+            names = await self._names(draft, moment, is_on and may_decide, is_automatic)
+        except StoreUnavailable:
+            # What cannot be repeated after a restart is not begun.
+            names = self._known.get((draft.caller.scope, moment.conversation)) or frozenset()
+        changed, deferred = deferral.leave_out(request, names)
+        return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
+
+    async def _names(self, draft: Draft, moment: CacheMoment, decides: bool, is_automatic: bool) -> frozenset[str]:
+        who, place = draft.caller, (draft.caller.scope, moment.conversation)
+        known = None if self._facts.is_shared else self._known.get(place)
+        is_new = moment.is_cold and not draft.request.is_kept and not _is_answered(draft)
+        if known is None:
+            known = frozenset() if is_new else await self._facts.deferred_tools(who, moment.conversation)
+        if decides or (moment.is_cold and known):
+            names = await self._choose(draft, is_automatic, known) if decides else frozenset[str]()
+            if names != known:
+                await self._facts.save_deferred_tools(who, moment.conversation, names)
+            known = names
+        self._known.put(place, known)
+        return known
+
+    async def _choose(self, draft: Draft, is_automatic: bool, known: frozenset[str]) -> frozenset[str]:
+        """Return the tools to leave out from now on; those that were, go on so."""
+        request, used = draft.request, frozenset[str]()
+        tools = deferral.client_tools(request, tokens.count)
+        if is_automatic:
+            used = deferral.called_names(request) | await self._used_before_today(draft)
+        choice = Choice(is_automatic, self._settings.always, self.chosen.names, used - known)
+        return deferral.choose(tools, choice, tokens.count)
+
+    async def _used_before_today(self, draft: Draft) -> frozenset[str]:
+        """Return the tools that this client called lately; not today, so that all conversations of a day begin alike."""
+        today, names = self._today(), draft.request.tool_names
+        days = await self._facts.tool_days(draft.caller, client_of(names), names)
+        since = today - deferral.USED_WITHIN_DAYS
+        return frozenset(name for name, (first, last) in days.items() if first < today and last >= since)
+
+    async def _note_calls(self, draft: Draft) -> None:
+        """Write down once a day that a tool was called."""
+        who, today, client = draft.caller, self._today(), client_of(draft.request.tool_names)
+        called = deferral.called_names(draft.request).intersection(draft.request.tool_names)
+        new = [name for name in called if self._noted.get((who.scope, client, name)) != today]
+        if new:
+            before = await self._facts.tool_days(who, client, new)
+            days = {name: (before.get(name, (today, today))[0], today) for name in new}
+            await self._facts.save_tool_days(who, client, days)
+        for name in new:
+            self._noted.put((who.scope, client, name), today)
+
+    def _today(self) -> int:
+        return int(self._now() // DAY_S)
+
+
+def _is_answered(draft: Draft) -> bool:
+    return any(message.role == "assistant" for message in draft.request.messages)

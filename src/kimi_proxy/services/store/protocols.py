@@ -30,9 +30,21 @@ class AuditNote(Protocol):
 NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
-# results for the next request and beside a tool's result, names that other gateways may read, and claimed calls.
+# results for the next request and beside a tool's result, names that other gateways may read, claimed calls, the tools
+# that a conversation leaves out, and the days on which tools were called.
 FactKind = Literal[
-    "memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed", "thinking"
+    "memory",
+    "routed",
+    "answered",
+    "tool",
+    "renamed",
+    "open",
+    "owed",
+    "handed_over",
+    "claimed",
+    "thinking",
+    "deferred",
+    "tool_use",
 ]
 
 # Where a page of sessions starts: after the one with this last use and id.

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Raw
@@ -10,6 +10,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, Usage, WireFormat, count
 from kimi_proxy.core.chat.wires.recall import (
     RecallBody,
@@ -46,7 +47,7 @@ class _ResponsesRounds(RecallRounds):
         for item in self._output:
             id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
-                yield id, self._own if is_own else "", read.as_text(item.get("arguments"))
+                yield id, read.as_text(item.get("name")) if is_own else "", read.as_text(item.get("arguments"))
 
     def _said_items(self) -> list[JsonObject]:
         return [
@@ -57,9 +58,7 @@ class _ResponsesRounds(RecallRounds):
         ]
 
     def _is_own(self, item: JsonObject) -> bool:
-        is_ours = item.get("type") == "function_call" and item.get("name") == self._own
-        # Codex calls an MCP server's tools by both names.
-        return is_ours and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+        return any(_is_call_of(item, name) for name in self._own)
 
     def _shown_items(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
@@ -86,7 +85,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     _is_moved = False  # something was hidden: what follows has another place for the client
     _number = -1  # of the last event that it has seen
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._items: dict[int, JsonObject] = {}
         super().__init__(own, sums_usage)
 
@@ -147,6 +146,61 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         return b""
 
 
+class ResponsesCallStream(CallStream):
+    def __init__(self, wrapper: str, unwrap: Unwrap) -> None:
+        super().__init__(wrapper, unwrap)
+        self._held: list[tuple[SseEvent, JsonObject, bytes]] = []  # of the item that is open
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self._held)
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
+        if value.get("type") in _ENDS:
+            response = read.as_object(value.get("response"))
+            rewritten = self.rewrite_body(response)
+            return (raw,) if rewritten is response else (event_bytes(event, {**value, "response": rewritten}),)
+        is_ours = _is_call_of(read.as_object(value.get("item")), self._wrapper)
+        is_inside = bool(self._held) and value.get("output_index") == self._held[0][1].get("output_index")
+        if not is_inside and not (is_ours and value.get("type") == "response.output_item.added"):
+            return (raw,)
+        self._held.append((event, value, raw))
+        return self._close() if value.get("type") == "response.output_item.done" else ()
+
+    def _close(self) -> Sequence[bytes]:
+        held, self._held = self._held, []
+        done = read.as_object(held[-1][1].get("item"))
+        item = self._rewrite(done)
+        if item is done:
+            return [raw for _, _, raw in held]
+        arguments, shown = item["arguments"], list[bytes]()
+        for event, value, _ in held:
+            if "delta" in value:  # the first has them all: no number of the events is left out
+                value, arguments = {**value, "delta": arguments}, ""
+            elif "item" in value:
+                is_done = value.get("type") == "response.output_item.done"
+                value = {**value, "item": item if is_done else {**item, "arguments": "", "status": "in_progress"}}
+            else:
+                value = {**value, "arguments": item["arguments"], **({"name": item["name"]} if "name" in value else {})}
+            shown.append(event_bytes(event, value))
+        return shown
+
+    def rewrite_body(self, body: JsonObject) -> JsonObject:
+        output = self._rewrite_each(read.as_objects(body.get("output")))
+        return body if output is None else {**body, "output": output}
+
+    def _rewrite(self, item: JsonObject) -> JsonObject:
+        is_ours = _is_call_of(item, self._wrapper)
+        found = self._unwrap(read.as_text(item.get("arguments"))) if is_ours else None
+        return item if found is None else {**item, "name": found.name, "arguments": found.arguments}
+
+
+def _is_call_of(item: JsonObject, name: str) -> bool:
+    """Return whether an item calls the function of this name; Codex calls an MCP server's tools by two names."""
+    is_named = item.get("type") == "function_call" and item.get("name") == name
+    return is_named and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+
+
 class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
@@ -160,6 +214,7 @@ class OpenAiResponses(WireFormat):
     stored_conversation = "conversation"
     recall_stream = ResponsesRecallStream
     recall_body = ResponsesRecallBody
+    call_stream = ResponsesCallStream
     _news = re.compile(rb'"response"\s*:\s*\{')
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
@@ -225,7 +280,13 @@ class OpenAiResponses(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        for item in map(read.members, read.array(body.members.get(self.conversation))):
+            is_plain = read.string(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+            if read.string(item.get("type")) == "function_call" and is_plain and (name := item.get("name")) is not None:
+                yield CallPlace(name, item.get("arguments"))
+
+    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
         return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:

@@ -4,7 +4,7 @@ The defaults are OpenAI's, which most providers imitate."""
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream
 from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -119,11 +120,15 @@ class WireFormat(ABC):
     previous_response: ClassVar[str] = ""  # the one that names the answer to continue from, which the provider has
     stored_conversation: ClassVar[str] = ""  # the one that names a conversation that the provider has
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
+    function_types: ClassVar[tuple[str, ...]] = ("function",)  # of tools that the client runs; "" for those without
+    schema_member: ClassVar[str] = "parameters"  # of such a tool
+    tool_choice: ClassVar[str] = "tool_choice"  # the member that may name a tool which has to be called
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
     ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open, and says nothing
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
+    call_stream: ClassVar[type[CallStream]]
 
     _news: ClassVar[re.Pattern[bytes]]  # in events that hold more than the next piece of text
     _error_types: ClassVar[Mapping[int, str]] = {
@@ -234,9 +239,40 @@ class WireFormat(ABC):
         """Add a tool, in the form of this API, after the client's, which keep their place in the prompt cache."""
         return body.append("tools", [tool])
 
+    def functions(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
+        """Return the tools that can be left out: functions of the client's, without a mark of the prompt cache."""
+        for raw in (each for listed in self.tool_lists(body) for each in read.array(listed)):
+            tool = read.members(raw)
+            is_function = read.string(tool.get("type")) in self.function_types
+            if is_function and "cache_control" not in tool and (name := self._tool_name(tool)):
+                yield name, raw
+
+    def definition(self, tool: Raw) -> tuple[str, JsonObject]:
+        """Return the description of such a tool, and the schema of its arguments."""
+        outer = read.members(tool)
+        about = read.members(outer.get("function")) or outer
+        schema = read.value(about.get(self.schema_member) or about.get("parameters"))
+        return read.string(about.get("description")), read.as_object(schema)
+
+    def replace_tools(self, body: JsonBody, removed: Collection[str], added: Sequence[JsonObject]) -> list[Edit]:
+        """Leave out tools of the client's, and add others, in the form of this API, after those that stay."""
+        listed = next(self.tool_lists(body))
+        return [(*body.span(listed), self._tools_without(body, listed, removed, added))]
+
+    def _tools_without(
+        self, body: JsonBody, listed: Raw, removed: Collection[str], added: Sequence[JsonObject]
+    ) -> bytes:
+        spans = (body.span(raw) for raw in read.array(listed) if self._tool_name(read.members(raw)) not in removed)
+        kept = [body.body[start:end] for start, end in spans]
+        return b"[" + b",".join([*kept, *map(json.encode, added)]) + b"]"
+
     @abstractmethod
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
-        """Return the messages that hold results, each given with the id of its call; `name` is the tool's."""
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        """Return the calls of the client's functions in the conversation."""
+
+    @abstractmethod
+    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
+        """Return the messages that hold results, each given with the id of its call; `names` are their tools."""
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """Add messages, in the form of this API, to the end of the conversation."""

@@ -1,10 +1,10 @@
-"""Our recall tool in an answer: its calls are hidden, and the rounds that follow on them become one answer.
+"""Tools of ours in an answer: their calls are hidden, and the rounds that follow on them become one answer.
 
-The model calls the tool in the middle of an answer; the provider is asked again with what was recovered, and its
-answer goes on where the first one stopped. What all wire formats share of that is here."""
+The model calls such a tool in the middle of an answer; the provider is asked again with its result, and its answer
+goes on where the first one stopped. What all wire formats share of that is here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kimi_proxy.core import json
@@ -18,6 +18,7 @@ from kimi_proxy.core.sse import SseEvent, SseParser
 class RecallCall:
     id: str
     arguments: str  # JSON, as the model wrote it
+    name: str = ""  # of the tool of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,12 @@ class RoundCalls:
 
 
 class RecallRounds(ABC):
-    """The rounds of one answer; `own` is the name of our tool."""
+    """The rounds of one answer; `own` are the names of our tools."""
 
     id = ""  # of the answer for the client, where the API lets it continue from there
     real_id = ""  # what the provider calls the last round of it
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._own = own
         self._sums_usage = sums_usage  # for a client that finds the size of its context in the last of `iterations`
         self._usage: JsonValue = None  # of this round
@@ -59,8 +60,8 @@ class RecallRounds(ABC):
     def calls(self) -> RoundCalls:
         """The calls of this round; none before it is over."""
         calls = list(self._calls()) if self._is_over else []
-        own = tuple(RecallCall(id, arguments) for id, name, arguments in calls if name == self._own)
-        return RoundCalls(own, tuple(id for id, name, _ in calls if name != self._own))
+        own = tuple(RecallCall(id, arguments, name) for id, name, arguments in calls if name in self._own)
+        return RoundCalls(own, tuple(id for id, name, _ in calls if name not in self._own))
 
     def next_round(self) -> list[JsonObject]:
         """Begin the next round; return what the model said in this one, to be sent back with our results."""
@@ -85,7 +86,7 @@ class RecallRounds(ABC):
 class RecallBody(RecallRounds):
     """Rounds that come in one piece each."""
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         super().__init__(own, sums_usage)
         self._body: JsonObject = {}
 
@@ -102,7 +103,7 @@ class RecallBody(RecallRounds):
 class RecallStream(RecallRounds):
     """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         super().__init__(own, sums_usage)
         self._held: list[tuple[SseEvent, JsonObject | None]] = []
         self._begin()
