@@ -69,7 +69,11 @@ def describe_tool(tool: ListedTool) -> JsonObject:
     """Return what a model needs to call a tool."""
     thinned = thin_schema(tool.schema)
     about = tool.description[:MAX_DESCRIPTION_CHARS]
-    return {"name": tool.name, "description": about, "inputSchema": thinned if isinstance(thinned, dict) else tool.schema}
+    return {
+        "name": tool.name,
+        "description": about,
+        "inputSchema": thinned if isinstance(thinned, dict) else tool.schema,
+    }
 
 
 def rank_tools(tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS) -> list[ListedTool]:

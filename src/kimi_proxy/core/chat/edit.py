@@ -55,9 +55,7 @@ def with_deferred_tools(
     body, form = request.json, request.format
     named = ((place, read.string(place.name)) for place in form.calls(body))
     wrapped = [each for place, name in named if name in removed for each in wrap_call(body, place, name, wrapper)]
-    return _apply_edits(
-        request, [*form.replace_tools(body, removed, added), *wrapped, *_replace_texts(request, texts)]
-    )
+    return _apply_edits(request, [*form.replace_tools(body, removed, added), *wrapped, *_replace_texts(request, texts)])
 
 
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:

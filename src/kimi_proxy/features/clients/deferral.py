@@ -89,8 +89,8 @@ class DeferredTools:
                 return UnwrappedCall(name, json.encode(given).decode())
             case {"name": str(name), "arguments": str(text)} if name in self.tools and isinstance(_read(text), dict):
                 return UnwrappedCall(name, text)
-            case {"name": str(name), **rest} if name in self.tools and rest.keys() <= {"arguments"} and not any(
-                rest.values()
+            case {"name": str(name), **rest} if (
+                name in self.tools and rest.keys() <= {"arguments"} and not any(rest.values())
             ):
                 return UnwrappedCall(name, "{}")
         return None

@@ -327,9 +327,7 @@ def _sums_usage(headers: Iterable[Header]) -> bool:
     return version is not None and tuple(map(int, version.groups())) >= READS_ITERATIONS
 
 
-async def _visible_bytes(
-    reply: ReplyStream, rounds: RecallStream, rewrites: CallStream | None
-) -> AsyncIterator[bytes]:
+async def _visible_bytes(reply: ReplyStream, rounds: RecallStream, rewrites: CallStream | None) -> AsyncIterator[bytes]:
     """Yield what the client sees of one round."""
     events = EventSplitter()
     async for piece in reply.pieces():

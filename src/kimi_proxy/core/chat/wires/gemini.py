@@ -146,7 +146,9 @@ class GeminiCallStream(CallStream):
 
     def _rewrite(self, item: JsonObject) -> JsonObject:
         call = _call_in(item)
-        found = self._unwrap(json.encode(call.get("args") or {}).decode()) if call.get("name") == self._wrapper else None
+        found = (
+            self._unwrap(json.encode(call.get("args") or {}).decode()) if call.get("name") == self._wrapper else None
+        )
         if found is None:
             return item
         return {**item, "functionCall": {**call, "name": found.name, "args": object_or_empty(found.arguments)}}
