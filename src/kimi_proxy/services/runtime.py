@@ -57,7 +57,7 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.supervisor import Supervisor
@@ -145,6 +145,11 @@ class ChatStages:
             "reinjection.enabled": self.reinjection,
             "compression.automatic": self.automatic,
         }
+
+    @property
+    def lists(self) -> Mapping[str, NameList]:
+        """Return the lists of names that can be changed while they run."""
+        return {"deferred_tools.tools": self.deferral.chosen}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,7 @@ async def running(
 
         sessions = _sessions(parts, known, stages, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
-        settings = LiveSettings(config, stages.switches, os.environ, publish)
+        settings = LiveSettings(config, stages.switches, os.environ, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:

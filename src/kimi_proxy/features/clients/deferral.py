@@ -7,7 +7,6 @@ for as long as a conversation lasts, whatever the model finds.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
@@ -18,7 +17,6 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.clients.tools import client_of, server_of
 from kimi_proxy.features.tool_search import ListedTool, describe_tool, rank_tools
 
-EVENT = "tools_deferred"
 SEARCH, CALL = "find_tools", "use_tool"
 LEAST_TOKENS = 1_000  # below that, one search that reads the whole prompt again costs more than a session saves
 USED_WITHIN_DAYS = 7
@@ -48,16 +46,6 @@ _CALL_SCHEMA: JsonObject = {
     "required": ["name", "arguments"],
 }
 _CALL_TEXT = f"Call a tool that {SEARCH} has found, with the arguments that its inputSchema asks for."
-
-
-class DeferredFields(TypedDict):
-    """The fields of a `tools_deferred`."""
-
-    tools: int
-    tokens_before: int
-    tokens_after: int
-    names: list[str]
-    client: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
