@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,11 @@ class World:
     @asynccontextmanager
     async def runtime(self) -> AsyncIterator[Runtime]:
         kind = self.model.wire.format.provider_types[0]
-        async with evil(self.model) as provider:
-            async with running(
-                parse_config(f"{provider.toml(kind)}{self.settings}", {}, self.home), now=self.clock
-            ) as runtime:
-                yield runtime
+        async with (
+            evil(self.model) as provider,
+            running(parse_config(f"{provider.toml(kind)}{self.settings}", {}, self.home), now=self.clock) as runtime,
+        ):
+            yield runtime
 
 
 async def ask(runtime: Runtime, wire: Wire, raw: bytes, headers: tuple[tuple[bytes, bytes], ...] = (AGENT,)) -> bytes:
@@ -260,7 +261,7 @@ async def test_what_a_conversation_leaves_out_stays_so_until_its_cache_is_cold(t
     first, *warm, cold = (parse(raw, wire) for raw in model.requests)
     assert all(each.tool_names == first.tool_names for each in warm)
     assert all(
-        each.body.startswith(before.body[: before.messages[-1].end]) for before, each in zip([first, *warm], warm)
+        each.body.startswith(before.body[: before.messages[-1].end]) for before, each in pairwise([first, *warm])
     )
     assert set(cold.tool_names) >= {*CORE, *RARE} and "find_tools" not in cold.tool_names
 
@@ -332,7 +333,7 @@ class WorkingModel:
 
 
 def a_session(wire: Wire) -> Iterator[bytes]:
-    """Yield the requests of a client that keeps what it read: its own tool is called in the third and the sixth turn."""
+    """Yield the requests of a client; a tool that was left out is called in the third and the sixth turn."""
     items: list[Item] = [User("Sort the tickets.")]
     for number in range(12):
         raw = json.loads(body(wire, items, rare=MANY))

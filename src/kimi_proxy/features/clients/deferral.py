@@ -28,8 +28,8 @@ _CORE = frozenset(
     "agent applydiff applypatch askuserquestion bash bashoutput container.exec createfile delete edit editfile exec "
     "execcommand executecommand exitplanmode fileedit fileread filewrite findtools glob grep insert killshell list "
     "listdir listdirectory listfiles localshell ls multiedit multiread notebookedit patch plan question read readfile "
-    "readmanyfiles replace replaceinfile runcommand runshellcommand runterminalcmd search searchfilecontent searchfiles "
-    "searchreplace shell shellcommand skill strreplace strreplacebasededittool strreplaceeditor strreplacefile task "
+    "readmanyfiles replace replaceinfile runcommand runshellcommand runterminalcmd search searchfilecontent "
+    "searchfiles searchreplace shell shellcommand skill strreplace strreplacebasededittool strreplaceeditor strreplacefile task "
     "taskoutput think todo todoread todowrite updateplan updatetodolist usetool viewimage webfetch websearch write "
     "writefile writestdin writetofile writetodos attemptcompletion askfollowupquestion".split()
 )

@@ -134,7 +134,7 @@ class ToolDeferral:
         return deferral.choose(tools, choice, tokens.count)
 
     async def _used_before_today(self, draft: Draft) -> frozenset[str]:
-        """Return the tools that this client called lately; not today, so that all conversations of a day begin alike."""
+        """Return the tools that this client called lately; not today: all conversations of a day begin alike."""
         today, names = self._today(), draft.request.tool_names
         days = await self._facts.tool_days(draft.caller, client_of(names), names)
         since = today - deferral.USED_WITHIN_DAYS

@@ -1,4 +1,4 @@
-"""Calls of tools that a request left out: the model calls a wrapper of ours, the client reads a call of its own tool."""
+"""Calls of tools that a request left out: the model calls a wrapper of ours, the client reads a call of its tool."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
