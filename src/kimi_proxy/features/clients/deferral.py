@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Request, edit
+from kimi_proxy.core.chat import Part, Request, edit
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.wires.calls import UnwrappedCall
 from kimi_proxy.core.errors import ParseError
@@ -25,13 +25,15 @@ NEAR_NAMES = 5
 
 # What agents do most of their work with, however they spell it: without dashes, underscores and capitals.
 _CORE = frozenset(
-    "agent applydiff applypatch askuserquestion bash bashoutput container.exec createfile delete edit editfile exec "
-    "execcommand executecommand exitplanmode fileedit fileread filewrite findtools glob grep insert killshell list "
-    "listdir listdirectory listfiles localshell ls multiedit multiread notebookedit patch plan question read readfile "
-    "readmanyfiles replace replaceinfile runcommand runshellcommand runterminalcmd search searchfilecontent "
-    "searchfiles searchreplace shell shellcommand skill strreplace strreplacebasededittool strreplaceeditor strreplacefile task "
-    "taskoutput think todo todoread todowrite updateplan updatetodolist usetool viewimage webfetch websearch write "
-    "writefile writestdin writetofile writetodos attemptcompletion askfollowupquestion".split()
+    """
+    agent applydiff applypatch askfollowupquestion askuserquestion attemptcompletion bash bashoutput container.exec
+    createfile delete edit editfile exec execcommand executecommand exitplanmode fileedit fileread filewrite
+    findtools glob grep insert killshell list listdir listdirectory listfiles localshell ls multiedit multiread
+    notebookedit patch plan question read readfile readmanyfiles replace replaceinfile runcommand runshellcommand
+    runterminalcmd search searchfilecontent searchfiles searchreplace shell shellcommand skill strreplace
+    strreplacebasededittool strreplaceeditor strreplacefile task taskoutput think todo todoread todowrite updateplan
+    updatetodolist usetool viewimage webfetch websearch write writefile writestdin writetodos writetofile
+    """.split()
 )
 # Ours, by way of MCP: they come with a prefix of the client's.
 _OURS = (
@@ -94,7 +96,7 @@ class DeferredTools:
             return json.encode({"tools": hits, "searched": len(self.tools), "call_with": CALL}).decode()
         name = asked.get("name")
         if isinstance(name, str) and name in self.tools:
-            return f"invalid_arguments: give arguments as an object for {json.encode(self._shown(name)).decode()}"
+            return f"invalid_arguments: give arguments as an object for {json.encode(self._describe(name)).decode()}"
         words = name if isinstance(name, str) else ""
         near = [each.name for each in rank_tools(list(self.tools.values()), words.replace("_", " "), NEAR_NAMES)]
         hint = f"did you mean {', '.join(near)}?" if near else f"search with {SEARCH}"
@@ -102,9 +104,9 @@ class DeferredTools:
 
     def definition(self, name: str) -> str:
         """Return what the model needs for another call of a tool that it has called."""
-        return f"[{CALL}, {json.encode(self._shown(name)).decode()}]"
+        return f"[{CALL}, {json.encode(self._describe(name)).decode()}]"
 
-    def _shown(self, name: str) -> JsonObject:
+    def _describe(self, name: str) -> JsonObject:
         return describe_tool(self.tools[name])
 
 
@@ -136,12 +138,12 @@ def choose(tools: Sequence[ClientTool], choice: Choice, count: Callable[[str], i
     named = {tool.name for tool in tools if fits(tool.name, choice.chosen) and not fits(tool.name, choice.always)}
     rare = {tool.name for tool in tools if choice.is_automatic and _is_rare(tool.name, choice)}
     for names, least in ((named | rare, LEAST_TOKENS), (named, 1)):
-        if names and _saved(tools, names, count) >= least:
+        if names and _count_saved(tools, names, count) >= least:
             return frozenset(names)
     return frozenset()
 
 
-def _saved(tools: Sequence[ClientTool], names: Collection[str], count: Callable[[str], int]) -> int:
+def _count_saved(tools: Sequence[ClientTool], names: Collection[str], count: Callable[[str], int]) -> int:
     return sum(tool.tokens for tool in tools if tool.name in names) - weigh_ours(names, count)
 
 
@@ -226,6 +228,11 @@ def _with_definitions(request: Request, deferred: DeferredTools) -> Iterator[tup
         waiting = {call: name for call, name in waiting.items() if name not in found}
     for name, place in found.items():
         yield place, f"{request.part(*place).text}\n\n{deferred.definition(name)}"
+
+
+def is_deferred_part(sent: Part, received: Part) -> bool:
+    """Return whether a part differs because its tool was left out: a call of ours, or a result with a definition."""
+    return sent.name == CALL or sent.text.startswith(f"{received.text}\n\n[{CALL}, ")
 
 
 def _search_text(names: Collection[str]) -> str:
