@@ -94,35 +94,47 @@ class ToolDeferral:
     async def defer(self, draft: Draft) -> Draft:
         """Return the draft without the tools that its conversation leaves out."""
         moment, request = draft.cache, draft.request
-        if moment is None or not stage.may_offer_tool(request) or not deferral.may_defer(request):
+        if moment is None or not request.tool_names:
             return draft
-        agent = value_of(draft.headers, b"user-agent").decode("ascii", "replace")
-        is_automatic = deferral.is_opted_in(self._settings.clients, agent, request.tool_names)
+        is_automatic, place = self._is_opted_in(draft), (draft.caller.scope, moment.conversation)
         is_on = is_automatic or bool(self.chosen.names)
+        known = self._known.get(place) if not (is_on and self._facts.is_shared) else None
+        if known is None and moment.is_cold and not request.is_kept and not _is_answered(draft):
+            known = frozenset()  # it is new
+        if not is_on and known is not None and not known:
+            return draft
+        if not stage.may_offer_tool(request) or not deferral.may_defer(request):
+            return draft
         try:
-            if is_on:
-                await self._note_calls(draft)
-            may_decide = moment.is_cold and not (draft.is_attested or draft.is_observed)
-            names = await self._names(draft, moment, is_on and may_decide, is_automatic)
+            if known is None:
+                known = await self._facts.deferred_tools(draft.caller, moment.conversation)
+            names = await self._decide(draft, moment, known, is_on, is_automatic)
+            self._known.put(place, names)
         except StoreUnavailable:
             # What cannot be repeated after a restart is not begun.
-            names = self._known.get((draft.caller.scope, moment.conversation)) or frozenset()
+            names = known or frozenset()
         changed, deferred = deferral.leave_out(request, names)
         return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
 
-    async def _names(self, draft: Draft, moment: CacheMoment, decides: bool, is_automatic: bool) -> frozenset[str]:
-        who, place = draft.caller, (draft.caller.scope, moment.conversation)
-        known = None if self._facts.is_shared else self._known.get(place)
-        is_new = moment.is_cold and not draft.request.is_kept and not _is_answered(draft)
-        if known is None:
-            known = frozenset() if is_new else await self._facts.deferred_tools(who, moment.conversation)
-        if decides or (moment.is_cold and known):
-            names = await self._choose(draft, is_automatic, known) if decides else frozenset[str]()
-            if names != known:
-                await self._facts.save_deferred_tools(who, moment.conversation, names)
-            known = names
-        self._known.put(place, known)
-        return known
+    def _is_opted_in(self, draft: Draft) -> bool:
+        if not self._settings.clients:
+            return False
+        agent = value_of(draft.headers, b"user-agent").decode("ascii", "replace")
+        return deferral.is_opted_in(self._settings.clients, agent, draft.request.tool_names)
+
+    async def _decide(
+        self, draft: Draft, moment: CacheMoment, known: frozenset[str], is_on: bool, is_automatic: bool
+    ) -> frozenset[str]:
+        """Return the names of the tools to leave out; while the cache is warm, those that were left out before."""
+        if is_on:
+            await self._note_calls(draft)
+        if not moment.is_cold:
+            return known
+        may_begin = is_on and not (draft.is_attested or draft.is_observed)
+        names = await self._choose(draft, is_automatic, known) if may_begin else frozenset[str]()
+        if names != known:
+            await self._facts.save_deferred_tools(draft.caller, moment.conversation, names)
+        return names
 
     async def _choose(self, draft: Draft, is_automatic: bool, known: frozenset[str]) -> frozenset[str]:
         """Return the tools to leave out from now on; those that were, go on so."""
