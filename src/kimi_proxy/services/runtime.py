@@ -48,7 +48,7 @@ from kimi_proxy.services.chat.session_lookup import (
     SessionsByResponse,
 )
 from kimi_proxy.services.chat.summaries import Summaries
-from kimi_proxy.services.chat.tool_offer import ToolDeferral, ToolNames
+from kimi_proxy.services.chat.tool_offer import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
@@ -270,7 +270,7 @@ async def running(
                 metrics,
                 stages.in_order,
                 seen_by.in_order,
-                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds),
+                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds, stages.deferral.native),
                 providers.rate_limiter,
                 models,
                 sessions=known.finder,
@@ -423,7 +423,9 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
-        deferral=ToolDeferral(config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now),
+        deferral=ToolDeferral(
+            config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
+        ),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared),
         mode=mode,
@@ -448,7 +450,7 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
-        deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now),
+        deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now, acting.deferral.native),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),
     )

@@ -58,6 +58,17 @@ def with_deferred_tools(
     return _apply_edits(request, [*form.replace_tools(body, removed, added), *wrapped, *_replace_texts(request, texts)])
 
 
+def with_native_search(
+    request: Request, names: Collection[str], search: JsonObject, inserted: Mapping[int, Sequence[JsonObject]]
+) -> Request:
+    """Let the provider load tools when the model finds them; `inserted` has messages by the one that they precede."""
+    edits = request.format.defer_tools(request.json, names, search)
+    for at, items in inserted.items():
+        start = request.messages[at].start
+        edits.append((start, start, b"".join(json.encode(item) + b"," for item in items)))
+    return _apply_edits(request, edits)
+
+
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:
     """Mark the ends of these messages, or of what comes before all messages, for the provider's prompt cache."""
     found = (request.format.add_cache_mark(request.json, place, ttl) for place in places)

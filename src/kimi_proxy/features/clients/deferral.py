@@ -7,9 +7,10 @@ for as long as a conversation lasts, whatever the model finds.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Part, Request, edit
+from kimi_proxy.core.chat import Part, Request, edit, read
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.wires.calls import UnwrappedCall
 from kimi_proxy.core.errors import ParseError
@@ -67,10 +68,21 @@ class DeferredTools:
     """The tools that a request leaves out, by name."""
 
     tools: Mapping[str, ClientTool] = field(repr=False)
+    native: Request | None = field(default=None, repr=False)  # as it was before, where the provider loads them
 
     @property
     def own_tools(self) -> tuple[str, ...]:
-        return SEARCH, CALL
+        return (self.native.format.search_tool or SEARCH,) if self.native else (SEARCH, CALL)
+
+    def find(self, arguments: str) -> JsonValue:
+        """Return what a provider that loads tools reads for a search."""
+        names = [tool.name for tool in self._search(arguments)]
+        return found_tools(self.native, names) if self.native else None
+
+    def _search(self, arguments: str) -> list[ListedTool]:
+        given = _read(arguments)
+        query = given.get("query") if isinstance(given, dict) else None
+        return rank_tools(list(self.tools.values()), query if isinstance(query, str) else "")
 
     def unwrap(self, arguments: str) -> UnwrappedCall | None:
         """Return the call that the arguments of `use_tool` stand for; None if they name no tool that was left out."""
@@ -90,9 +102,7 @@ class DeferredTools:
         given = _read(arguments)
         asked = given if isinstance(given, dict) else {}
         if tool == SEARCH:
-            query = asked.get("query")
-            found = rank_tools(list(self.tools.values()), query if isinstance(query, str) else "")
-            hits: list[JsonValue] = [describe_tool(each) for each in found]
+            hits: list[JsonValue] = [describe_tool(each) for each in self._search(arguments)]
             return json.encode({"tools": hits, "searched": len(self.tools), "call_with": CALL}).decode()
         name = asked.get("name")
         if isinstance(name, str) and name in self.tools:
@@ -189,11 +199,20 @@ def is_forced(request: Request, names: Collection[str]) -> bool:
     return forced is not None and any(json.encode(name) in bytes(forced) for name in names)
 
 
-def leave_out(request: Request, names: Collection[str]) -> tuple[Request, DeferredTools | None]:
-    """Return the request without these tools, and what stands for them; the same request if it has none of them."""
+def leave_out(
+    request: Request, names: Collection[str], is_native: bool = False
+) -> tuple[Request, DeferredTools | None]:
+    """Return the request without these tools, and what stands for them; the same request if it has none of them.
+
+    `is_native` says that the provider itself loads tools when the model has found them.
+    """
     tools = {tool.name: tool for tool in client_tools(request) if tool.name in names}
     if not tools or is_forced(request, tools):
         return request, None
+    if is_native:
+        search = request.format.new_search_tool(SEARCH, _search_text(tools, ""), _SEARCH_SCHEMA)
+        inserted = dict(_with_searches(request, tools))
+        return edit.with_native_search(request, tools, search, inserted), DeferredTools(tools, request)
     deferred = DeferredTools(tools)
     form = request.format
     ours = [
@@ -202,6 +221,28 @@ def leave_out(request: Request, names: Collection[str]) -> tuple[Request, Deferr
     ]
     texts = dict(_with_definitions(request, deferred))
     return edit.with_deferred_tools(request, tools, ours, CALL, texts), deferred
+
+
+def found_tools(request: Request, names: Sequence[str]) -> JsonValue:
+    described = {name: read.as_object(read.value(raw)) for name, raw in request.format.functions(request.json)}
+    return request.format.found_tools([(name, described[name]) for name in names if name in described])
+
+
+def _with_searches(request: Request, names: Collection[str]) -> Iterator[tuple[int, list[JsonObject]]]:
+    """Yield for each message with the first call of a tool the search by which it was found, and where it belongs.
+
+    The client knows of no search. This one follows from the request alone, so that every later request repeats it.
+    """
+    known: set[str] = set()
+    for at, message in enumerate(request.messages):
+        calls = [part.name for part in message.parts if part.kind == "tool_call" and part.name in names]
+        if new := [name for name in dict.fromkeys(calls) if name not in known]:
+            known.update(new)
+            while at and (before := request.messages[at - 1].parts) and all(p.kind == "thinking" for p in before):
+                at -= 1  # a thought stays with what follows on it
+            id = "srch_" + sha256(" ".join(new).encode()).hexdigest()[:16]
+            call = request.format.new_search_call(id, SEARCH, {"query": " ".join(new)})
+            yield at, [call, *request.format.new_tool_results([(id, found_tools(request, new))], [SEARCH])]
 
 
 def called_names(request: Request) -> frozenset[str]:
@@ -235,7 +276,7 @@ def is_deferred_part(sent: Part, received: Part) -> bool:
     return sent.name == CALL or sent.text.startswith(f"{received.text}\n\n[{CALL}, ")
 
 
-def _search_text(names: Collection[str]) -> str:
+def _search_text(names: Collection[str], how: str = f" with their inputSchema; call one with {CALL}") -> str:
     """Return the description of our search, with the names of the tools that it finds."""
     by_server: dict[str, list[str]] = {}
     for name in sorted(names):
@@ -250,7 +291,7 @@ def _search_text(names: Collection[str]) -> str:
         shown = "\n".join(f"{prefix or 'others'}: {len(found)} tools" for prefix, found in by_server.items())
     return (
         f"Find more tools by what they do: {len(names)} tools are available that are not described here. Returns those "
-        f"that fit best with their inputSchema; call one with {CALL}. Names, after their prefix:\n{shown}"
+        f"that fit best{how}. Names, after their prefix:\n{shown}"
     )
 
 

@@ -24,20 +24,21 @@ from kimi_proxy.core.errors import (
     UpstreamDisconnected,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
-from kimi_proxy.features.clients.deferral import CALL
+from kimi_proxy.features.clients.deferral import CALL, leave_out
 from kimi_proxy.features.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
-from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
+from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s, value_of
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
+from kimi_proxy.services.chat.tool_offer import NativeSearch
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import Originals
@@ -116,7 +117,7 @@ class _Progress:
     def rewrites_calls(self) -> CallStream | None:
         """Return what turns calls of tools that were left out into calls of the client's, in one round."""
         deferred = self.draft.deferred
-        return self.request.format.call_stream(CALL, deferred.unwrap) if deferred else None
+        return self.request.format.call_stream(CALL, deferred.unwrap) if deferred and not deferred.native else None
 
     def knows(self, id: str) -> bool:
         """Return whether the model was given this id; assume so if only the end of a conversation is sent to us."""
@@ -149,7 +150,15 @@ class _Progress:
 class Recall:
     """Reads originals back for the model in the middle of its answer, for at most `max_rounds` rounds."""
 
-    def __init__(self, originals: Originals, facts: ChatFacts, metrics: Metrics, max_rounds: int) -> None:
+    def __init__(
+        self,
+        originals: Originals,
+        facts: ChatFacts,
+        metrics: Metrics,
+        max_rounds: int,
+        native: NativeSearch | None = None,
+    ) -> None:
+        self._native = native or NativeSearch()
         self._originals = originals
         self._facts = facts
         self._metrics = metrics
@@ -166,8 +175,14 @@ class Recall:
                 await opened.aclose()  # the round before is over, or was refused
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
-            progress = _Progress(draft, ask_again, on_recall)
+            if draft.deferred and draft.deferred.native:
+                question = _with_beta(question, draft.request)
             reply = await opened.enter_async_context(ask(question))
+            if reply.status == _REFUSED[0] and draft.deferred and (before := draft.deferred.native):
+                self._native.note_refusal(draft)
+                draft = _without_native_search(draft, before)
+                reply = await ask_again(draft.request)
+            progress = _Progress(draft, ask_again, on_recall)
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
             elif reply.media_type == _STREAM:
@@ -227,28 +242,34 @@ class Recall:
                 "it was refused: ask again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
-        answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
+        answers = [await self._answer(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(
             zip((call.id for call in calls), answers, strict=True), [call.name for call in calls]
         )
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
         reply = await progress.ask()
+        texts = [answer for answer in answers if isinstance(answer, str)]
         if reply.status in _BUSY:
-            shorter = [BUSY.format(status=reply.status)] * len(answers)
+            shorter = [BUSY.format(status=reply.status)] * len(texts)
         elif reply.status in _REFUSED:
-            shorter = [_fitting(text, SHORT_CHARS) for text in answers]
+            shorter = [_fitting(text, SHORT_CHARS) for text in texts]
         else:
             return reply
-        if shorter == answers:
+        if shorter == answers or len(texts) < len(answers):
             return reply
         progress.request = _with_results(progress.request, shorter)
         return await progress.ask_again(progress.request)
 
+    async def _answer(self, call: RecallCall, progress: _Progress) -> JsonValue:
+        """Return the result of a call: a text, or the tools that a provider is to load."""
+        deferred = progress.draft.deferred
+        if deferred is None or call.name not in deferred.own_tools:
+            return await self._recover(call, progress)
+        return deferred.find(call.arguments) if deferred.native else deferred.answer(call.name, call.arguments)
+
     async def _recover(self, call: RecallCall, progress: _Progress) -> str:
         with measure_time("recall"):
-            if (deferred := progress.draft.deferred) and call.name in deferred.own_tools:
-                return deferred.answer(call.name, call.arguments)
             return await self._recover_text(call, progress)
 
     async def _recover_text(self, call: RecallCall, progress: _Progress) -> str:
@@ -284,7 +305,8 @@ class Recall:
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
         if calls.own and calls.others:
-            results = [(call, _fitting(await self._recover(call, progress), PENDING_CHARS)) for call in calls.own]
+            found = [(call, await self._answer(call, progress)) for call in calls.own]
+            results = [(call, _fitting(text, PENDING_CHARS) if isinstance(text, str) else text) for call, text in found]
             try:
                 progress.count(rounds)
                 beside = unique_call_id(draft.received or draft.request, calls.others[-1])
@@ -295,7 +317,10 @@ class Recall:
                     await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
                     await self._facts.save_open_results(
-                        draft.caller, draft.session.id, rounds.id, {call.id: text for call, text in results}
+                        draft.caller,
+                        draft.session.id,
+                        rounds.id,
+                        {call.id: text for call, text in results if isinstance(text, str)},
                     )
             except StoreUnavailable as e:
                 log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
@@ -304,6 +329,23 @@ class Recall:
                 await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
+
+
+def _with_beta(question: UpstreamRequest, request: Request) -> UpstreamRequest:
+    """Return the question with the header that a provider asks for where it loads tools."""
+    name, beta = request.format.searching_beta
+    given = value_of(question.headers, name)
+    if not name or beta in given:
+        return question
+    others = tuple(header for header in question.headers if header[0] != name)
+    return replace(question, headers=(*others, (name, given + b"," + beta if given else beta)))
+
+
+def _without_native_search(draft: Draft, before: Request) -> Draft:
+    """Return the draft with a search of our own: the provider has refused its own, or something else in the request."""
+    names = draft.deferred.tools if draft.deferred else ()
+    request, deferred = leave_out(edit.with_model(before, draft.request.model), names)
+    return replace(draft, request=request, deferred=deferred)
 
 
 async def with_pings(

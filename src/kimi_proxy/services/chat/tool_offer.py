@@ -2,6 +2,7 @@
 that are rarely used are left out and found on demand.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.clients.tools import client_of
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
@@ -20,6 +22,8 @@ from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.deadlines import StoreGrace
 from kimi_proxy.services.chat.decisions import ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
+
+log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
 DAY_S = 86_400
@@ -67,6 +71,30 @@ class ToolOffer:
         return stage.hint(self._address)
 
 
+class NativeSearch:
+    """The models whose providers load tools when they have found them: by their documentation, unless one refused."""
+
+    def __init__(self, models: Models | None = None) -> None:
+        self._models = models
+        self._refused: set[Target] = set()
+
+    def is_offered(self, draft: Draft) -> bool:
+        request, target = draft.request, draft.target
+        searching, is_translated = request.format.searching, draft.upstream_wire not in (None, request.wire)
+        if self._models is None or searching is None or is_translated or target in self._refused:
+            return False
+        maker, models = searching
+        return self._models.maker(target.provider) == maker and models.match(target.model) is not None
+
+    def note_refusal(self, draft: Draft) -> None:
+        """Note that a request was refused that left the loading of tools to the provider: the next do without."""
+        self._refused.add(draft.target)
+        log.warning(
+            "the provider's own search for tools was refused, ours is used from now on",
+            extra={"provider": draft.target.provider, "model": draft.target.model[:80]},
+        )
+
+
 @dataclass(slots=True)
 class ToolNames:
     """Names of tools that people may change while everything runs."""
@@ -82,8 +110,14 @@ class ToolDeferral:
     """
 
     def __init__(
-        self, settings: DeferralSettings, chosen: ToolNames, facts: ChatFacts, now: Callable[[], float] = time.time
+        self,
+        settings: DeferralSettings,
+        chosen: ToolNames,
+        facts: ChatFacts,
+        now: Callable[[], float] = time.time,
+        native: NativeSearch | None = None,
     ) -> None:
+        self.native = native or NativeSearch()
         self._settings = settings
         self.chosen = chosen
         self._facts = facts
@@ -113,7 +147,7 @@ class ToolDeferral:
         except StoreUnavailable:
             # What cannot be repeated after a restart is not begun.
             names = known or frozenset()
-        changed, deferred = deferral.leave_out(request, names)
+        changed, deferred = deferral.leave_out(request, names, self.native.is_offered(draft))
         return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
 
     def _is_opted_in(self, draft: Draft) -> bool:

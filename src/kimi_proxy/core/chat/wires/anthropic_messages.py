@@ -210,6 +210,9 @@ class AnthropicMessages(WireFormat):
     recall_stream = MessagesRecallStream
     recall_body = MessagesRecallBody
     call_stream = MessagesCallStream
+    # platform.claude.com, agents-and-tools/tool-use/tool-search-tool: from Sonnet 4.5 and Opus 4.5 on, no Haiku
+    searching = "anthropic", re.compile(r"claude-(?!haiku)[a-z]+-(?:4-(?:[5-9]|\d{2}(?!\d))|[5-9])", re.ASCII)
+    searching_beta = b"anthropic-beta", b"advanced-tool-use-2025-11-20"
     function_types = ("", "custom")
     schema_member = "input_schema"
     _news = re.compile(rb'"type"\s*:\s*"message_')
@@ -283,9 +286,16 @@ class AnthropicMessages(WireFormat):
                 if read.string(block.get("type")) == "tool_use" and (name := block.get("name")) is not None:
                     yield CallPlace(name, block.get("input"))
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
         return [{"role": "user", "content": blocks}]
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        return [{"type": "tool_reference", "tool_name": name} for name, _ in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        call: JsonObject = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        return {"role": "assistant", "content": [call]}
 
     def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
         thinks = read.string(read.members(body.members.get("thinking")).get("type")) in ("enabled", "adaptive")

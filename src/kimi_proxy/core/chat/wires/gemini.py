@@ -258,7 +258,7 @@ class GeminiContents(WireFormat):
                 if (name := call.get("name") or result.get("name")) is not None:
                     yield CallPlace(name, call.get("args"))
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         parts: list[JsonValue] = []
         for (call_id, text), name in zip(results, chain(names, repeat("")), strict=False):
             own: JsonObject = {} if _OUR_ID.fullmatch(call_id) else {"id": call_id}

@@ -298,7 +298,7 @@ class OpenAiChat(WireFormat):
                 if (name := function.get("name")) is not None:
                     yield CallPlace(name, function.get("arguments"))
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:

@@ -30,7 +30,9 @@ _KINDS: dict[str, Kind] = {
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
 _TOOLS_ITEM = b'"additional_tools"'
+SEARCH_TOOL, _SEARCH_CALL = "tool_search", "tool_search_call"  # which the client runs
 DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
+_SEARCHED: JsonObject = {"execution": "client", "status": "completed"}
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -47,7 +49,8 @@ class _ResponsesRounds(RecallRounds):
         for item in self._output:
             id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
-                yield id, read.as_text(item.get("name")) if is_own else "", read.as_text(item.get("arguments"))
+                name = read.as_text(item.get("name")) or (SEARCH_TOOL if item.get("type") == _SEARCH_CALL else "")
+                yield id, name if is_own else "", _arguments(item)
 
     def _said_items(self) -> list[JsonObject]:
         return [
@@ -58,7 +61,8 @@ class _ResponsesRounds(RecallRounds):
         ]
 
     def _is_own(self, item: JsonObject) -> bool:
-        return any(_is_call_of(item, name) for name in self._own)
+        is_search = item.get("type") == _SEARCH_CALL and item.get("execution") == "client"
+        return (is_search and SEARCH_TOOL in self._own) or any(_is_call_of(item, name) for name in self._own)
 
     def _shown_items(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds but for our calls."""
@@ -195,6 +199,11 @@ class ResponsesCallStream(CallStream):
         return item if found is None else {**item, "name": found.name, "arguments": found.arguments}
 
 
+def _arguments(item: JsonObject) -> str:
+    given = item.get("arguments")
+    return json.encode(given).decode() if isinstance(given, Mapping) else read.as_text(given)
+
+
 def _is_call_of(item: JsonObject, name: str) -> bool:
     """Return whether an item calls the function of this name; Codex calls an MCP server's tools by two names."""
     is_named = item.get("type") == "function_call" and item.get("name") == name
@@ -215,6 +224,9 @@ class OpenAiResponses(WireFormat):
     recall_stream = ResponsesRecallStream
     recall_body = ResponsesRecallBody
     call_stream = ResponsesCallStream
+    # developers.openai.com, guides/tools-tool-search: "Only gpt-5.4 and later models support tool_search."
+    searching = "openai", re.compile(r"gpt-(?:5\.(?:[4-9]|\d{2})|[6-9])", re.ASCII)
+    search_tool = SEARCH_TOOL
     _news = re.compile(rb'"response"\s*:\s*\{')
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
@@ -286,8 +298,22 @@ class OpenAiResponses(WireFormat):
             if read.string(item.get("type")) == "function_call" and is_plain and (name := item.get("name")) is not None:
                 yield CallPlace(name, item.get("arguments"))
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
-        return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
+        return [
+            {"type": "function_call_output", "call_id": call_id, "output": found}
+            if isinstance(found, str)
+            else {**_SEARCHED, "type": "tool_search_output", "call_id": call_id, "tools": found}
+            for call_id, found in results
+        ]
+
+    def new_search_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        return {"type": SEARCH_TOOL, "execution": "client", "description": description, "parameters": schema}
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        return [{**tool, "defer_loading": True} for _, tool in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        return {**_SEARCHED, "type": _SEARCH_CALL, "call_id": call_id, "arguments": arguments}
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """An `input` that is a text becomes the first message."""

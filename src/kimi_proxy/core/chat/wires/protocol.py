@@ -123,6 +123,9 @@ class WireFormat(ABC):
     function_types: ClassVar[tuple[str, ...]] = ("function",)  # of tools that the client runs; "" for those without
     schema_member: ClassVar[str] = "parameters"  # of such a tool
     tool_choice: ClassVar[str] = "tool_choice"  # the member that may name a tool which has to be called
+    searching: ClassVar[tuple[str, re.Pattern[str]] | None] = None  # whose models load deferred tools, and which
+    searching_beta: ClassVar[tuple[bytes, bytes]] = b"", b""  # the header that such a provider asks for
+    search_tool: ClassVar[str] = ""  # what such a model calls to search; "" where the tool has a name of its own
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
     ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open, and says nothing
@@ -271,8 +274,30 @@ class WireFormat(ABC):
         """Return the calls of the client's functions in the conversation."""
 
     @abstractmethod
-    def new_tool_results(self, results: Iterable[tuple[str, str]], names: Iterable[str] = ()) -> list[JsonObject]:
-        """Return the messages that hold results, each given with the id of its call; `names` are their tools."""
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
+        """Return the messages that hold results, each given with the id of its call; `names` are their tools.
+
+        A result is a text, or what `found_tools` returns.
+        """
+
+    # Deferred tools, where the provider loads them
+
+    def defer_tools(self, body: JsonBody, names: Collection[str], search: JsonObject) -> list[Edit]:
+        """Mark tools as deferred, and add the search behind all others."""
+        ends = (body.span(raw)[1] - 1 for name, raw in self.functions(body) if name in names)
+        return [*((end, end, b',"defer_loading":true') for end in ends), self.add_tool(body, search)]
+
+    def new_search_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        """Return the tool by which a model searches for deferred ones."""
+        return self.new_tool(name, description, schema)
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        """Return the result of a search, for tools given with their names and as the client described them."""
+        return [tool for _, tool in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        """Return the message with which a model searches."""
+        raise NotImplementedError(f"{self.name} loads no deferred tools")
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """Add messages, in the form of this API, to the end of the conversation."""
