@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypedDict
 
-from kimi_proxy.core.chat import Part, Request, Role
+from msgspec import Raw
+
+from kimi_proxy.core.chat import Part, Request, Role, read
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
@@ -143,8 +145,8 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     """Count texts, tool calls, tool results and the descriptions of tools; what is no text has a flat rate."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
-    tools = request.format.tool_lists(request.json)
-    definitions = sum(weigh(bytes(listed).decode("utf-8", "replace")).tokens for listed in tools)
+    tools = (each for listed in request.format.tool_lists(request.json) for each in _sent_definitions(listed))
+    definitions = sum(weigh(bytes(each).decode("utf-8", "replace")).tokens for each in tools)
     found: list[MemoryFound] = []
     apart = _weigh_message(-1, "system", alone, definitions, weigh, found)
     messages: list[MessageWeight] = []
@@ -156,6 +158,11 @@ def composition(request: Request, weigh: Weigh) -> Composition:
         messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found))
         before += messages[-1].tokens
     return Composition(definitions, apart, tuple(messages), by_kind(found))
+
+
+def _sent_definitions(listed: Raw) -> Sequence[Raw]:
+    """Return a list of tools, or those in it that are not deferred: the others are no part of the prompt."""
+    return [raw for raw in read.array(listed) if not read.is_deferred(raw)] if read.is_deferring(listed) else [listed]
 
 
 def scaled_to(made: Composition, total: int) -> Composition:

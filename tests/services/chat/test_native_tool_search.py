@@ -18,6 +18,7 @@ from tests.support.model import Call, Says, events
 from tests.support.model import body as model_body
 from tests.support.services.chat.deferral import CORE, CREATE, RARE, ask, body
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.features.prompt_cache import digests, first_difference
@@ -153,3 +154,18 @@ async def test_a_provider_that_refuses_is_asked_again_with_tools_of_ours(tmp_pat
     assert marked(again) == marked(next_one) == set()
     assert "use_tool" in again.tool_names and "use_tool" in next_one.tool_names
     assert RARE[0].encode() in answer and b"use_tool" not in answer
+
+
+@WIRES
+async def test_what_the_provider_does_not_read_is_not_counted(tmp_path: Path, wire: Wire):
+    kind, model = PROVIDERS[wire]
+    provider = Searching(wire, [Says("ok")])
+    async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
+        raw = body(wire, [User("go")], model=model, external_session_id="one")
+        await ask(runtime, wire, raw)
+        (session,), _ = await runtime.sessions.page(LOCAL, 1, None)
+        shown = await runtime.latest_requests.context(LOCAL, session.id)
+
+    left_out = {one["name"]: one["left_out"] for one in shown["described_tools"]}
+    assert left_out == {"tickets": len(RARE), "bash": 0, "read_file": 0}
+    assert shown["apart"]["tool_definitions_tokens"] < len(raw) / 16

@@ -10,7 +10,7 @@ from typing import TypedDict
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.chat import Message, Request
+from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
 from kimi_proxy.features import context_map
@@ -246,7 +246,8 @@ class LatestRequests(ChatObserver):
 def _describe_tools(latest: LatestRequest, usd_per_token: float | None) -> list[SentToolsBody]:
     """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
     weights = tools.tool_weights(latest.received, tokens.count)
-    client, sent = tools.client_of(one.name for one in weights), frozenset(latest.outgoing.tool_names)
+    client, outgoing = tools.client_of(one.name for one in weights), latest.outgoing
+    sent = {name for name, raw in outgoing.format.tools(outgoing.json) if not read.is_deferred(raw)}
     return [_describe(one, sent, usd_per_token) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
 
 
