@@ -170,7 +170,7 @@ def test_a_binary_file_is_refused_in_one_line(cli: Cli):
 
     assert ran.returncode == 2
     assert ran.stdout == b""
-    assert b"program is binary, and prune is for text: name a text file" in ran.stderr
+    assert b"program is a binary file: prune needs a text file" in ran.stderr
     assert b"Traceback" not in ran.stderr
 
 

@@ -121,7 +121,7 @@ def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path,
     assert run("audit").startswith(b"No agent sessions found in:")
     refused = subprocess.run([command, "eval", "."], capture_output=True, env=env, cwd=tmp_path, timeout=60)
     assert (refused.returncode, refused.stderr.count(b"\n")) == (1, 1)
-    assert b"in a clone of the repository" in refused.stderr
+    assert b"in a clone of kimi-proxy" in refused.stderr
 
     with subprocess.Popen([command, "start"], bufsize=0, stderr=subprocess.PIPE, env=env, cwd=tmp_path) as server:
         try:

@@ -22,9 +22,9 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.sanitizer import Sanitizer

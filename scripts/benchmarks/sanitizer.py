@@ -20,9 +20,9 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, never

@@ -18,9 +18,9 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config import parse as settings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.tokens import count
-from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.pipeline import Draft, name_of, run_stages
-from kimi_proxy.features.sessions import LOCAL_IDS, session_of
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.pipeline import Draft, name_of, run_stages
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, session_of
 from kimi_proxy.services.runtime import Runtime, running
 
 SIZES = (100_000, 1_000_000)

@@ -36,10 +36,10 @@ from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import KimiProxyError
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.pruning import source_type
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.runtime import Runtime, running
 
 ECHO = Path(__file__).with_name("echo_server.py")

@@ -22,7 +22,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.tool_search import ListedTool, rank_tools
-from kimi_proxy.services.tool_directory import search_tools
+from kimi_proxy.services.gateway.tool_directory import search_tools
 from kimi_proxy.services.tools.standalone import running_directory
 
 FOLDER = Path(os.environ.get("KIMI_PROXY_BENCH_SERVERS", Path(tempfile.gettempdir()) / "kimi-proxy-mcp-servers"))

@@ -20,8 +20,7 @@ from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.sanitizer.plan import CallHistory, MadeCall, goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
-from kimi_proxy.features.sanitizer.rows import strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of
+from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of, strip_row_numbers
 from kimi_proxy.lab.transcripts import places
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript
 from kimi_proxy.lab.used_lines import MIN_LINE_CHARS, bare_line, uses

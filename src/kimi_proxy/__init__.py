@@ -11,7 +11,7 @@ __all__ = ["ShortenedMessages", "__version__", "acompress", "compress", "origina
 
 
 def __getattr__(name: str) -> object:
-    """Return a function for Python programs; what it needs is imported when it is asked for, not by every command."""
+    """Return a function for Python programs; its dependencies are imported on first use, not by every command."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

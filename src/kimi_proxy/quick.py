@@ -1,8 +1,7 @@
-"""Fast answers of `kimi-proxy`, before anything else is loaded: its version, and answers from a running server.
+"""Fast paths of `kimi-proxy` that load nothing else: its version, and responses from a running server.
 
 Importing the command line, the settings and the engine takes ten times as long as asking a server that has them.
-Whatever is not as expected here (no server, an option that is not known) is left to the command line: then nothing was
-written or sent."""
+Anything unexpected (no server, an unknown option) is left to the command line, before anything is written or sent."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ DEFAULT_PORT = 8006
 DEFAULT_MAX_BYTES = 2 * 1024**3
 EXIT_NOT_RUNNING = 3
 TEXT_SAMPLE = 8192
-ODD_SHARE = 0.1  # of bytes that no text holds; files that are not quite UTF-8 have fewer
+ODD_SHARE = 0.1  # of bytes that do not occur in text; text files with encoding errors have fewer
 
 _IN_TEXT = "\t\n\r\f\b\x1b"
 
@@ -35,12 +34,12 @@ ADVICE = {
     "input_too_large": "the text is longer than max_input_chars, so nothing was cut: prune it in parts",
     "constraints_unmet": "the limits leave nothing to cut: raise --max-prune-ratio or lower --min-keep-lines",
     "recovery_unavailable": "the original could not be stored, so nothing was cut: run kimi-proxy doctor",
-    "deepinfra_error": "DeepInfra gave no scores, so this machine's own decided",
+    "deepinfra_error": "DeepInfra returned no scores, so local scores were used",
 }
 
 
 class PruneOption(NamedTuple):
-    """An option of `prune`, for the command line and for here; without a default it has to be given."""
+    """An option of `prune`, for the command line and for this module; required if it has no default."""
 
     key: str
     names: tuple[str, ...]
@@ -58,23 +57,21 @@ PRUNE_OPTIONS = (
         ("--source-type",),
         str,
         "auto",
-        "What the text is; auto looks at the file's name, then at its lines.",
+        "The kind of text; auto looks at the file's name, then at its lines.",
         choices=("auto", "code", "logs", "docs"),
     ),
     PruneOption(
-        "max_prune_ratio", ("--max-prune-ratio",), float, 0.7, "The share of lines that may go, at most.", (0, 1)
+        "max_prune_ratio", ("--max-prune-ratio",), float, 0.7, "Maximum share of lines that may be cut.", (0, 1)
     ),
-    PruneOption(
-        "min_keep_lines", ("--min-keep-lines",), int, 20, "The number of lines that stay, at least.", (0, None)
-    ),
-    PruneOption("timeout_ms", ("--timeout-ms",), int, 10_000, "After this long the text comes back whole.", (1, None)),
-    PruneOption("annotate_lines", ("--annotate/--no-annotate",), bool, False, "Put its number before each line."),
-    PruneOption("include_markers", ("--markers/--no-markers",), bool, True, "Put a marker where lines were cut."),
+    PruneOption("min_keep_lines", ("--min-keep-lines",), int, 20, "Minimum number of lines to keep.", (0, None)),
+    PruneOption("timeout_ms", ("--timeout-ms",), int, 10_000, "On timeout the text is printed uncut.", (1, None)),
+    PruneOption("annotate_lines", ("--annotate/--no-annotate",), bool, False, "Prefix each line with its number."),
+    PruneOption("include_markers", ("--markers/--no-markers",), bool, True, "Print a marker where lines were cut."),
 )
 
 
 def answer(arguments: list[str]) -> int | None:
-    """Return the exit code if the command was answered; None if the command line has to."""
+    """Return the exit code if the command was handled; None to leave it to the command line."""
     if arguments == ["--version"]:
         print(f"kimi-proxy {__version__}")
         return 0
@@ -117,7 +114,7 @@ def _status(as_json: bool) -> int | None:
 
 
 def newest_session(address: str) -> JsonDict | None:
-    """Return the window, the savings of today and the prompt cache of the newest session; None if there is none."""
+    """Return the context window, today's savings and the prompt cache of the newest session, if there is one."""
     try:
         listed = ask_server(address, "GET", "/api/sessions?limit=1")
         sessions = listed.get("sessions") if listed else None
@@ -132,7 +129,7 @@ def describe_session(found: JsonDict | None) -> str:
 
 
 def _not_running(as_json: bool) -> int | None:
-    """Say that nothing runs, where no setting but the port can say otherwise."""
+    """Report that nothing is running, unless a setting other than the port could change that."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     folders = (os.environ.get("KIMI_PROXY_FOLDER") or ".", f"{config}/kimi-proxy")
     files = [f"{folder}/{name}" for folder in folders for name in ("config.toml", ".env")]
@@ -147,7 +144,7 @@ def _not_running(as_json: bool) -> int | None:
         about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
         print(json.dumps({**about, "store": store, "newest_session": None}, ensure_ascii=False))
     else:
-        print(f"not running: nothing answers on {url}; start it with kimi-proxy start")
+        print(f"not running: no response on {url}; start it with kimi-proxy start")
         print(room(store))
     return EXIT_NOT_RUNNING
 
@@ -159,7 +156,7 @@ def _is_taken(port: int) -> bool:
 
 
 def room(store: JsonDict) -> str:
-    """Return what a store holds, for people."""
+    """Describe the size of a store."""
     used, most = (float(str(store[name])) / 1024**2 for name in ("bytes_on_disk", "max_bytes"))
     return f"store: {store['path']}, {store['state']}, {store['originals']} originals, {used:.1f} of {most:.0f} MiB"
 
@@ -197,7 +194,7 @@ def _prune(arguments: list[str]) -> int | None:
 
 
 def is_binary(raw: bytes) -> bool:
-    """Return whether these bytes are no text: with NULs, and more of what text does not hold than a slip would make."""
+    """Return whether the bytes are not text: they contain NUL and many control characters."""
     sample = raw[:TEXT_SAMPLE]
     if b"\0" not in sample:
         return False
@@ -206,7 +203,7 @@ def is_binary(raw: bytes) -> bool:
 
 
 def savings(found: Mapping[str, object], kind: str) -> list[str]:
-    """Return what to say about an answer of the pruner: its warnings with advice, and what was kept."""
+    """Return the remarks on a prune: its warnings with advice, and what was kept."""
     stats, warnings = found["stats"], found["warnings"]
     assert isinstance(stats, dict)  # noqa: S101 - for the type checker: the pruner's own answer
     assert isinstance(warnings, list)  # noqa: S101
@@ -218,11 +215,11 @@ def savings(found: Mapping[str, object], kind: str) -> list[str]:
         return [*said, f"{'1 line' if lines == 1 else f'{lines} lines'} of {kind}, nothing cut"]
     kept = f"{stats['kept_lines']} of {lines} lines of {kind} kept"
     tokens = f"{stats['tokens_est_after']} of {stats['tokens_est_before']} tokens"
-    return [*said, f"{kept}, {tokens}; the rest: kimi-proxy recover {found['prune_id']}"]
+    return [*said, f"{kept}, {tokens}; restore the rest: kimi-proxy recover {found['prune_id']}"]
 
 
 def _options(arguments: list[str]) -> JsonDict | None:
-    """Return the options of `prune`; None if there is one that only the command line understands."""
+    """Return the options of `prune`; None if only the command line understands one of them."""
     named = {name: option for option in PRUNE_OPTIONS for name in "/".join(option.names).split("/")}
     chosen: JsonDict = {"json": False} | {option.key: option.default for option in PRUNE_OPTIONS}
     left = list(arguments)
@@ -244,8 +241,8 @@ def _options(arguments: list[str]) -> JsonDict | None:
 
 
 def _bytes(file: str) -> bytes | None:
-    """Return a file's bytes. Standard input is left to the command line: what was read of it would be lost."""
+    """Return a file's bytes. Standard input is left to the command line, because it can be read only once."""
     if file == STDIN:
         return None
-    with open(file, "rb") as opened:  # noqa: PTH123 - pathlib takes longer to load than the file to read
+    with open(file, "rb") as opened:  # noqa: PTH123 - loading pathlib takes longer than reading the file
         return opened.read()

@@ -11,7 +11,7 @@ import socket
 import sys
 
 TIMEOUT_S = 2.0
-STATUSLINE_TIMEOUT_S = 0.3  # the agent draws its status bar again and again: a slow server is left out
+STATUSLINE_TIMEOUT_S = 0.3  # the agent redraws its status bar often: skip a slow server
 
 JsonDict = dict[str, object]
 

@@ -18,7 +18,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions

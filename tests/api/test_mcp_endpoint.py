@@ -60,7 +60,7 @@ def result(heard: wire.Heard) -> JsonObject:
         ("prune_text", {}, "invalid_params", "call the tool again"),
         ("prune_text", {"text": "a", "ratio": 3}, "invalid_params", "'ratio'"),
         ("prune_text", {"text": "a", "extra": 3}, "invalid_params", "'extra'"),
-        ("recover_text", {"prune_id": "prn_0"}, "prune_id_not_found", "copy it whole from a marker"),
+        ("recover_text", {"prune_id": "prn_0"}, "prune_id_not_found", "copy the whole id from a marker"),
         ("recover_range", {"prune_id": "prn_expired"}, "prune_id_not_found", "has expired"),
         ("recover_text", {"prune_id": "prn_short"}, "invalid_range", "12 lines"),
         ("recover_text", {"prune_id": "prn_sick"}, "recovery_unavailable", "try again"),

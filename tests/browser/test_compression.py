@@ -63,11 +63,13 @@ def test_one_that_was_undone_says_when_in_french(fenetre: Window, shop: Product)
     assert shop.ask("POST", "/api/compress/rouge", {"force": True}).status_code == 200
     assert shop.ask("POST", "/api/compress/rouge/undo").status_code == 200
     entry = opened(fenetre, "rouge").page.locator(".past li").first
-    expect(entry.locator("summary")).to_contain_text("à la main")
+    expect(entry.locator("summary")).to_contain_text("manuelle")
     entry.locator("summary").click()
 
     expect(entry.locator(".facts")).to_contain_text(re.compile(r"annulée à \d\d:\d\d:\d\d"))
-    expect(entry.get_by_role("region", name="À la place des anciens messages").locator("pre")).not_to_be_empty()
+    expect(
+        entry.get_by_role("region", name="Résumé envoyé à la place des anciens messages").locator("pre")
+    ).not_to_be_empty()
 
 
 def test_one_that_was_undone_twice_in_haste_is_undone_once(window: Window, shop: Product):

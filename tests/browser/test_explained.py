@@ -9,8 +9,8 @@ from tests.support.browser.product import INVOICE, NOTES, Product
 from tests.support.browser.window import Window, Windows
 from tests.support.deep import deep
 
-PRICE = "Prompt cache lost, text the model read back, and summaries."
-PRIX = "Cache perdu, textes relus par le modèle, résumés demandés."
+PRICE = "Lost cache hits, text the model read back, and summaries."
+PRIX = "Lectures de cache perdues, textes relus par le modèle, résumés."
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_pointer_opens_it_and_may_rest_on_it_and_escape_closes_it_too(live: Pa
 def test_a_finger_opens_it_and_another_place_closes_it(phone: Window):
     page = phone.open("live").page
     page.get_by_role("combobox", name="Session").select_option(label=INVOICE)
-    page.locator(".live-savings").get_by_role("button", name="Coût de l’économie").tap()
+    page.locator(".live-savings").get_by_role("button", name="Surcoût").tap()
     tip = page.get_by_role("tooltip")
     expect(tip).to_have_text(PRIX)
     box = tip.bounding_box()
@@ -111,9 +111,7 @@ def test_every_explanation_of_the_first_screen_speaks_french(fenetre: Window):
     page = fenetre.open("live").page
     page.get_by_role("button", name=INVOICE).first.click()
 
-    expect(
-        page.locator(".live-savings").get_by_role("button", name="Coût de l’économie")
-    ).to_have_accessible_description(PRIX)
+    expect(page.locator(".live-savings").get_by_role("button", name="Surcoût")).to_have_accessible_description(PRIX)
     told = page.locator(".tip").evaluate_all("tips => tips.map((tip) => tip.textContent)")
     assert len(told) >= 9
     assert not [text for text in told if re.search(r"\b(the|was|were|request)\b", text)]

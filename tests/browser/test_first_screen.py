@@ -98,10 +98,10 @@ def test_savings_of_a_range_of_days_are_shown_by_model_and_project(live: Window,
     card = live.card("Savings by model and project")
 
     expect(card.get_by_role("table", name="Model").locator("tbody tr")).to_have_count(1)
-    expect(card.get_by_role("table", name="Project")).to_contain_text("not named by the agent")
+    expect(card.get_by_role("table", name="Project")).to_contain_text("not reported by the agent")
     page.get_by_label("From").fill("2020-01-01")
     page.get_by_label("to", exact=True).fill("2020-01-31")
-    expect(card.get_by_text("No requests in these days.")).to_have_count(2)
+    expect(card.get_by_text("No requests in this period.")).to_have_count(2)
 
 
 def test_a_single_request_is_drawn_with_an_axis(live: Window, product: Product):

@@ -51,14 +51,14 @@ def test_a_conversation_that_outgrew_its_model_went_on_with_a_larger_one(window:
 
 ROUTED = {
     "en-GB": r"Routed to demo/liner: the context window of demo/ferry would be 9\d\s?% full",
-    "fr-FR": r"demo/liner répond à la place de demo/ferry, dont la fenêtre serait pleine à 9\d\s?%",
+    "fr-FR": r"Redirigée vers demo/liner : la fenêtre de contexte de demo/ferry serait pleine à 9\d\s?%",
 }
 
 
 @deep
 def test_whoever_watches_the_demo_sees_a_request_go_to_a_larger_model(windows: Windows, tmp_path: Path):
     with ExitStack() as opened:
-        product = opened.enter_context(demo(tmp_path, "--speed", "6", until="Ctrl-C ends it"))
+        product = opened.enter_context(demo(tmp_path, "--speed", "6", until="press Ctrl-C to stop"))
         pages = {
             locale: opened.enter_context(windows.opened(product.address, locale=locale)).open("live").page
             for locale in ROUTED

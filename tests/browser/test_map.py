@@ -84,7 +84,7 @@ def described(name: str, words: int) -> JsonObject:
         ),
         too(
             "fr-FR",
-            "Outils décrits dans chaque requête",
+            "Définitions d’outils envoyées à chaque requête",
             [["issues (MCP, 2 outils)", "jamais appelé"], ["Bash", "1"], ["Read", "jamais appelé"]],
         ),
     ],
@@ -162,7 +162,7 @@ def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Ite
     ("locale", "words", "place"),
     [
         too("en-GB", "conversations are kept in memory only", "Summary sent instead of the old messages"),
-        ("fr-FR", "les conversations ne sont gardées qu’en mémoire", "À la place des anciens messages"),
+        ("fr-FR", "les conversations ne sont gardées qu’en mémoire", "Résumé envoyé à la place des anciens messages"),
     ],
 )
 def test_after_a_restart_it_says_why_it_is_empty_and_leads_to_the_summary(

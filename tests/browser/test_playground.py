@@ -84,10 +84,10 @@ def test_nothing_is_kept(window: Window, shop: Product):
 
 def test_it_speaks_french(fenetre: Window):
     page = fenetre.open("playground").page
-    fenetre.button("Prendre un exemple").click()
+    fenetre.button("Utiliser un exemple").click()
     page.locator(".line.gap").first.wait_for()
 
-    assert re.search(r"\d+ lignes sur \d+ restent", fenetre.text)
+    assert re.search(r"\d+ lignes sur \d+ gardées", fenetre.text)
     assert "lignes coupées" in fenetre.text
 
 

@@ -48,15 +48,15 @@ ENGLISH = Language(
 )
 FRENCH = Language(
     locale="fr-FR",
-    nothing="rien n’y était assez long pour valoir une coupe.",
+    nothing="rien n’y était assez long pour être coupé.",
     simulate="Simuler",
-    too_short=("Cela n’a pas fonctionné : l’historique avant les derniers échanges est trop court"),
-    server="Dernier échec : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas.",
-    server_failed="broken n’a pas répondu : il n’y a pas de réponse à cette adresse, ou son programme ne tourne pas",
+    too_short="Échec : l’historique avant les derniers échanges est trop court pour être compressé",
+    server="Dernier échec : le serveur en amont est injoignable.",
+    server_failed="broken a échoué : le serveur en amont est injoignable",
     said="Message du serveur (en anglais)",
-    switch="Raccourcir les longues sorties d’outils",
+    switch="Raccourcir les longs résultats d’outils",
     problem="Le fichier de configuration contient un réglage non valide : corrigez-le d’abord.",
-    gone="Cela n’a pas fonctionné : cette session n’existe plus",
+    gone="Échec : cette session n’existe plus",
 )
 
 

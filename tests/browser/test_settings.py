@@ -63,9 +63,9 @@ def test_what_is_in_force_is_shown_and_no_secret(window: Window):
 
 
 def test_it_speaks_french(fenetre: Window):
-    fenetre.open("settings").page.get_by_role("switch", name="Raccourcir les longues sorties d’outils").wait_for()
+    fenetre.open("settings").page.get_by_role("switch", name="Raccourcir les longs résultats d’outils").wait_for()
 
-    assert "Interrupteurs" in fenetre.text
+    assert "Fonctionnalités" in fenetre.text
 
 
 @deep

@@ -17,7 +17,7 @@ from .conftest import Cli
 def report(cli: Cli, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """doctor's exit code, and level and remedy by the name of the check."""
     done = cli("doctor", "--json", env=env)
-    return done.returncode, {c["name"]: (c["level"], c["mend"]) for c in json.loads(done.stdout)["checks"]}
+    return done.returncode, {c["name"]: (c["level"], c["fix"]) for c in json.loads(done.stdout)["checks"]}
 
 
 def test_on_a_healthy_machine_all_is_well(cli: Cli):
@@ -35,8 +35,8 @@ def test_people_read_the_same_as_a_list(cli: Cli):
     done = cli("doctor", env={"KIMI_PROXY_TOKN": "oops"})
 
     assert done.returncode == 1
-    assert b"warning  environment    KIMI_PROXY_TOKN is not read by anything\n" in done.stdout
-    assert "→ look for a misspelling".encode() in done.stdout
+    assert b"warning  environment    unknown variable KIMI_PROXY_TOKN\n" in done.stdout
+    assert "→ check the spelling".encode() in done.stdout
     assert b"\x1b[" not in done.stdout
 
 
@@ -121,7 +121,7 @@ def test_a_dependency_that_does_not_load_is_told_without_a_traceback(cli: Cli, t
     done = cli.from_scratch("doctor", env={"PYTHONPATH": str(tmp_path)})
 
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"kimi-proxy: a dependency does not load: libc is too old")
+    assert done.stderr.startswith(b"kimi-proxy: a dependency cannot be loaded: libc is too old")
 
 
 def test_status_of_a_server_that_runs(cli: Cli):
@@ -139,15 +139,15 @@ def test_status_when_nothing_runs(cli: Cli):
     done = cli("status", env={"MCP_PRUNER_PORT": free_port()})
 
     assert done.returncode == 3
-    assert done.stdout.startswith(b"not running: nothing answers on http://127.0.0.1:")
+    assert done.stdout.startswith(b"not running: no response on http://127.0.0.1:")
     assert b"0 originals" in done.stdout
 
 
 def test_a_scorer_that_was_refused_is_a_warning_with_its_remedy():
     check = checks.scorer(model.load(b"not a model"))
 
-    assert (check.level, check.mend) == ("warning", "install kimi-proxy again")
-    assert "it is not a scorer of this version" in check.found
+    assert (check.level, check.fix) == ("warning", "reinstall kimi-proxy")
+    assert "it is not a model of this version" in check.found
 
 
 def test_programs_and_windows_that_are_missing_are_named(cli: Cli):
@@ -170,7 +170,7 @@ provider = "mine"
 
     assert done.returncode == 2
     assert "desk cannot be started: program 'no-such-program-here' not found" in said
-    assert "install Node, which npx comes with, or correct command in [mcp.servers.json-query]" in said
+    assert "install Node, which includes npx, or correct command in [mcp.servers.json-query]" in said
     assert "unknown context window of mystery" in said
     assert "unknown context window of mine" not in said
     assert f"config.toml; from {cli.here / '.env'}: OPENAI_API_KEY" in said

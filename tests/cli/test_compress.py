@@ -29,9 +29,9 @@ async def test_it_is_shown_done_and_taken_back(tmp_path: Path):
         undone = await compress(here, tmp_path, "day-1", "--undo")
 
     assert (shown[0], done[0], undone[0]) == (0, 0, 0), (shown, done, undone)
-    assert "messages give way" in shown[1] and "would become" in shown[1]
+    assert "messages summarized" in shown[1] and "would become" in shown[1]
     assert json.loads(done[1])["summary"] in words(sent)
-    assert "taken back" in undone[1]
+    assert "was reverted" in undone[1]
 
 
 async def test_it_says_how_much_room_is_left(tmp_path: Path):
@@ -40,7 +40,7 @@ async def test_it_says_how_much_room_is_left(tmp_path: Path):
         refused = await compress(here, tmp_path, "day-1")
         unknown = await compress(here, tmp_path, "nobody")
 
-    assert refused[0] == 2 and "of 85" in refused[2] and "force" in refused[2]
+    assert refused[0] == 2 and "below 85" in refused[2] and "force" in refused[2]
     assert unknown[0] == 2 and "no session" in unknown[2]
 
 
@@ -48,4 +48,4 @@ def test_without_a_server_there_is_no_traffic_to_compress(cli: Cli):
     done = cli("compress", "day-1")
 
     assert (done.returncode, done.stdout) == (3, b"")
-    assert b"does not run" in done.stderr
+    assert b"is not running" in done.stderr

@@ -56,5 +56,5 @@ def test_the_first_session_is_there_at_once_and_ctrl_c_ends_it(cli: Cli, tmp_pat
     assert sessions[0]["model"] == "demo/apprentice"
     assert code == 0, said
     assert b"Traceback" not in said
-    assert said.endswith(b"nothing of it is left\n")
+    assert said.endswith(b"its data is deleted\n")
     assert list(where.iterdir()) == []

@@ -75,7 +75,7 @@ def test_each_client_is_connected_in_its_own_file_and_disconnected_without_a_tra
 
     again = cli("init", client, "--tools", "--with-guidance", "--yes")
     assert (again.returncode, again.stdout) == (0, b"")
-    assert b"everything is as it should be" in again.stderr
+    assert b"already set up" in again.stderr
 
     assert cli("init", client, "--undo", "--yes").returncode == 0
     assert files(world) == before
@@ -94,7 +94,7 @@ def test_continue_gets_a_file_that_is_ours_alone(cli: Cli, world: Path):
     assert "context_focus_question" in (world / RULES["continue"]).read_text()
 
     again = cli("init", "continue", "--project", "--tools", "--with-guidance", "--yes")
-    assert b"everything is as it should be" in again.stderr
+    assert b"already set up" in again.stderr
     assert cli("init", "continue", "--undo", "--yes").returncode == 0
     assert files(world) == before
 
@@ -106,7 +106,7 @@ def test_a_file_of_continue_that_others_have_written_is_left_alone(cli: Cli):
     done = cli("init", "continue", "--project", "--yes")
 
     assert done.returncode == 2
-    assert b"pruner.yaml is left as it is: it holds more than our entry" in done.stderr
+    assert b"pruner.yaml was not changed: it contains more than our entry" in done.stderr
     assert file.read_text() == "name: mine\nmcpServers: []\n"
 
 
@@ -179,7 +179,7 @@ def test_memories_stay_when_their_server_is_taken_back_alone(cli: Cli, world: Pa
     [
         (("cursor", "--memory"), b"--memory is for Continue"),
         (("continue", "--memory", "--project"), b"use --user"),
-        (("continue", "--memory", "--hooks"), b"--memory needs a run of its own"),
+        (("continue", "--memory", "--hooks"), b"--memory cannot be combined with these options"),
     ],
 )
 def test_a_memory_server_that_cannot_be_added_is_refused_with_the_reason(
@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_read_is_left_alone_with_the_reason(cli: Cli):
     done = cli("init", "claude", "--yes")
 
     assert done.returncode == 2
-    assert b".mcp.json is left as it is: line 1 is not JSON" in done.stderr
+    assert b".mcp.json was not changed: line 1 is not JSON" in done.stderr
     assert b"Traceback" not in done.stderr
     assert (cli.here / ".mcp.json").read_text() == '{"mcpServers": '
 
@@ -268,7 +268,7 @@ def test_comments_and_foreign_entries_stay(cli: Cli):
 def test_nothing_to_take_back_is_no_error(cli: Cli, world: Path):
     done = cli("init", "claude", "--undo", "--yes")
 
-    assert (done.returncode, done.stderr) == (0, b"kimi-proxy: there is nothing to take back\n")
+    assert (done.returncode, done.stderr) == (0, b"kimi-proxy: there is nothing to undo\n")
     assert files(world) == {}
 
 
@@ -475,7 +475,7 @@ def test_a_client_without_mcp_says_what_it_can_be_connected_by(cli: Cli, world: 
     done = cli("init", "pi", "--yes")
 
     assert (done.returncode, files(world)) == (2, {})
-    assert b"pi takes no MCP servers: use --proxy" in done.stderr
+    assert b"pi does not support MCP servers: use --proxy" in done.stderr
 
 
 @pytest.mark.parametrize("client", ["cline", "continue", "cursor", "vscode", "gemini", "kimi", "copilot"])
@@ -483,7 +483,7 @@ def test_a_client_that_cannot_be_pointed_to_the_proxy_is_left_alone_with_what_to
     done = cli("init", client, "--proxy", "--yes", env=PROXY)
 
     assert done.returncode == 2
-    assert b"cannot be pointed to the proxy here: " in done.stderr
+    assert b"cannot be connected to the proxy by this command: " in done.stderr
     assert files(world) == {}
 
 
@@ -502,7 +502,7 @@ def test_a_provider_that_is_switched_off_is_remarked_upon(cli: Cli, world: Path)
     done = cli("init", "claude", "--proxy", "--yes", env={**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")})
 
     assert done.returncode == 0
-    assert b"the provider anthropic is switched off: set enabled = true in [providers.anthropic]" in done.stderr
+    assert b"the provider anthropic is turned off: set enabled = true in [providers.anthropic]" in done.stderr
 
 
 def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli, world: Path):
@@ -556,14 +556,14 @@ def test_a_client_without_a_status_bar_says_so(cli: Cli, world: Path):
     done = cli("init", "cursor", "--statusline", "--yes")
 
     assert done.returncode == 2
-    assert b"this is for Claude Code" in done.stderr
+    assert b"--statusline is for Claude Code" in done.stderr
 
 
 def test_a_client_without_such_hooks_says_so(cli: Cli, world: Path):
     done = cli("init", "cursor", "--hooks", "--yes", env={**PROXY, "MCP_PRUNER_PORT": "8016"})
 
     assert done.returncode == 2
-    assert b"Cursor has no hook that may replace what a tool printed" in done.stderr
+    assert b"Cursor has no hook that can replace a tool result" in done.stderr
     assert files(world) == {}
 
 
@@ -591,7 +591,7 @@ def test_an_agent_gets_a_plugin_that_is_ours_alone(
     plugin.write_text("export const Mine = 1\n")
     refused = cli("init", client, "--hooks", "--yes", env=env)
     assert refused.returncode == 2
-    assert b"it was not written by kimi-proxy" in refused.stderr
+    assert b"it was not created by kimi-proxy" in refused.stderr
 
 
 def test_uninstall_takes_back_every_change_in_every_project_and_says_what_is_left(cli: Cli, tmp_path: Path):
@@ -613,4 +613,4 @@ def test_uninstall_takes_back_every_change_in_every_project_and_says_what_is_lef
     assert not changed.exists()
     assert mine.read_text() == "# mine\n"
     assert f"originals and state in {cli.env['KIMI_PROXY_HOME']}".encode() in done.stderr
-    assert b"there is nothing to take back" in cli("uninstall", "--yes").stderr
+    assert b"there is nothing to undo" in cli("uninstall", "--yes").stderr

@@ -67,7 +67,7 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     assert b"older settings" not in up.stderr + status.stderr + log.stderr
     assert all(b"has older settings than " in said and b"kimi-proxy mcp restart" in said for said in older)
     assert states(up.stdout)["good"] == "ready"
-    assert b"the end of what bad said:\ncannot find my configuration\n[bad ended with status 7" in up.stderr
+    assert b"last lines from bad:\ncannot find my configuration\n[bad ended with status 7" in up.stderr
     assert states(status.stdout)["good"] == "ready"
     assert log.stdout == b"[bad ended with status 7 after saying: cannot find my configuration]\n"
     assert again.returncode == 0
@@ -78,7 +78,7 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     assert mcp("mcp", "status").returncode == 3
 
 
-@deep  # tests/services/test_supervisor.py shows it without the commands
+@deep  # tests/services/gateway/test_supervisor.py shows it without the commands
 def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     mcp("mcp", "up", "good")
     before = servers_of(mcp)
@@ -143,7 +143,7 @@ def test_a_start_that_fails_shows_why(mcp: Cli):
         done = mcp("mcp", "up", env={"KIMI_PROXY_PORT": str(stranger.getsockname()[1])})
 
     assert done.returncode == 2
-    assert b"ended with status 78, after saying:" in done.stderr
+    assert b"exited with status 78; its log:" in done.stderr
     assert b"is taken by another program, which is not kimi-proxy" in done.stderr
 
 

@@ -34,7 +34,8 @@ def test_the_lines_that_matter_are_printed_and_the_saving_is_told_beside_them(cl
     assert "⟦PRUNÉ: prune_id=prn_".encode() in done.stdout
     assert len(done.stdout) < len(LOG) * 0.7
     assert re.fullmatch(
-        rb"kimi-proxy: \d+ of 401 lines of logs kept, \d+ of \d+ tokens; the rest: kimi-proxy recover prn_\w{16}\n",
+        rb"kimi-proxy: \d+ of 401 lines of logs kept, \d+ of \d+ tokens; restore the rest: "
+        rb"kimi-proxy recover prn_\w{16}\n",
         done.stderr,
     )
 
@@ -137,8 +138,8 @@ def test_what_is_refused_says_why_without_a_traceback(cli: Cli, arguments: tuple
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "cannot read {file}: No such file or directory; name a file, or - for a pipe"),
-        (bytes(range(256)) * 20, "{file} is binary, and prune is for text: name a text file"),
+        (None, "cannot read {file}: No such file or directory; give a file, or - for standard input"),
+        (bytes(range(256)) * 20, "{file} is a binary file: prune needs a text file"),
         (
             b"x\n" * 1_000_001,
             "{file} has 2,000,002 characters, more than max_input_chars (2,000,000): "

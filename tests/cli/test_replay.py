@@ -79,7 +79,7 @@ def test_what_cannot_be_played_is_refused_in_one_line(cli: Cli):
     (cli.here / "not.jsonl").write_text('{"hello": 1}\n')
     for arguments, complaint in (
         (("replay", "absent.jsonl"), b"absent.jsonl"),
-        (("replay", "not.jsonl"), b"no session was found"),
+        (("replay", "not.jsonl"), b"no sessions found"),
         (("replay", str(RECORDING), "--model", "unknown"), b"unknown"),
     ):
         done = cli(*arguments)

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from kimi_proxy.features.accounting import Account
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli

@@ -232,7 +232,7 @@ def test_the_proxy_is_told_which_process_runs_claude_code(cli: Cli, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("agent", "why"), [("claude", b"no proxy runs"), ("other", b"only Claude Code, Codex and Copilot CLI")]
+    ("agent", "why"), [("claude", b"it is not running"), ("other", b"only Claude Code, Codex and Copilot CLI")]
 )
 def test_without_a_proxy_the_agent_runs_as_it_would(agent: str, why: bytes, cli: Cli):
     env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_PORT": "9"}

@@ -60,7 +60,7 @@ def test_with_the_format_json_every_line_is_json(cli: Cli):
         said = list[bytes]()
         for line in process.stderr:
             said.append(line)
-            if b"Ctrl-C stops it" in line:
+            if b"press Ctrl-C to stop" in line:
                 break
         code, rest = stop(process)
 
@@ -182,7 +182,7 @@ def test_the_start_message_names_addresses_the_file_and_the_providers(cli: Cli):
     assert f"the dashboard is on {address}/\n" in said
     assert f"base URLs for chat: {address}/v1 (OpenAI chat completions and responses), {address} (Anthropic)\n" in said
     assert f"configuration: {cli.here / 'other.toml'}\n" in said
-    assert "providers: ollama; on demand: anthropic (ANTHROPIC_API_KEY), and others" in said
+    assert "providers: ollama; on demand: anthropic (ANTHROPIC_API_KEY), others" in said
 
 
 def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: Cli):
@@ -190,9 +190,9 @@ def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: 
     with serving(cli, "start", env=env, name="proxy") as (process, _):
         said = stop(process)[1].decode()
 
-    found = re.search(r"from other machines the proxy is on (http://[\d.]+:\d+)", said)
+    found = re.search(r"from other machines, the proxy is on (http://[\d.]+:\d+)", said)
     assert found is None or not found[1].startswith(("http://0.", "http://127."))
-    assert "configuration: no file is read; one would be " in said
+    assert "configuration: no file; " in said
 
 
 def test_the_ports_of_start_are_options(cli: Cli):
@@ -222,7 +222,7 @@ def test_a_file_that_the_option_names_and_that_is_absent_is_blamed_on_the_option
     done = cli(command, "--config", "none.toml")
 
     assert done.returncode == 78
-    assert done.stderr.startswith(b"kimi-proxy: --config: there is no file none.toml")
+    assert done.stderr.startswith(b"kimi-proxy: --config: none.toml does not exist")
     assert b"KIMI_PROXY_CONFIG" not in done.stderr
 
 

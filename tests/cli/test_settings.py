@@ -54,7 +54,7 @@ def test_no_file_at_all_is_fine(here: Path, platform: Path):
 
 
 def test_a_named_file_that_is_not_there_is_an_error_that_names_it(here: Path, platform: Path):
-    with pytest.raises(ConfigError, match=r"KIMI_PROXY_CONFIG names .*absent\.toml"):
+    with pytest.raises(ConfigError, match=r"KIMI_PROXY_CONFIG is .*absent\.toml"):
         find({"KIMI_PROXY_CONFIG": str(here / "absent.toml")}, here, platform)
 
 
@@ -96,7 +96,7 @@ def test_a_tilde_is_the_users_own_directory_and_not_one_of_that_name(monkeypatch
 
 
 def test_a_file_in_the_directory_of_nobody_is_not_there():
-    with pytest.raises(ConfigError, match="KIMI_PROXY_CONFIG names ~nobody-of-this-name/x, which is not a file"):
+    with pytest.raises(ConfigError, match="KIMI_PROXY_CONFIG is ~nobody-of-this-name/x, which is not a file"):
         load({"KIMI_PROXY_CONFIG": "~nobody-of-this-name/x"})
 
 
@@ -105,7 +105,7 @@ def test_a_file_in_the_directory_of_nobody_is_not_there():
     [
         (b"[mcp_pruner]\nprot = 1\n", "mcp_pruner.prot"),
         (b"[mcp_pruner\n", "not valid TOML"),
-        (b"\xff\xfe", "cannot be read"),
+        (b"\xff\xfe", "cannot read"),
     ],
 )
 def test_a_bad_file_is_named_with_what_is_wrong_in_it(here: Path, content: bytes, complaint: str):

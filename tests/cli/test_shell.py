@@ -94,7 +94,7 @@ async def test_the_index_is_asked_only_after_the_user_allowed_it(cli: Cli):
     assert b"--yes" in refused.stderr and b"check = true" in refused.stderr
     assert agreed.returncode == 10
     assert newer.returncode == 10
-    assert newer.stdout.decode() == f"kimi-proxy 9.1.2 is out; this is {__version__}\n"
+    assert newer.stdout.decode() == f"kimi-proxy 9.1.2 is available; this is {__version__}\n"
     heard, _ = index.heard
     assert heard.target == "/v1/pypi/kimi-proxy/json"
     assert {name.lower() for name, _ in heard.headers} == {"host", "accept"}
@@ -104,8 +104,8 @@ async def test_the_index_is_asked_only_after_the_user_allowed_it(cli: Cli):
     ("answer", "code", "said"),
     [
         (http(b'{"info": {"version": "0.0.1"}}'), 0, "is the newest version"),
-        (http(b'{"info": {"version": "latest"}}'), 2, "no version"),
-        (http(b"<html>"), 2, "no version"),
+        (http(b'{"info": {"version": "latest"}}'), 2, "without a version"),
+        (http(b"<html>"), 2, "without a version"),
     ],
     ids=["older", "no version", "no JSON"],
 )

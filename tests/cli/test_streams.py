@@ -42,7 +42,7 @@ def test_a_result_that_cannot_be_written_is_told_in_one_line(cli: Cli):
     done = shell(cli, ">/dev/full")
 
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (b"kimi-proxy: the result cannot be written: No space left on device")
+    assert done.stderr.splitlines()[-1] == (b"kimi-proxy: cannot write the result: No space left on device")
     assert b"Traceback" not in done.stderr
 
 

@@ -25,7 +25,7 @@ def added(cli: Cli, name: str, *more: str) -> str:
 def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_log(cli: Cli):
     first = added(cli, "ada", "--team", "platform")
     assert first.startswith("kpt_") and len(first) > 40
-    assert b"taken" in cli("team", "add", "ada", env=ON).stderr
+    assert b"already exists" in cli("team", "add", "ada", env=ON).stderr
 
     rotated = cli("team", "rotate", "ada", "--json", env=ON)
     assert json.loads(rotated.stdout)["token"] not in ("", first)
@@ -92,7 +92,7 @@ def test_the_report_adds_up_by_the_columns_that_are_asked_for(cli: Cli):
     own = cli("report", "--by", "person,model", "--csv", env=ada).stdout.decode().splitlines()
     assert own[0].startswith("person,model,requests,") and own[1].startswith("ada,'=kimi,1,") and len(own) == 2
     assert b"cost USD" in cli("report", "--by", "day", env=admin).stdout
-    assert b"list some of person, team, model, day" in cli("report", "--by", "colour", env=admin).stderr
+    assert b"use some of person, team, model, day" in cli("report", "--by", "colour", env=admin).stderr
 
 
 def said(cli: Cli, command: str, tool: str, arguments: dict[str, object], env: dict[str, str]) -> tuple[int, str, str]:
@@ -129,7 +129,7 @@ def test_over_stdio_the_tools_act_for_the_person_of_the_token_and_for_nobody_wit
         for stranger in (ON, {**ON, TOKEN: "kpt_guessed"}):
             code, answer, problem = said(cli, command, "recover_text", asked, stranger)
             assert (code, answer) == (2, "")
-            assert "this store is a team's: set KIMI_PROXY_TOKEN to your own token" in problem
+            assert "this store belongs to a team: set KIMI_PROXY_TOKEN to your own token" in problem
     log = [json.loads(line) for line in cli("team", "audit-log", env=ON).stdout.splitlines()]
     assert {entry["person"] for entry in log if entry["subject"] == prune_id} == {"ada", "ben"}
 

@@ -138,7 +138,7 @@ async def test_errors_are_texts(tmp_path: Path, is_stream: bool):
         unnamed = await sdk._client.post("/api/show", json={})
 
     assert refused.value.status_code == 429
-    assert (unnamed.status_code, unnamed.json()) == (400, {"error": "model: name the model as a string"})
+    assert (unnamed.status_code, unnamed.json()) == (400, {"error": "model: must be a string"})
 
 
 async def test_an_error_in_the_middle_of_a_stream_is_one_for_the_client(tmp_path: Path):

@@ -94,7 +94,7 @@ def test_kimi_status_shows_the_model_what_the_commands_print(runs: bool, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["result"] == "it is well"
     said = llm.asked[0].partition("kimi-proxy says of itself:")[2].partition("Sum this up")[0]
-    assert ("running: mcp-pruner" if runs else "not running: nothing answers on http://127.0.0.1:9") in said
+    assert ("running: mcp-pruner" if runs else "not running: no response on http://127.0.0.1:9") in said
     assert "ok, 0 originals" in said
     assert "no requests" in said
 

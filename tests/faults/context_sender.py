@@ -10,9 +10,9 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat import parse as read
 from kimi_proxy.core.config import parse
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, session_of
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import LOCAL_IDS, session_of
 from kimi_proxy.services.runtime import running
 
 SETTINGS = """

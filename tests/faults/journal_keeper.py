@@ -11,10 +11,10 @@ from pathlib import Path
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, session_of
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import LOCAL_IDS, session_of
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics

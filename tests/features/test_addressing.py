@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.features.chat.pipeline import Draft, ask_usage, name_model
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, ask_usage, name_model
-from kimi_proxy.features.sessions import Session
 
 
 def draft(body: bytes, model: str = "m") -> Draft:

@@ -9,7 +9,7 @@ from tests.support.conversations import request as conversation
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.context import (
+from kimi_proxy.features.chat.context import (
     BLOB_TOKENS,
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
@@ -20,7 +20,7 @@ from kimi_proxy.features.context import (
     scaled_to,
     tokens_of,
 )
-from kimi_proxy.features.memory import weigh_text
+from kimi_proxy.features.chat.memory import weigh_text
 
 
 def request(wire: Wire, **fields: object) -> Request:

@@ -33,6 +33,6 @@ def test_a_refused_marker_tells_the_model_which_tool_to_call():
         check_call(McpServer(url="http://127.0.0.1:1/rpc"), call("write", {"content": f"head{marker}tail"}))
 
     assert str(refused.value) == (
-        "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, that text would be "
+        "an argument contains a kimi-proxy marker instead of the text behind it: written to a file, that text would be "
         "lost. Call recover_text with id 'msk_0123456789abcdef' to read the original text, then send the real text."
     )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.context import MESSAGE_TOKENS, SLICES, Composition, Sink, composition, distribution, sink
-from kimi_proxy.features.memory import weigh_text
+from kimi_proxy.features.chat.context import MESSAGE_TOKENS, SLICES, Composition, Sink, composition, distribution, sink
+from kimi_proxy.features.chat.memory import weigh_text
 
 
 def made(*messages: tuple[str, int], **more: JsonValue) -> Composition:

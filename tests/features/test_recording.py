@@ -59,15 +59,15 @@ BAD = json.dumps({"at": 1, "api": "chat", "status": 200, "usage": None, "same_he
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ([], "no recording"),
-        ([head_line(HEAD)], "no recording"),
-        (written("{}")[1:], "no recording"),
+        ([], "not a recording"),
+        ([head_line(HEAD)], "not a recording"),
+        (written("{}")[1:], "not a recording"),
         ([head_line(HEAD), b"{\n"], "line 2 is not JSON"),
-        ([head_line(HEAD), b"[]\n"], "line 2 is no JSON object"),
-        ([head_line(HEAD), b"{}\n"], "line 2 is no request"),
-        ([head_line(HEAD), BAD.encode()], "line 2 is no request"),
+        ([head_line(HEAD), b"[]\n"], "line 2 is not a JSON object"),
+        ([head_line(HEAD), b"{}\n"], "line 2 is not a request"),
+        ([head_line(HEAD), BAD.encode()], "line 2 is not a request"),
         ([b'{"recording": 2}\n'], "version 1"),
-        ([head_line(HEAD), BAD.replace("5", "0").replace("chat", "telex").encode()], "line 2 is no request"),
+        ([head_line(HEAD), BAD.replace("5", "0").replace("chat", "telex").encode()], "line 2 is not a request"),
     ],
 )
 def test_what_is_no_recording_is_refused_with_its_line(lines: list[bytes], complaint: str):

@@ -92,5 +92,5 @@ def test_one_shape_and_what_a_model_would_write_in_its_place(given: JsonObject, 
 
 def test_lines_and_characters_together_mean_nothing():
     lines: JsonObject = {"ranges": [{"start_line": 1, "end_line": 1}], "start_char": 0}
-    with pytest.raises(InvalidRange, match="not for both"):
+    with pytest.raises(InvalidRange, match="not both"):
         part("a", validate(Recover, {"prune_id": "prn_1", **lines}))

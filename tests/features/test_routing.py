@@ -4,10 +4,10 @@ import pytest
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.routing import ModelWindow, Route, apply_route, choose_model
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 
 
 def room(window: int) -> ModelWindow:

@@ -31,10 +31,10 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, is_id, quoted_id, quoted_ids, read, read_mask, rewritten_id
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.features import gateway, masking
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import put_block, remove_block
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.translation import TRANSLATIONS
 from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines

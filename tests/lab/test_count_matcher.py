@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, Metric
-from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.lab.log_watcher import CountMatcher
 
 COUNT = LogCount("continue", 5_000, 32_768)

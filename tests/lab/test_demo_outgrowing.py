@@ -7,7 +7,7 @@ import pytest
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import RoutingSettings
-from kimi_proxy.features import context
+from kimi_proxy.features.chat import context
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.demo import THRESHOLD_TOKENS, PlayedTranscript, StreamedCall, StreamedReply
 from kimi_proxy.lab.demo_day import FERRY, LARGER_WINDOW, WINDOW, ScriptedConversation, ScriptedReply, day

@@ -13,9 +13,9 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.lab.log_watcher import MAX_CONVERSATIONS, LogWatcher
 
 USAGE = '{"role": "_usage", "token_count": %d}\n'

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kimi_proxy.features.compression import Preset
+from kimi_proxy.features.chat.compression import Preset
 from kimi_proxy.features.sanitizer.policy import POLICIES, Policy
 from kimi_proxy.features.sanitizer.stage import tool_tokens
-from kimi_proxy.lab.audit import where_spent
+from kimi_proxy.lab.audit import price_parts
 from kimi_proxy.lab.measured import CHANGED, COMPACTED, LONG_PAUSE, PAUSE, SWITCHED, measure, price_of
 from kimi_proxy.lab.savings import MARKER_TOKENS, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
@@ -97,7 +97,7 @@ def test_where_the_money_went_adds_up():
     talk.ask("and now", said="nothing more")
     session = measure(talk.transcript, count=words, scale=1.0)
 
-    spent, tools = where_spent(session)
+    spent, tools = price_parts(session)
 
     assert sum(spent.values()) == pytest.approx(baseline(session))
     assert spent["fixed beginning"] / USD == pytest.approx(FIXED * (1.25 + 0.1 + 0.1))
@@ -216,7 +216,7 @@ def test_a_session_of_one_empty_request_costs_nothing():
     session = measure(Transcript("any", "s", requests=[AgentRequest()]))
 
     assert baseline(session) == 0
-    assert where_spent(session)[1] == {}
+    assert price_parts(session)[1] == {}
 
 
 @pytest.mark.parametrize(

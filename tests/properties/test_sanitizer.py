@@ -20,12 +20,12 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue, is_container
 from kimi_proxy.features import recovery
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.sanitizer.plan import plan
 from kimi_proxy.features.sanitizer.policy import POLICIES
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches

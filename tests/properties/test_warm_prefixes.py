@@ -17,11 +17,11 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import SentPrefix
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import SentPrefix
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches

@@ -7,7 +7,7 @@ import pytest
 from tests.support.processes import until
 
 from kimi_proxy.proxy import allocator
-from kimi_proxy.proxy.allocator import give_back, giving_back, limit_arenas, resident_bytes
+from kimi_proxy.proxy.allocator import limit_arenas, resident_bytes, trim_memory, trimming_memory
 
 BLOCK, BLOCKS = 2_000, 20_000
 LEAST = BLOCK * BLOCKS // 2  # of it goes back: what stands between the holes stays
@@ -27,7 +27,7 @@ def holes() -> list[bytes]:
 def test_holes_in_the_heap_go_back_to_the_system():
     kept = holes()
     before = resident_bytes()
-    give_back()
+    trim_memory()
 
     assert before - resident_bytes() >= LEAST
     assert len(kept) == 20
@@ -35,8 +35,8 @@ def test_holes_in_the_heap_go_back_to_the_system():
 
 async def test_a_server_gives_back_what_it_grew_by_without_being_asked():
     limit_arenas()
-    give_back()
-    async with giving_back(every_s=0.02):
+    trim_memory()
+    async with trimming_memory(every_s=0.02):
         await asyncio.sleep(0.05)  # it has seen how much there was
         kept = holes()
         grown = resident_bytes()

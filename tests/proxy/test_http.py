@@ -31,7 +31,7 @@ async def test_a_refusal_says_what_was_said():
         scripted(lambda heard: reply(b"400 Bad Request", b"not now")) as server,
         aclosing(JsonClient(f"http://127.0.0.1:{server.port}")) as client,
     ):
-        with pytest.raises(UpstreamError, match="POST /x was answered with 400: not now"):
+        with pytest.raises(UpstreamError, match="POST /x failed with 400: not now"):
             await client.ask("POST", "/x", {})
 
 

@@ -52,7 +52,7 @@ def test_a_window_may_reach_past_the_end(tmp_path: Path):
 
 
 def test_a_window_that_begins_past_the_end_says_how_many_lines_there_are(tmp_path: Path):
-    with pytest.raises(ToolFailed, match="line 5 is past the end: there are 3 lines"):
+    with pytest.raises(ToolFailed, match="line 5 is past the end: the file has 3 lines"):
         lines_of(b"1\n2\n3", tmp_path, 5, 9)
 
 

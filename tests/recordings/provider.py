@@ -8,8 +8,8 @@ from hashlib import sha256
 from kimi_proxy.core.chat import Part, Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.lines import common_head
-from kimi_proxy.features.context import composition
-from kimi_proxy.features.memory import TextWeight
+from kimi_proxy.features.chat.context import composition
+from kimi_proxy.features.chat.memory import TextWeight
 
 MIN_TOKENS = 1024
 STEP_TOKENS = 128

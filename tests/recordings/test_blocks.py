@@ -7,7 +7,7 @@ from tests.recordings.provider import blocks, with_fixed_ids
 from tests.support.conversations import Assistant, Call, Result, User, request
 
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.chat.context import tokens_of
 
 ITEMS = (User("do"), Assistant("so", (Call("c1", "bash", {"command": "ls"}),)), Result("c1", "a file"))
 

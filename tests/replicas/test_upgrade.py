@@ -18,7 +18,7 @@ from tests.support.services.store.postgres_server import opened, serving, url_of
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.features.sessions import SessionIds
+from kimi_proxy.features.chat.sessions import SessionIds
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.store.postgres.schema import MIGRATIONS, SchemaTooNew, bring_up
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, DecisionTotals

@@ -63,7 +63,7 @@ def test_one_that_ends_is_told_with_the_end_of_its_log_at_once(tmp_path: Path):
 
 def test_one_that_needs_too_long_is_told_and_goes_on(tmp_path: Path):
     program = "import time; print('I take my time', flush=True); time.sleep(600)"
-    with pytest.raises(UpstreamUnreachable, match=r"is not ready after 1.5 s; it says so far:\nI take my time"):
+    with pytest.raises(UpstreamUnreachable, match=r"is not ready after 1.5 s; its log so far:\nI take my time"):
         start(tmp_path, program, patience_s=1.5)
     pid = background.read(tmp_path / background.FOLDER / background.BACKGROUND)
     assert pid is not None

@@ -236,7 +236,7 @@ def test_somebody_else_s_lock_is_respected(file: Path, log: EditLog):
     lock = file.with_name("config.json.lock")
     lock.mkdir()
     edit = ServerEdit(file, FORM, ENTRY, lock)
-    with pytest.raises(FileRefused, match="held by another program"):
+    with pytest.raises(FileRefused, match="locked by another program"):
         apply(plan_edit(edit, log), log)
     lock.rmdir()
     apply(plan_edit(edit, log), log)

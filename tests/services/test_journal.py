@@ -20,11 +20,11 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.chat.pipeline import Draft, Note
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.services import journal as journals
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.journal import LEASE_S, Journal, WriteQueue
 from kimi_proxy.services.metrics import Metrics

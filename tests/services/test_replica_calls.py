@@ -10,7 +10,7 @@ from tests.support.services.store.making import opened
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import CompressionRefused, NothingSeen, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.prompt_cache import SentPrefix
+from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.services.store.protocols import FactStore, StoredEvent
 from kimi_proxy.services.team.calls import QUESTION, ReplicaCalls, Work
 

@@ -49,7 +49,7 @@ class MemoryOriginals(Originals):
         await self._answer()
         known = self.kept.get((original.scope, original.id), original)
         if (known.key, known.text) != (original.key, original.text):
-            raise StoreUnavailable(f"{original.id} already names another original")
+            raise StoreUnavailable(f"{original.id} is already the id of another original")
         self.keeps += 1
         self.kept[original.scope, original.id] = original
 

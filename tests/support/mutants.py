@@ -70,7 +70,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             *("tests/proxy/test_workspace.py", "tests/proxy/test_textfile.py", "tests/proxy/test_spool.py"),
             *("tests/features/test_paths.py", "tests/features/test_gateway.py", "tests/features/test_circuit.py"),
-            *("tests/services/test_gateway.py", "tests/services/test_gateway_messages.py"),
+            *("tests/services/gateway/test_gateway.py", "tests/services/gateway/test_gateway_messages.py"),
         ),
     ),
 }

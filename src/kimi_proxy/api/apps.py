@@ -40,11 +40,11 @@ from kimi_proxy.services.tools.prune_text import PrunerHealthBody, check_health
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
 STORE_TIMEOUT_S = 1.0
-PROGRAMS_END_S = 3.5  # what it takes to end programs that ignore the end of their input and SIGTERM
+PROGRAMS_END_S = 3.5  # the time to stop programs that ignore both the end of their input and SIGTERM
 WARM_AFTER_S = 0.2  # a call that waits for the servers asks them several times in it
 
 
-HEALTH = RouteSpec("Say that it serves", access=Access.EVERYONE)
+HEALTH = RouteSpec("Report that the server is up", access=Access.EVERYONE)
 
 
 class StoreProblem(TypedDict, total=False):
@@ -67,7 +67,7 @@ class Listener:
     app: Callable[[Runtime], ASGIApp]
     about: str
     port_setting: str  # the option and the variable that choose another port
-    is_public: bool = False  # it shows nothing of anyone's, so it needs no token
+    is_public: bool = False  # it exposes no one's data, so it needs no token
 
 
 def pruner_listener(config: Config, option: str = "--pruner-port") -> Listener:
@@ -134,7 +134,7 @@ async def listen(
 
 
 async def _end_programs(runtime: Runtime, stop: asyncio.Event, served: asyncio.Event) -> None:
-    """End MCP servers while the last requests still run: one that does not want to takes seconds of its own."""
+    """Stop MCP servers while the last requests still run: one that resists takes several seconds."""
     shutdown = runtime.config.shutdown
     await stop.wait()
     with suppress(TimeoutError):
@@ -145,7 +145,7 @@ async def _end_programs(runtime: Runtime, stop: asyncio.Event, served: asyncio.E
 
 
 def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], alongside: AsyncExitStack) -> None:
-    """Start what can wait until the servers answer."""
+    """Start background work that can wait until the servers are ready."""
     warming = asyncio.create_task(_warm(runtime))
     alongside.push_async_callback(asyncio.wait_for, warming, None)
     if "proxy" in addresses:
@@ -188,9 +188,11 @@ def metrics_app(runtime: Runtime) -> ASGIApp:
 def tools_app(runtime: Runtime) -> ASGIApp:
     """Return read, grep, bash and recover_text. Raise ConfigError without a token, because bash runs commands."""
     if runtime.team:
-        raise ConfigError("read and bash would run as the user who can open the team's store: use --stdio")
+        raise ConfigError("in a team, read and bash over a port would run with access to everyone's store: use --stdio")
     if not is_closed(runtime.config):
-        raise ConfigError("bash runs commands for everyone who reaches its port: set KIMI_PROXY_TOKEN, or use --stdio")
+        raise ConfigError(
+            "anyone who can reach the port could run commands with bash: set KIMI_PROXY_TOKEN, or use --stdio"
+        )
     return mcp_app(
         tools_catalog(runtime), rules_of(runtime.config, TOOLS_HOST, runtime.team), [_pruner_health(runtime)]
     )
@@ -205,7 +207,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
             **await _store_problem(runtime.store),
         }
 
-    # The dashboard is here alone: nowhere else does a login count, whose cookie goes to every port.
+    # The dashboard is served only here: a login's cookie is sent to every port, but counts on no other.
     rules = _with_logins(
         rules_of(runtime.config, runtime.config.proxy.host, runtime.team), runtime.team.logins if runtime.team else None
     )
@@ -299,7 +301,7 @@ async def _caller_in(people: Team, headers: Headers) -> Caller | None:
 
 
 def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
-    """Return `rules` by which a login to the dashboard says who calls, where no token does."""
+    """Return `rules` that accept a dashboard login as identification if there is no token."""
     by_token = rules.identify
     if logins is None or by_token is None:
         return rules
@@ -313,7 +315,7 @@ def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
 
 def _pruner_health(runtime: Runtime) -> Route:
     async def health(request: Request) -> PrunerHealthBody:
-        # Without its store the pruner is still healthy: texts are sent whole then.
+        # The pruner is healthy without its store: texts are then sent uncut.
         return {**await check_health(), **await _store_problem(runtime.store)}
 
     return json_route("GET", "/health", health, HEALTH)

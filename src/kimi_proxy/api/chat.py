@@ -31,7 +31,7 @@ MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
 REALTIME = "/v1/realtime"
 RELAYED_METHODS = ("GET", "POST", "DELETE")
 
-_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # nothing that leads out of it
+_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # characters that cannot lead out of the path
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
 CHAT = RouteSpec(
     "Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )
-RELAY = RouteSpec("Pass a request on as it came", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
+RELAY = RouteSpec("Forward a request unchanged", error=OpenObject, is_relayed=True, access=Access.PEOPLE)
 LIST = RouteSpec(
     "List the models of the settings, or of the providers", error=OpenObject, is_relayed=True, access=Access.PEOPLE
 )
@@ -154,7 +154,7 @@ class ChatEndpoint:
 
 
 class RelayEndpoint:
-    """Passes on what is no question: everything but the address and the key stays as it came."""
+    """Forwards all other requests unchanged, except for the address and the key."""
 
     def __init__(self, chat: Chat, wire: Wire) -> None:
         self._chat = chat
@@ -163,7 +163,7 @@ class RelayEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if not _PLAIN_PATH.fullmatch(path):
-            raise InvalidParams("path", "write each part of it in letters, digits and -._~:@")
+            raise InvalidParams("path", "use only letters, digits and -._~:@ in each part")
         ask = partial(self._chat.relay, method=scope["method"], path=path)
         await ChatEndpoint(ask, self._wire)(scope, receive, send)
 
@@ -206,7 +206,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _upgrade_required(socket: WebSocket) -> None:
-    """Codex opens a WebSocket first; upon this answer it asks over HTTP at once, else only after seven tries."""
+    """Codex opens a WebSocket first; after this response it uses HTTP at once, otherwise only after seven tries."""
     message = "questions are not taken over a WebSocket here: POST them"
     await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 
@@ -227,6 +227,6 @@ async def _send_body(answer: Answer, client: ClientBody) -> None:
             await client.send(piece, more=True)
     except UpstreamError as e:
         # The status has been sent: all that is left is to end without the last piece, which drops the connection.
-        log.warning("an answer broke off", extra={"code": e.code, "what": str(e)[:300]})
+        log.warning("a response broke off", extra={"code": e.code, "what": str(e)[:300]})
         return
     await client.send(b"", more=False)

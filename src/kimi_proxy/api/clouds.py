@@ -49,18 +49,18 @@ def _open_counted(scope: Scope, body: bytes) -> bytes:
 def _open_gemini(scope: Scope, body: bytes) -> bytes:
     """Raise InvalidParams for a key in the address, which is no place for it."""
     if "key" in dict(parse_qsl(scope["query_string"].decode("latin-1"))):
-        raise InvalidParams("key", "send it in the header x-goog-api-key: addresses are written into logs")
+        raise InvalidParams("key", "send it in the header x-goog-api-key, because addresses are logged")
     return open_body(body, _model(scope), is_stream=False)
 
 
 def _open_events(scope: Scope, body: bytes) -> bytes:
     if dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("alt") != "sse":
-        raise InvalidParams("alt", "streams are sent as server-sent events: ask with ?alt=sse")
+        raise InvalidParams("alt", "streams use server-sent events: add ?alt=sse")
     return open_body(_open_gemini(scope, body), _model(scope), is_stream=True)
 
 
 def _as_stream(answer: Answer) -> Answer:
-    """Return a stream of events as Bedrock frames it; an answer in one piece stays as it is."""
+    """Return an event stream in Bedrock's framing; a complete response stays unchanged."""
     headers = dict(answer.headers)
     if not headers.get(b"content-type", b"").startswith(_EVENTS):
         return answer
@@ -111,7 +111,7 @@ COUNTING_ROUTES = {
 }
 
 
-DEPLOYMENT = "kimi_proxy.deployment"  # where the name that a path held is kept in the scope
+DEPLOYMENT = "kimi_proxy.deployment"  # the scope's key for the name that a path contained
 
 _DEPLOYED = re.compile(r"/openai/deployments/([^/]+)(/.+)")
 AZURE_ROOTS = ("/openai/", "/anthropic/")
@@ -144,7 +144,7 @@ def name_deployment(scope: Scope, body: bytes) -> bytes:
 
 
 def _without_version(query: bytes) -> bytes:
-    """The version of an API that only these paths have: no provider is asked by them."""
+    """Remove the API version, which only these paths have; no provider needs it."""
     if b"api-version" not in query:
         return query
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from kimi_proxy.api.routing import Access, RequestBody, RouteSpec, body, caller_of, json_answer, json_route, query
 from kimi_proxy.core.errors import CompressionRefused, FileRefused, InvalidParams, NothingSeen, SessionNotFound
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.compression import FullnessBody, Preset
+from kimi_proxy.features.chat.compression import FullnessBody, Preset
 from kimi_proxy.services.chat.compression import SessionCompressions
 from kimi_proxy.services.chat.context import ContextBody, ContextMessageBody, LatestRequests, SummarizedMessageBody
 from kimi_proxy.services.chat.memory import ProjectMemory, ProjectMemoryBody
@@ -59,13 +59,13 @@ COMPRESS = RouteSpec(
     more={400: FullnessBody},
     access=Access.PEOPLE,
 )
-SIMULATE = RouteSpec("Show what compression would do", raises=_REFUSED, access=Access.PEOPLE)
-UNDO = RouteSpec("Undo the newest compression", raises=_REFUSED, access=Access.PEOPLE)
-MEMORY_STATS = RouteSpec("Show how much of all requests was memory", access=Access.PEOPLE)
+SIMULATE = RouteSpec("Preview compression", raises=_REFUSED, access=Access.PEOPLE)
+UNDO = RouteSpec("Undo the last compression", raises=_REFUSED, access=Access.PEOPLE)
+MEMORY_STATS = RouteSpec("Show the share of memory in all requests", access=Access.PEOPLE)
 LOAD = RouteSpec("Show the project memory", access=Access.PEOPLE)
 SAVE = RouteSpec("Save the project memory", body=SaveMemory, raises=(FileRefused,), access=Access.PEOPLE)
-SANITIZER = RouteSpec("Show what the sanitizer left out", access=Access.PEOPLE)
-TOGGLE = RouteSpec("Switch the sanitizer until the next start", body=ToggleSanitizer, access=Access.ADMINS)
+SANITIZER = RouteSpec("Show what the sanitizer removed", access=Access.PEOPLE)
+TOGGLE = RouteSpec("Turn the sanitizer on or off until the next start", body=ToggleSanitizer, access=Access.ADMINS)
 MASKS = RouteSpec("List the newest originals", query=MaskLimit, access=Access.PEOPLE)
 CONTEXT = RouteSpec("Show the newest request of a session", raises=_UNSEEN, access=Access.PEOPLE)
 MESSAGE = RouteSpec("Show a message of it", raises=(*_UNSEEN, InvalidParams), access=Access.PEOPLE)
@@ -150,7 +150,7 @@ def sanitizer_routes(sanitizer: Sanitizer, settings: LiveSettings) -> list[Route
         return await sanitizer.stats(caller_of(request))
 
     async def toggle(request: Request) -> EnabledBody:
-        """Nothing is written: the next start reads the settings again."""
+        """The change is not saved: the next start reads the settings again."""
         asked = await body(request, ToggleSanitizer, 'send {"enabled": true}, {"enabled": false}, or nothing')
         is_on = not sanitizer.is_on if asked.enabled is None else asked.enabled
         settings.switch(caller_of(request), {"sanitizer.enabled": is_on})

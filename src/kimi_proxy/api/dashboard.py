@@ -181,7 +181,7 @@ def join_modules(folder: Path) -> bytes:
 
 
 def _wrap(name: str, text: str) -> str:
-    """Return a module as the body of a function that returns what it exports."""
+    """Return a module as the body of a function that returns its exports."""
     given: list[str] = []
 
     def pass_on(found: re.Match[str]) -> str:
@@ -217,7 +217,7 @@ def _declare_import(name: str, clause: str, path: str) -> str:
 
 
 def _load_later(name: str, path: str) -> str:
-    """Return what a dynamic import becomes: a promise of a module of ours, or the vendored file itself."""
+    """Return the replacement of a dynamic import: a promise of one of our modules, or the vendored file."""
     if path.endswith(".mjs"):
         return f'import("/dashboard/{json.loads(_name(name, path))}")'
     return f"new Promise((done) => done(need({_name(name, path)})))"

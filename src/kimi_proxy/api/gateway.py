@@ -14,7 +14,15 @@ from starlette.routing import Route
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
 from kimi_proxy.api.mcp.gateway_catalog import gateway_catalog
-from kimi_proxy.api.mcp.http import EVENTS, cancel_if_gone, endpoint, json_reply, names_version, rpc_spec, with_notices
+from kimi_proxy.api.mcp.http import (
+    EVENTS,
+    cancel_on_disconnect,
+    endpoint,
+    json_reply,
+    names_version,
+    rpc_spec,
+    with_notices,
+)
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import Caller
@@ -38,8 +46,8 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.supervisor import LOG_LINES, ServerBody, Supervisor
-from kimi_proxy.services.tool_directory import ToolDirectory
+from kimi_proxy.services.gateway.supervisor import LOG_LINES, ServerBody, Supervisor
+from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 
 ALL = "/api/mcp-gateway"
 PATH = f"{ALL}/{{server_name}}"
@@ -94,9 +102,9 @@ def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
         headers, raw = request.scope["headers"], await request.body()
         work = reply(caller_of(request), gateway, request.path_params["server_name"], raw, versions, headers)
-        # With a handshake a lost connection says nothing; without one it takes the request back.
-        work = cancel_if_gone(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
-        # A client that wants notices of progress says so.
+        # With a handshake, a lost connection has no meaning; without one, it cancels the request.
+        work = cancel_on_disconnect(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work
+        # A client that wants progress notifications declares it.
         if b"progressToken" in raw and any(EVENTS in accepted for accepted in request.headers.getlist("accept")):
             return await with_notices(work)
         return json_reply(await work)
@@ -129,7 +137,7 @@ async def reply(
 
 
 def _version(message: JsonValue, versions: mcp.ProtocolVersions, headers: mcp.Headers) -> mcp.ProtocolVersion:
-    """Return the protocol version of a message; raise if it comes in an envelope that is not in order."""
+    """Return the protocol version of a message; raise if its envelope is not valid."""
     call = jsonrpc.read(message)
     if call is None or call.notification:
         return versions.default
@@ -154,7 +162,7 @@ class LogLines(BaseModel):
     lines: int = Field(default=LOG_LINES, ge=1, le=100_000)
 
 
-STATUS = RouteSpec("Show how the MCP servers behind the gateway are doing", access=Access.PEOPLE)
+STATUS = RouteSpec("Show the state of the MCP servers behind the gateway", access=Access.PEOPLE)
 NOT_OURS = (UnknownServer, ServerNotRun)
 
 
@@ -184,7 +192,7 @@ def server_routes(supervisor: Supervisor) -> list[Route]:
         spec = RouteSpec(summary, body=ServerNames, raises=NOT_OURS, access=Access.ADMINS)
         return json_route("POST", f"/api/mcp/servers/{name}", post, spec)
 
-    log_spec = RouteSpec("Show the end of what a server wrote", query=LogLines, raises=NOT_OURS, access=Access.ADMINS)
+    log_spec = RouteSpec("Show the last lines of a server's log", query=LogLines, raises=NOT_OURS, access=Access.ADMINS)
     return [
         json_route("GET", "/api/mcp/servers", status, STATUS),
         json_route("GET", "/api/memory/servers", status, STATUS),

@@ -34,17 +34,17 @@ else:
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OWN_PAGES = (b"same-origin", b"none")
-# Where the clients of various APIs send their key, and where our token goes beside a key or a login of theirs.
+# The headers in which clients of various APIs send their key; ours can accompany a key or login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
 DRAIN_TIMEOUT_S = 1.0
 MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
 # So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
 FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
-MAX_TOKENS = 4  # that one request may offer: its own key, ours, and what a client puts beside them
+MAX_TOKENS = 4  # the maximum in one request: its own key, ours, and other values that clients add
 # Of a connection that a proxy on this machine makes for a client elsewhere.
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
-PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers beside the token
+PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers in addition to the token
 
 Headers = list[tuple[bytes, bytes]]
 NamedHeaders = Mapping[bytes, Sequence[bytes]]  # the values of each name
@@ -56,7 +56,7 @@ _PORT = re.compile(r":\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The guard's requirements; `hosts` are accepted besides the loopback names, with or without a port.
+    """The guard's requirements; `hosts` are accepted in addition to the loopback names, with or without a port.
 
     With `identify`, the token of a person is required, on loopback too.
     """
@@ -92,7 +92,7 @@ PEOPLE_AWAY = Refusal(
     503, "people_unavailable", "the store that knows the people cannot be read: try again", (("retry-after", "1"),)
 )
 ADMINS_ONLY = Refusal(403, "admins_only", "this changes or shows what concerns everyone: an admin's token may do it")
-CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses what it sends with a ChatGPT login
+CODINGS = (b"identity", b"zstd", b"gzip")  # Codex compresses its requests if it uses a ChatGPT login
 CONTENT_ENCODING = Refusal(
     415, "content_encoding", "a body may be compressed with zstd or gzip: send it so, or as it is"
 )
@@ -100,7 +100,7 @@ CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: applic
 
 
 def is_own_client(scope: Scope) -> bool:
-    """Return whether a request comes from a program of our own user on this machine, and from no proxy in between."""
+    """Return whether a request comes from our own user's program on this machine, without a proxy in between."""
     headers, client, server = scope["headers"], scope.get("client"), scope.get("server")
     hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
     if not client or not server or any(name in FORWARDED for name, _ in headers):
@@ -266,7 +266,7 @@ class HeldBytes:
 
 @lru_cache(maxsize=8)
 def addresses(hosts: tuple[str, ...], port: int | None) -> frozenset[bytes]:
-    """Return every spelling of our address; the port is the socket's, never what a header claims."""
+    """Return every spelling of our address; the port is the socket's, never one from a header."""
     hosts = (*hosts, *map(str.lower, hosts))  # browsers write them in lower case
     with_port = [name if _PORT.search(name) else f"{name}:{port}" for name in (*LOOPBACK, *hosts)]
     implied = LOOPBACK if port == 80 else ()
@@ -379,7 +379,7 @@ async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) 
 
 
 async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool]) -> bytes | Refusal:
-    """Return the whole body, or the refusal as soon as it is longer than `limit`, or there is no room for it."""
+    """Return the whole body, or a refusal as soon as it exceeds `limit` or the memory for bodies is full."""
     body = bytearray()
     while True:
         message = await receive()
@@ -396,7 +396,7 @@ async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool
 
 
 def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
-    """Return at most `limit` bytes; what becomes longer is refused when it does."""
+    """Return at most `limit` bytes; raise as soon as the decompressed body exceeds that."""
     try:
         if coding == b"zstd":
             decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})

@@ -17,14 +17,14 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.sessions import Sessions
 
 SEND_S = 5.0  # a viewer that takes longer to read an event is disconnected
-CHECK_S = 2.0  # how often it is asked whether a viewer may still look
+CHECK_S = 2.0  # how often to check whether a viewer may still watch
 POLICY_VIOLATION, ABNORMAL_CLOSURE = 1008, 1006  # as RFC 6455 numbers them
 
 log = logging.getLogger(__name__)
 
 
 class Live:
-    """With `identify`, a viewer who is no longer known as when they came is disconnected: logged out, or revoked."""
+    """With `identify`, a viewer whose identity changed is disconnected, such as after logout or revocation."""
 
     def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics, identify: Identify | None = None) -> None:
         self._hub = hub
@@ -63,7 +63,7 @@ class Live:
                     await _send(socket, await viewer.next())
             except TimeoutError:
                 self._metrics.viewers_evicted.inc()
-                log.info("viewer evicted", extra={"why": f"took no event for {SEND_S:g} s"})
+                log.info("viewer evicted", extra={"why": f"accepted no event for {SEND_S:g} s"})
 
     async def _init(self, who: Caller, viewer: Viewer) -> str:
         """Return the first frame: the state now; what happens later follows as events."""
@@ -75,7 +75,7 @@ class Live:
 
 
 async def _send(socket: WebSocket, text: str) -> None:
-    """Send an event; raise WebSocketDisconnect if either side has closed meanwhile, TimeoutError if it takes long."""
+    """Send an event; raise WebSocketDisconnect if either side has closed, TimeoutError if it takes too long."""
     try:
         async with asyncio.timeout(SEND_S):
             await socket.send_text(text)
@@ -95,7 +95,7 @@ async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
 
 
 async def _listen(socket: WebSocket) -> None:
-    """Wait until the viewer disconnects; what it sends is ignored."""
+    """Wait until the viewer disconnects; its messages are ignored."""
     with suppress(WebSocketDisconnect):
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass

@@ -1,4 +1,4 @@
-"""`GET /metrics` for Prometheus: of the pruner with its token, or on a port of its own without one."""
+"""`GET /metrics` for Prometheus: on the pruner's port with its token, or on a separate port without one."""
 
 from dataclasses import replace
 

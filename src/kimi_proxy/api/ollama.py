@@ -24,7 +24,7 @@ _EVENTS, _LINES = b"text/event-stream", b"application/x-ndjson"
 
 TAGS = RouteSpec("List the models, as Ollama does", error=OpenObject, access=Access.PEOPLE)
 SHOW = RouteSpec("Describe a model, as Ollama does", body=OpenObject, error=OpenObject, access=Access.PEOPLE)
-ABOUT = RouteSpec("Say which version of Ollama's API is served", access=Access.PEOPLE)
+ABOUT = RouteSpec("Report the supported version of Ollama's API", access=Access.PEOPLE)
 
 
 def routes(chat: Chat) -> list[BaseRoute]:
@@ -36,7 +36,7 @@ def routes(chat: Chat) -> list[BaseRoute]:
         asked = await object_in(request, 'send {"model": NAME}')
         name = read.as_text(asked.get("model") or asked.get("name"))
         if not name:
-            raise InvalidParams("model", "name the model as a string")
+            raise InvalidParams("model", "must be a string")
         target = chat.models.target(name, Wire.CHAT, chat.credential(_incoming(request)), translate=True)
         return ollama.model_details(name, chat.models.window(target))
 

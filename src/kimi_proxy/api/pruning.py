@@ -49,7 +49,7 @@ SEARCH = RouteSpec("Search the newest originals", query=CutSearch, access=Access
 ONE = RouteSpec(
     "Show an original beside what was sent of it", query=CutLines, raises=(PruneIdNotFound,), access=Access.PEOPLE
 )
-PREVIEW = RouteSpec("Show what prune_text would cut; nothing is kept", body=Preview, access=Access.PEOPLE)
+PREVIEW = RouteSpec("Show what prune_text would cut; nothing is stored", body=Preview, access=Access.PEOPLE)
 SWE_PRUNE = RouteSpec("Prune as swe-pruner does", body=SwePrune, access=Access.PEOPLE)
 
 
@@ -58,7 +58,7 @@ class PreviewBody(PruneBody):
 
 
 def cut_routes(cuts: Cuts) -> list[Route]:
-    """`/api/cuts`: every prune and mask, one beside what was sent of it, and a search in the originals."""
+    """`/api/cuts`: the list of prunes and masks, one next to its sent text, and a search in the originals."""
 
     async def page(request: Request) -> CutsBody:
         asked = query(request, CutPage)

@@ -25,14 +25,14 @@ from kimi_proxy.features.tool import validate
 
 Endpoint = Callable[[Request], Response | Awaitable[Response]]
 
-MATCHED = "kimi_proxy.matched"  # where the match of a request is kept in its scope
+MATCHED = "kimi_proxy.matched"  # the scope's key for the matched route
 
 
 class Access(IntEnum):
     """The callers that a route allows; each kind is stricter than the one before."""
 
     VISITORS = 1  # everyone, and a link on a page of another site may lead here
-    EVERYONE = 2  # no token is needed: the answer shows nothing of anyone's
+    EVERYONE = 2  # no token needed, because the response exposes no one's data
     PEOPLE = 3  # everyone with a token, where the server asks for one
     ADMINS = 4  # in a team: what shows or changes everyone's
 
@@ -90,7 +90,7 @@ class RouteTable(Router):
             if match is Match.FULL:
                 scope.update(more)
                 return RouteMatch(access, route)
-            # The strictest route of a path answers a wrong method, because its refusal says the least.
+            # The strictest route of a path handles a wrong method, because its refusal reveals the least.
             if match is Match.PARTIAL and (partial is None or access > partial.access):
                 partial = RouteMatch(access, route)
         return partial or RouteMatch(Access.PEOPLE)
@@ -139,13 +139,13 @@ class RouteSpec:
     status: int = 200
     query: type[BaseModel] | None = None
     body: object | None = None  # what pydantic reads it as
-    raises: tuple[type[KimiProxyError], ...] = ()  # beside those of every route
+    raises: tuple[type[KimiProxyError], ...] = ()  # in addition to those of every route
     media_type: str = "application/json"
     error: object = ErrorBody
     more: Mapping[int, object] = field(default_factory=dict)  # further statuses, with the type of their JSON
     is_relayed: bool = False  # the answer is another server's
     is_silent: bool = False  # a message that needs no answer gets 202
-    access: Access = field(kw_only=True)  # who may call it: nothing is assumed
+    access: Access = field(kw_only=True)  # who may call it; there is no default
 
     @property
     def is_body_required(self) -> bool:
@@ -224,7 +224,7 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 
 def caller_in(scope: Scope) -> Caller:
-    """Return who calls. Raise KeyError if no guard stands before the application."""
+    """Return the caller. Raise KeyError if there is no guard in front of the application."""
     who = scope["state"]["caller"]
     if not isinstance(who, Caller):
         raise TypeError("the caller of a request is not what the guard put there")

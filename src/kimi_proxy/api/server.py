@@ -32,7 +32,7 @@ CROWDED = (
     b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
 )
 MAX_CONNECTIONS = 1000
-# What is known of a connection is in the state of each of its requests.
+# Facts about a connection are in the state of each of its requests.
 CONNECTION, OWNER, CLOSED = "connection", "owner", "closed"
 
 
@@ -130,7 +130,7 @@ class OwnerProtocol(BoundedProtocol):
 
 
 def _head_size(data: bytes) -> int:
-    """Return how much of `data` belongs to a head that begins with it, or goes on in it."""
+    """Return the size of the request head at the start of `data`, complete or not."""
     end = data.find(b"\r\n\r\n")
     return len(data) if end < 0 else end
 
@@ -221,13 +221,13 @@ async def serve_all(servers: Sequence[Callable[[], Coroutine[object, object, Non
 
 
 def refuse_exposure(host: str, token: bool, token_chars: int = MIN_TOKEN_CHARS) -> None:
-    """Raise ConfigError without a good token beyond loopback: anyone on the network could read what is stored here."""
+    """Raise ConfigError without a good token beyond loopback: anyone on the network could read stored data."""
     if is_loopback(host):
         return
     if token and token_chars < MIN_TOKEN_CHARS:
         raise ConfigError(
-            f"{host or 'every interface'} can be reached from the network, where KIMI_PROXY_TOKEN can be guessed: "
-            f"give it {MIN_TOKEN_CHARS} characters or more, or listen on 127.0.0.1"
+            f"{host or 'every interface'} can be reached from the network, and KIMI_PROXY_TOKEN is easy to guess: "
+            f"use at least {MIN_TOKEN_CHARS} characters, or listen on 127.0.0.1"
         )
     if not token:
         raise ConfigError(
@@ -340,7 +340,7 @@ def _settings(app: ASGIApp, drain_s: float, is_owned: bool) -> uvicorn.Config:
 
 def _can_know_owner() -> bool:
     if not peer.can_ask():
-        log.warning("other accounts of this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
+        log.warning("other accounts on this machine can use the server: set KIMI_PROXY_TOKEN if there are any")
         return False
     return True
 
@@ -359,13 +359,13 @@ def _for_owner(app: ASGIApp) -> ASGIApp:
 
 
 def watch_connection(scope: Scope) -> Callable[[], bool]:
-    """Return a function that says whether the connection of a request is still open."""
+    """Return a function that checks whether a request's connection is still open."""
     known: set[str] = scope.get("state", {}).get(CONNECTION, {CLOSED})
     return lambda: CLOSED not in known
 
 
 def _is_owner(scope: Scope) -> bool:
-    """Return whether the other end is ours. The system is asked once a connection: no one else can take that over."""
+    """Return whether the other end is our user. Checked once per connection, which no one else can take over."""
     if not scope.get("client") or not scope.get("server"):
         return False
     known: set[str] = scope.get("state", {}).get(CONNECTION, set())

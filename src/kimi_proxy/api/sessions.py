@@ -1,4 +1,4 @@
-"""`/api/sessions`: conversations, what they cost, and how full their context windows are; `/api/export`."""
+"""`/api/sessions`: conversations, their cost, and how full their context windows are; `/api/export`."""
 
 import csv
 import io
@@ -28,8 +28,8 @@ from kimi_proxy.api.routing import (
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidParams, SessionNotFound
+from kimi_proxy.features.chat.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import MAX_NAME_CHARS
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services import serialize
 from kimi_proxy.services.serialize import MetricBody, SessionBody
@@ -96,7 +96,7 @@ class StatusLineQuery(BaseModel):
 
 NOT_FOUND = (SessionNotFound,)
 LIST = RouteSpec("List sessions, the last used first", query=SessionPage, raises=NOT_FOUND, access=Access.PEOPLE)
-CREATE = RouteSpec("Make a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
+CREATE = RouteSpec("Create a session that requests can name", status=201, body=NewSession, access=Access.PEOPLE)
 DELETE_MANY = RouteSpec("Delete sessions, or all of them", body=DeleteSessions, access=Access.PEOPLE)
 SHOW = RouteSpec("Show a session", raises=NOT_FOUND, access=Access.PEOPLE)
 RENAME = RouteSpec("Rename a session", body=RenameSession, raises=NOT_FOUND, access=Access.PEOPLE)
@@ -108,7 +108,7 @@ MEMORY = RouteSpec(
 SAVINGS = RouteSpec(
     "Show what was saved today, this week, this month and in a range of days", query=SavingsQuery, access=Access.PEOPLE
 )
-STATUS_LINE = RouteSpec("Show the line of an agent's status bar", query=StatusLineQuery, access=Access.PEOPLE)
+STATUS_LINE = RouteSpec("Show the text of an agent's status line", query=StatusLineQuery, access=Access.PEOPLE)
 HEALTH = RouteSpec("Show how full a session's context window is", raises=NOT_FOUND, access=Access.PEOPLE)
 
 
@@ -162,7 +162,7 @@ class SessionRoutes:
     async def _delete_many(self, request: Request) -> DeletedBody:
         asked = await body(request, DeleteSessions, ADVICE)
         if asked.all == bool(asked.ids):
-            raise InvalidParams("ids", 'name the sessions, {"ids": ["ses_…"]}, or say {"all": true}')
+            raise InvalidParams("ids", 'send {"ids": ["ses_…"]}, or {"all": true}')
         who = caller_of(request)
         work = self._sessions.delete_all(who) if asked.all else self._sessions.delete(who, asked.ids)
         return _deleted_to_json(await work)
@@ -219,7 +219,7 @@ def _limit(request: Request) -> int:
 
 COLUMNS = tuple(serialize.metric(Metric("", "", 0.0, "", "", "", 0, 0, (), None)))
 
-# A spreadsheet takes a cell that begins with one of these for a formula, and runs it.
+# A spreadsheet treats a cell that begins with one of these as a formula, and runs it.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

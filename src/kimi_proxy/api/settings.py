@@ -1,4 +1,4 @@
-"""`/api/settings`, `/api/providers` and `/api/models`: what is in force, and what may be switched at run time."""
+"""`/api/settings`, `/api/providers` and `/api/models`: current settings, and switches that can change at runtime."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, NotRequired, TypedDict
@@ -35,14 +35,14 @@ class ModelsWanted(BaseModel):
     all: bool = False  # also the table of known models, which is long and the same for everyone
 
 
-STORE = RouteSpec("Show how much the store holds", access=Access.PEOPLE)
-SHOW = RouteSpec("Show the settings in force", access=Access.PEOPLE)
-CHANGE = RouteSpec("Switch settings while it runs", body=ChangeSettings, access=Access.ADMINS)
-PROVIDERS = RouteSpec("List the providers that can be asked", access=Access.PEOPLE)
+STORE = RouteSpec("Show the size of the store", access=Access.PEOPLE)
+SHOW = RouteSpec("Show the current settings", access=Access.PEOPLE)
+CHANGE = RouteSpec("Change settings at runtime", body=ChangeSettings, access=Access.ADMINS)
+PROVIDERS = RouteSpec("List the available providers", access=Access.PEOPLE)
 MODELS = RouteSpec(
     "List the models of the settings, and what is known of others", query=ModelsWanted, access=Access.PEOPLE
 )
-LIMITS = RouteSpec("Show how often each provider may be asked", access=Access.PEOPLE)
+LIMITS = RouteSpec("Show the rate limit of each provider", access=Access.PEOPLE)
 
 KeySource = Literal["client", "configured", "missing"]
 
@@ -79,7 +79,7 @@ class ModelBody(TypedDict):
 
 
 class KnownModelBody(TypedDict):
-    """A row of the table of known models, without what it does not know."""
+    """A row of the table of known models, without its unknown values."""
 
     provider: str
     name: str

@@ -167,15 +167,15 @@ class AuditLogBody(TypedDict):
     before: int | None
 
 
-ME = RouteSpec("Show who calls", access=Access.PEOPLE)
-REPORT = RouteSpec("Add up what was used", query=ReportQuery, access=Access.PEOPLE)
+ME = RouteSpec("Show the caller", access=Access.PEOPLE)
+REPORT = RouteSpec("Add up usage", query=ReportQuery, access=Access.PEOPLE)
 PEOPLE = RouteSpec("List the people of the team", access=Access.ADMINS)
 NO_SUCH = (InvalidParams,)
 ADD = RouteSpec("Add a person", status=201, body=NewPerson, access=Access.ADMINS)
-ROTATE = RouteSpec("Give a person a new token", raises=NO_SUCH, access=Access.ADMINS)
-REVOKE = RouteSpec("Let a person's tokens be good no longer", raises=NO_SUCH, access=Access.ADMINS)
-REMOVE = RouteSpec("Let a revoked name be free again", raises=NO_SUCH, access=Access.ADMINS)
-ERASE = RouteSpec("Delete all that is kept for a revoked person, and the name", raises=NO_SUCH, access=Access.ADMINS)
+ROTATE = RouteSpec("Issue a new token for a person", raises=NO_SUCH, access=Access.ADMINS)
+REVOKE = RouteSpec("Revoke a person's tokens", raises=NO_SUCH, access=Access.ADMINS)
+REMOVE = RouteSpec("Remove a revoked name", raises=NO_SUCH, access=Access.ADMINS)
+ERASE = RouteSpec("Delete all data stored for a revoked person, and the name", raises=NO_SUCH, access=Access.ADMINS)
 EXPORT = RouteSpec(
     "Export all that is kept for a person, as JSON lines",
     raises=NO_SUCH,
@@ -185,10 +185,10 @@ EXPORT = RouteSpec(
 EXPORT_ME = RouteSpec(
     "Export all that is kept for the caller, as JSON lines", media_type="application/x-ndjson", access=Access.PEOPLE
 )
-TOKENS = RouteSpec("List the tokens that the caller made", access=Access.PEOPLE)
-MAKE_TOKEN = RouteSpec("Make a token that expires", status=201, body=TokenRequest, access=Access.PEOPLE)
-END_TOKEN = RouteSpec("End a token that the caller made", raises=NO_SUCH, access=Access.PEOPLE)
-LOGIN_OFFER = RouteSpec("Say whether there is a login", access=Access.EVERYONE)
+TOKENS = RouteSpec("List the caller's own tokens", access=Access.PEOPLE)
+MAKE_TOKEN = RouteSpec("Create a token that expires", status=201, body=TokenRequest, access=Access.PEOPLE)
+END_TOKEN = RouteSpec("Revoke one of the caller's own tokens", raises=NO_SUCH, access=Access.PEOPLE)
+LOGIN_OFFER = RouteSpec("Report whether there is a login", access=Access.EVERYONE)
 START = RouteSpec(
     "Send a browser to the issuer", status=303, query=LoginStart, media_type="text/plain", access=Access.EVERYONE
 )
@@ -196,7 +196,7 @@ FINISH = RouteSpec(
     "Log in with what the issuer says", status=303, query=LoginCallback, media_type="text/plain", access=Access.VISITORS
 )
 LOGOUT = RouteSpec("End a login", access=Access.EVERYONE)
-AUDIT_LOG = RouteSpec("List who did what", query=AuditPage, access=Access.ADMINS)
+AUDIT_LOG = RouteSpec("List the audit log", query=AuditPage, access=Access.ADMINS)
 
 
 def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
@@ -237,11 +237,11 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
 
 
 def people_routes(team: Team | None, token_days: int) -> list[Route]:
-    """Return what manages people and their tokens. Without a team every call says that there is none."""
+    """Return the routes that manage people and their tokens. Without a team, each of them returns an error."""
 
     def there() -> Team:
         if team is None:
-            raise InvalidParams("team", "this server has no team: set [team] enabled = true")
+            raise InvalidParams("team", "team mode is off: set [team] enabled = true")
         return team
 
     async def add(request: Request) -> NewPersonBody:
@@ -354,7 +354,7 @@ def _token_to_json(one: TokenRecord) -> TokenBody:
 
 
 def login_routes(logins: Logins | None) -> list[Route]:
-    """Return the login of the dashboard. A failed one goes back to the dashboard, which says why."""
+    """Return the login routes of the dashboard. A failed login returns to the dashboard, which shows the reason."""
 
     async def offer(request: Request) -> LoginBody:
         return {"oidc": logins is not None}
@@ -407,7 +407,7 @@ def login_routes(logins: Logins | None) -> list[Route]:
 
 
 def session_cookie(logins: Logins) -> str:
-    """Return the name of the cookie that says who is logged in."""
+    """Return the name of the session cookie."""
     return _cookie(logins, MADE)
 
 
@@ -446,4 +446,4 @@ def _moment(since: str) -> float:
     try:
         return datetime.fromisoformat(since).timestamp() if since else 0.0
     except ValueError as e:
-        raise InvalidParams("since", "give a date such as 2026-11-01") from e
+        raise InvalidParams("since", "use a date such as 2026-11-01") from e

@@ -10,8 +10,8 @@ from kimi_proxy.cli.console import CommandGroup, remark
 from kimi_proxy.core.errors import BadRequest, ConfigError, KimiProxyError
 
 EXIT_REFUSED = 2
-EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not try again
-EXIT_INTERRUPTED = 130  # as shells say that Ctrl-C ended a command
+EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: a supervisor must not restart on it
+EXIT_INTERRUPTED = 130  # what shells return after Ctrl-C
 
 # Each command with its module and its name there.
 COMMANDS = {
@@ -47,22 +47,22 @@ COMMANDS = {
 NEXT = """\
 Keep the lines that matter in what coding agents read, and never lose the rest.
 
-  kimi-proxy demo           watch it at work on an example; no provider is asked
-  kimi-proxy audit          what your agents' past sessions cost, and would have saved
+  kimi-proxy demo           watch it work on a scripted day; needs no provider
+  kimi-proxy audit          what your agents' past sessions cost, and what you could have saved
   kimi-proxy start          run the proxy, the pruner and the dashboard
-  kimi-proxy init CLIENT    connect an agent to them; --undo takes it back
+  kimi-proxy init CLIENT    connect an agent to them; --undo reverts it
   kimi-proxy --help         every command
 """
 
 
 class LazyGroup(CommandGroup):
-    """The commands above; the module of one is imported when it is asked for."""
+    """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        # For a name that is unknown, click looks for a near one among those that were added.
+        # For an unknown name, click suggests similar ones among the commands that are loaded.
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
                 module, _, attribute = COMMANDS[name].partition(":")
@@ -77,7 +77,7 @@ class LazyGroup(CommandGroup):
         except click.BadParameter as e:
             if e.param is not None or isinstance(e, click.MissingParameter):
                 raise
-            # A command has looked at the value itself: how the command is called is not what its user got wrong.
+            # The command checked the value itself, so the usage line would not help.
             option = f"{e.param_hint}: " if str(e.param_hint or "").startswith("--") else ""
             raise BadRequest(f"{option}{e.message}") from e
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     type=click.Choice(["claude", "codex", "copilot", "other"]),
     help="Which agent it is.  [default: by the command's name]",
 )
-@click.option("--proxy", is_flag=True, help="Send its requests to its model through the proxy that runs.")
+@click.option("--proxy", is_flag=True, help="Send its requests through the running proxy.")
 def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
-    """Run an agent that has read, grep, bash and recover_text, for this run alone.
+    """Run an agent with the tools read, grep, bash and recover_text, for this run only.
 
-    No file of yours is changed. Claude Code and Codex get the tools on their command line, others by
+    None of your files change. Claude Code and Codex get the tools through their command line, other agents through
     KIMI_PROXY_MCP_URL, KIMI_PROXY_MCP_TOKEN and KIMI_PROXY_MCP_CONFIG. If the tools cannot be started, the agent runs
     without them. The exit code is the agent's own.
 
@@ -38,7 +38,7 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
     import asyncio
 
     if os.name == "nt":
-        raise click.BadParameter("this needs the signals and terminals of Unix: use kimi-proxy init")
+        raise click.BadParameter("kimi-proxy run needs Unix signals and terminals: use kimi-proxy init")
 
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
@@ -59,7 +59,7 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
 
 
 def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
-    """Return the command and its environment, so that it calls the proxy; as they were if that does not run."""
+    """Return the command and an environment that send requests through the proxy; unchanged if it is not running."""
     from kimi_proxy.features.clients.agents import recognise
     from kimi_proxy.features.clients.proxied import chosen_codex_provider, proxied_run, proxy_target
 
@@ -75,12 +75,14 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
     env, arguments = proxied_run(found, target, provider)
     if address is None or not (env or arguments):
         why = (
-            "no proxy runs (kimi-proxy start)" if env or arguments else "only Claude Code, Codex and Copilot CLI can be"
+            "it is not running (kimi-proxy start)"
+            if env or arguments
+            else "only Claude Code, Codex and Copilot CLI support it"
         )
         remark(f"the agent's requests are not sent through the proxy: {why}")
         return command, dict(os.environ)
     if found == "claude":
-        # By this the proxy knows that the client still runs ([cache] keep_warm); it goes no further.
+        # Shows the proxy that the client still runs ([cache] keep_warm); never forwarded.
         ours = f"x-kimi-proxy-run: {os.getpid()}"
         env["ANTHROPIC_CUSTOM_HEADERS"] = "\n".join(filter(None, (os.environ.get("ANTHROPIC_CUSTOM_HEADERS"), ours)))
     return [*command[: place + 1], *arguments, *command[place + 1 :]], {**os.environ, **env}
@@ -88,7 +90,7 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
 
 def _announce(run: PrunerRun) -> None:
     if run.url:
-        remark(f"read, grep, bash and recover_text are there for this run; its log is in {run.folder}")
+        remark(f"read, grep, bash and recover_text are available in this run; its log is in {run.folder}")
     else:
         remark(f"the agent runs without our tools: {run.problem}; the run's log is in {run.folder}")
 
@@ -103,16 +105,16 @@ def _announce(run: PrunerRun) -> None:
 @click.option(
     "--cwd",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where paths begin and commands run.  [default: here]",
+    help="Base directory for paths and commands.  [default: here]",
 )
 def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
-    """Offer read, grep, bash and recover_text to an agent that starts this.
+    """Offer read, grep, bash and recover_text to the agent that starts this command.
 
-    With --stdio the agent ends it by closing its standard input. With --port it prints its address on standard
-    output, as one line of JSON, and ends on SIGTERM.
+    With --stdio it runs until the agent closes its standard input. With --port it prints its address on standard
+    output, as one line of JSON, and runs until SIGTERM.
     """
     if stdio == (port is not None):
-        raise click.BadParameter("say how the agent speaks: --stdio or --port")
+        raise click.BadParameter("choose a transport: --stdio or --port")
     config = load().config
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
     config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})

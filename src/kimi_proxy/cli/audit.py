@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 @html_option
 @json_option
 def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
-    """Show what your agents' past sessions cost, and what would have been saved in them, net.
+    """Show what your agents' past sessions cost, and the net savings you could have had.
 
-    Reads what Claude Code, Codex, Gemini CLI, Kimi CLI, Kimi Code, opencode, pi and mini-swe-agent keep on this
-    machine, and recordings of kimi-proxy. Nothing is changed there, and nothing leaves the machine. docs/audit.md says
-    how it counts.
+    Reads the sessions that Claude Code, Codex, Gemini CLI, Kimi CLI, Kimi Code, opencode, pi and mini-swe-agent store
+    on this machine, and recordings of kimi-proxy. Changes nothing, and sends nothing anywhere. docs/audit.md explains
+    the figures.
 
     Example: kimi-proxy audit --html audit.html
     """
@@ -38,14 +38,16 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     from kimi_proxy.lab.transcripts.places import find
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
-        raise click.BadParameter(f"cannot write {html}: there is no such folder, or it is one", param_hint="--html")
+        raise click.BadParameter(
+            f"cannot write {html}: its folder does not exist, or it is a folder itself", param_hint="--html"
+        )
     searched = _folders(paths)
     places = find(searched)
     with progress_bar("reading sessions") as progress:
         done = run_audit(places, lambda done, total: progress("", done, total))
     if not done.sessions:
         write_json({"sessions": 0, "searched": [str(folder) for _, folder in searched]}) if as_json else write(
-            _say_where(searched)
+            _list_searched(searched)
         )
         return
     if html is not None:
@@ -58,7 +60,7 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
 
 
 def _folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Return where to look, each folder with a name for a person."""
+    """Return the folders to search, each with a display name."""
     from kimi_proxy.lab.audit import name_source
     from kimi_proxy.lab.transcripts import recordings
     from kimi_proxy.lab.transcripts.places import usual_places
@@ -69,11 +71,11 @@ def _folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
     return [name_source(path) for path in paths] or [*usual_places(), (recordings.AGENT, home() / "recordings")]
 
 
-def _say_where(searched: Sequence[tuple[str, Path]]) -> str:
+def _list_searched(searched: Sequence[tuple[str, Path]]) -> str:
     width = max(len(name) for name, _ in searched)
     looked = "".join(f"  {name:<{width}}  {folder}\n" for name, folder in searched)
     return (
         f"No agent sessions found in:\n{looked}"
-        "If your agent keeps its sessions elsewhere: kimi-proxy audit PATH\n"
-        "To see what kimi-proxy does without any: kimi-proxy demo\n"
+        "If your agent stores its sessions elsewhere: kimi-proxy audit PATH\n"
+        "To see kimi-proxy at work without sessions: kimi-proxy demo\n"
     )

@@ -1,4 +1,4 @@
-"""The checks of `kimi-proxy doctor`: each says what it found and how to fix it."""
+"""The checks of `kimi-proxy doctor`: each returns its finding and how to fix it."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ class Check:
     name: str
     level: Level
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
@@ -56,15 +56,19 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     try:
         settings = load_of_server(env)
     except ConfigError as e:
-        yield Check("configuration", "error", str(e), "correct the setting, then run this again")
+        yield Check("configuration", "error", str(e), "correct the setting, then run kimi-proxy doctor again")
         return
-    file = settings.file or f"no file, defaults and environment; one would be {settings.place}"
+    file = settings.file or f"no file, only defaults and environment; {settings.place} would be read"
     added = f"; from {settings.env_file}: {', '.join(settings.from_env_file)}" if settings.env_file else ""
-    unread = f"; {settings.unread_env_file} is not read: it is not beside it" if settings.unread_env_file else ""
+    unread = (
+        f"; {settings.unread_env_file} is not read, because it is not next to that file"
+        if settings.unread_env_file
+        else ""
+    )
     yield Check("configuration", "ok", f"{file}{added}{unread}")
     yield from misspelt(env)
     for problem in settings.config.key_problems:
-        yield Check("providers", "warning", problem, "set it where kimi-proxy start runs: it needs it, this does not")
+        yield Check("providers", "warning", problem, "set it in the environment of kimi-proxy start")
     yield access(settings.config)
     yield backend(settings.config)
     yield from servers(settings.config)
@@ -82,72 +86,72 @@ def dependencies() -> Check:
         for module in EVERYTHING:
             import_module(module)
     except ImportError as e:
-        return Check("dependencies", "error", str(e), "install kimi-proxy again in a fresh environment")
-    return Check("dependencies", "ok", "all of them load")
+        return Check("dependencies", "error", str(e), "reinstall kimi-proxy in a new virtual environment")
+    return Check("dependencies", "ok", "all dependencies load")
 
 
 def scorer(scorers: Scorers) -> Check:
     if scorers.fault:
-        return Check("scorer", "warning", scorers.fault, "install kimi-proxy again")
+        return Check("scorer", "warning", scorers.fault, "reinstall kimi-proxy")
     return Check("scorer", "ok", f"{len(scorers.learned)} learned models loaded")
 
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
     ours = {name for name in env if name.startswith(OUR_PREFIXES) and not name.startswith(PREFIX)}
     for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *agents.VARIABLES}):
-        yield Check("environment", "warning", f"{name} is not read by anything", "look for a misspelling, or unset it")
+        yield Check("environment", "warning", f"unknown variable {name}", "check the spelling, or unset it")
 
 
 def access(config: Config) -> Check:
     hosts, token = tuple(dict.fromkeys((config.mcp_pruner.host, config.proxy.host))), config.token
     for host in hosts:
         if not is_loopback(host) and token is None:
-            mend = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
-            return Check("access", "error", f"{host} is open to others and no token is set", mend)
+            fix = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
+            return Check("access", "error", f"{host} can be reached from the network, and no token is set", fix)
     if token is not None and len(token.get_secret_value()) < SHORT_TOKEN_CHARS:
-        mend = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
-        return Check("access", "warning", "the token is short enough to be guessed", mend)
-    needed = "a token is needed" if token else "this machine only, no token"
+        fix = "set KIMI_PROXY_TOKEN to the output of: openssl rand -hex 32"
+        return Check("access", "warning", "the token is short enough to guess", fix)
+    needed = "token required" if token else "this machine only, no token"
     return Check("access", "ok", f"{' and '.join(hosts)}, {needed}")
 
 
 def backend(config: Config) -> Check:
     name = config.mcp_pruner.backend
     if name == "deepinfra" and config.deepinfra_api_key is None:
-        mend = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
-        return Check("backend", "warning", "deepinfra has no API key: lines are scored locally", mend)
+        fix = "set DEEPINFRA_API_KEY, or KIMI_PRUNING_BACKEND=heuristic"
+        return Check("backend", "warning", "no API key for deepinfra: lines are scored locally", fix)
     return Check("backend", "ok", name if name == "heuristic" else f"{name}: lines of text leave this machine")
 
 
 def servers(config: Config) -> Iterator[Check]:
-    """Yield each MCP server whose program is not to be found, else that all are."""
+    """Yield each MCP server whose program is missing, or one check if all are found."""
     missing = [name for name in config.mcp.run if shutil.which(config.mcp.servers[name].command) is None]
     for name in missing:
         program = config.mcp.servers[name].command
-        install = "install Node, which npx comes with" if program == "npx" else f"install {program}"
-        mend = f"{install}, or correct command in [mcp.servers.{name}]"
-        yield Check("mcp servers", "error", f"{name} cannot be started: program {program!r} not found", mend)
+        install = "install Node, which includes npx" if program == "npx" else f"install {program}"
+        fix = f"{install}, or correct command in [mcp.servers.{name}]"
+        yield Check("mcp servers", "error", f"{name} cannot be started: program {program!r} not found", fix)
     if config.mcp.run and not missing:
         yield Check("mcp servers", "ok", f"programs found for {', '.join(config.mcp.run)}")
 
 
 def windows(config: Config) -> Iterator[Check]:
-    """Yield each model of the settings whose window is neither set nor known."""
+    """Yield each configured model whose context window is neither set nor known."""
     models = Models.of(config)
     for name, model in config.models.items():
         target = models.configured_target(name)
         if "max_context_size" not in model.model_fields_set and known_models.find(target.model) is None:
-            mend = f'write max_context_size = … in [models."{name}"]'
-            yield Check("models", "warning", f"unknown context window of {name}: 131,072 tokens assumed", mend)
+            fix = f'set max_context_size in [models."{name}"]'
+            yield Check("models", "warning", f"unknown context window of {name}: 131,072 tokens assumed", fix)
 
 
 def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
-    """Yield why nothing is shortened for Claude Code, if it signs its requests."""
+    """Yield a warning if Claude Code signs its requests, because they are then sent unchanged."""
     if config.sanitizer.change_attested or FIRST_PARTY not in _claude_variables(Path.home(), env):
         return
     found = f"{FIRST_PARTY} makes Claude Code sign its requests: those to Anthropic are sent unchanged"
-    mend = "unset it (kimi-proxy init claude --proxy does), or save by hooks: kimi-proxy init claude --hooks"
-    yield Check("claude code", "warning", found, mend)
+    fix = "unset it (kimi-proxy init claude --proxy does), or use hooks: kimi-proxy init claude --hooks"
+    yield Check("claude code", "warning", found, fix)
 
 
 def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
@@ -162,7 +166,7 @@ def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
 def search() -> Check:
     rg = ripgrep(os.environ.get("PATH", ""))
     if rg is None:
-        problem = "there is no ripgrep (rg): the tool grep is slower without it, and refuses some patterns"
+        problem = "ripgrep (rg) not found: without it the grep tool is slower and rejects some patterns"
         return Check("search", "warning", problem, "install ripgrep")
     return Check("search", "ok", f"ripgrep is {rg}")
 
@@ -170,8 +174,8 @@ def search() -> Check:
 def port(config: Config) -> Check:
     pruner, proxy = config.mcp_pruner, config.proxy
     if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
-        mend = "choose another one with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
-        return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", mend)
+        fix = "choose another port with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
+        return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", fix)
     ports = (
         _port(pruner.host, pruner.port, "mcp-pruner", "MCP_PRUNER_PORT"),
         _port(proxy.host, proxy.port, "kimi-proxy", "KIMI_PROXY_PORT"),
@@ -186,15 +190,15 @@ def _port(host: str, number: int, server: str, variable: str) -> Check:
         return Check("port", "ok", f"{address} is free")
     if found.server == server:
         return Check("port", "ok", f"{address} is {found}, running")
-    mend = f"stop that program, or choose another port with {variable}"
-    return Check("port", "error", f"{address} is taken by {found}", mend)
+    fix = f"stop that program, or choose another port with {variable}"
+    return Check("port", "error", f"{address} is taken by {found}", fix)
 
 
 def disk(config: Config) -> Check:
     free = shutil.disk_usage(_existing(config.home)).free
-    found = f"{free / 1024**3:.1f} GiB free for {config.home}"
+    found = f"{free / 1024**3:.1f} GiB free in {config.home}"
     if free < LOW_DISK_BYTES:
-        return Check("disk", "warning", found, "make room, or move the state with KIMI_PROXY_HOME")
+        return Check("disk", "warning", found, "free some space, or move the state directory with KIMI_PROXY_HOME")
     return Check("disk", "ok", found)
 
 
@@ -211,8 +215,8 @@ async def store(config: Config) -> Check:
         finally:
             await opened.close()
     except KimiProxyError as e:
-        mend = "check that the directory can be written and has room, or move it with KIMI_PROXY_HOME"
-        return Check("store", "error", f"{config.home}: {e}", mend)
+        fix = "check that the directory is writable and has free space, or move it with KIMI_PROXY_HOME"
+        return Check("store", "error", f"{config.home}: {e}", fix)
 
 
 async def _round_trip(opened: Store) -> Check:
@@ -221,8 +225,13 @@ async def _round_trip(opened: Store) -> Check:
     await opened.originals.keep(sent)
     usage = await opened.usage()
     if (await opened.originals.get(doctor, sent.id)).text != sent.text:
-        return Check("store", "error", f"{usage.path} returned the wrong text", "move the file away and report this")
+        return Check(
+            "store",
+            "error",
+            f"{usage.path} returned the wrong text",
+            "move the file elsewhere and report this as a bug",
+        )
     if usage.set_aside:
         files = ", ".join(usage.set_aside)
-        return Check("store", "warning", f"damaged files were set aside: {files}", "look at them, then delete them")
+        return Check("store", "warning", f"damaged files were renamed: {files}", "inspect them, then delete them")
     return Check("store", "ok", f"{usage.path}: {usage.originals} originals, {usage.bytes_on_disk / 1024**2:.1f} MiB")

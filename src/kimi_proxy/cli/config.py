@@ -1,4 +1,4 @@
-"""`kimi-proxy config` and `kimi-proxy models`: what is in force and where each value comes from, and what is known."""
+"""`kimi-proxy config` and `kimi-proxy models`: current settings with their sources, and known models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIST_TIMEOUT_S, MAX_LIST_BYTES = 10.0, 16 * 1024**2
 @console.json_option
 @click.pass_context
 def config(context: click.Context, config_file: Path | None, as_json: bool) -> None:
-    """Print the settings in force, or begin a file."""
+    """Print the current settings and their sources, or create a file."""
     console.use_config_file(config_file, must_exist=context.invoked_subcommand is None)
     if context.invoked_subcommand is not None:
         return
@@ -45,24 +45,24 @@ def config(context: click.Context, config_file: Path | None, as_json: bool) -> N
 
 
 def sources(settings: console.LoadedSettings) -> Iterator[str]:
-    """Yield which file was read, or where one would be, what came from the .env, and who answers chat requests."""
+    """Yield the file that was read (or would be), the variables from the .env, and the active providers."""
     place = settings.place
-    yield f"configuration: {place}" if settings.file else f"configuration: no file is read; one would be {place}"
+    yield f"configuration: {place}" if settings.file else f"configuration: no file; {place} would be read"
     if settings.env_file:
         yield f"from {settings.env_file}: {', '.join(settings.from_env_file)}"
     if settings.unread_env_file:
-        yield f"not read: {settings.unread_env_file}, because only a .env beside the configuration file is"
+        yield f"not read: {settings.unread_env_file} (only a .env next to the configuration file is read)"
     config = settings.config
     on = [name for name, provider in config.providers.items() if provider.enabled]
     keyed = [name for name in config.on_demand if name in config.provider_keys]
     with_key = [f"{name} ({config.providers[name].key_variable})" for name in config.providers if name in keyed]
-    yield f"providers: {', '.join(on) or 'none switched on'}; on demand: " + (
-        f"{', '.join(with_key)}, and others with the client's own key" if with_key else "with the client's own key"
+    yield f"providers: {', '.join(on) or 'none configured'}; on demand: " + (
+        f"{', '.join(with_key)}, others with the client's own key" if with_key else "with the client's own key"
     )
 
 
 def settings_in_force(settings: console.LoadedSettings, env: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    """Yield the name, value and origin of every setting; of providers and servers, those that the file names."""
+    """Yield the name, value and source of every setting; only configured providers and servers are included."""
     import tomllib
 
     from kimi_proxy.core.config import FileSettings
@@ -89,12 +89,12 @@ def _flatten(
                     yield from _flatten(value[each], type(value[each]).model_fields, {}, f"{place}.{each}.")
         elif isinstance(value, BaseModel):
             yield from _flatten(value, type(value).model_fields, chosen, f"{place}.")
-        elif name not in ("env", "args"):  # of programs: they may hold secrets
+        elif name not in ("env", "args"):  # of programs, which may contain secrets
             yield place, without_password(value) if place in ("store.url", "store.listen_url") else value
 
 
 def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:
-    """Return the table at a path such as `mcp.servers`, an empty one if there is none."""
+    """Return the table at a path such as `mcp.servers`, or an empty one."""
     table: object = settings
     for step in path.split("."):
         table = table.get(step) if isinstance(table, Mapping) else None
@@ -127,31 +127,31 @@ def _toml(value: object) -> str:
 
 @config.command()
 @console.config_option
-@click.option("--yes", "-y", is_flag=True, help="Switch on every provider whose key is found.")
+@click.option("--yes", "-y", is_flag=True, help="Turn on every provider whose key is found.")
 def init(config_file: Path | None, yes: bool) -> None:
     """Write a commented configuration file.
 
-    Providers whose keys are in the environment are switched on in it, after asking. A file that exists is left alone.
+    Asks whether to turn on each provider whose key is in the environment. Never overwrites a file.
     """
     target = _new_file(config_file)
     found = _keyed_providers()
     chosen = [name for name, variable in found.items() if yes or _agrees(name, variable)]
     tables = "".join(f'[providers.{name}]\napi_key = "${{{found[name]}}}"\n\n' for name in chosen)
-    head = "# Written by kimi-proxy config init. Keys stay in the environment, or in a .env beside this file.\n\n"
+    head = "# Written by kimi-proxy config init. Keys stay in the environment, or in a .env next to this file.\n\n"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("x", encoding="utf-8") as opened:
             opened.write(head + tables + _comment_out(_example()))
     except FileExistsError as e:
-        raise ConfigError(f"{target} exists: edit it, or name another one with --config") from e
+        raise ConfigError(f"{target} already exists: edit it, or choose another file with --config") from e
     except OSError as e:
-        raise ConfigError(f"{target} cannot be written: {e.strerror}") from e
+        raise ConfigError(f"cannot write {target}: {e.strerror}") from e
     console.write(f"{target}\n")
-    console.remark(f"providers switched on: {', '.join(chosen) or 'none'}; kimi-proxy config shows what is in force")
+    console.remark(f"providers turned on: {', '.join(chosen) or 'none'}; kimi-proxy config shows the current settings")
 
 
 def _new_file(given: Path | None) -> Path:
-    """Return the file to write: the one that is named, else the one that would be read."""
+    """Return the file to write: the given one, or the one that would be read."""
     if given is not None or os.environ.get("KIMI_PROXY_CONFIG"):
         return given or Path(os.environ["KIMI_PROXY_CONFIG"])
     return console.load(here=Path()).place
@@ -172,9 +172,9 @@ def _keyed_providers() -> dict[str, str]:
 
 def _agrees(name: str, variable: str) -> bool:
     if not sys.stdin.isatty():
-        console.remark(f"{variable} is set: --yes switches {name} on")
+        console.remark(f"{variable} is set: --yes turns {name} on")
         return False
-    return click.confirm(f"{variable} is set. Switch {name} on, so that requests for its models go there?", err=True)
+    return click.confirm(f"{variable} is set. Turn {name} on, so that requests for its models go there?", err=True)
 
 
 def _example() -> str:
@@ -191,15 +191,13 @@ def _comment_out(text: str) -> str:
 
 
 @click.command()
-@click.argument("name", default="", metavar="[WORDS]", help="Only models whose names hold these words.")
-@click.option(
-    "--offered", is_flag=True, help="Those that the running proxy offers to clients, as /v1/models lists them."
-)
+@click.argument("name", default="", metavar="[WORDS]", help="Only models whose names contain these words.")
+@click.option("--offered", is_flag=True, help="List the models that the running proxy offers, as in /v1/models.")
 @console.json_option
 def models(name: str, offered: bool, as_json: bool) -> None:
-    """List the models that are known: windows, prices for a million tokens, where the figures come from, how old.
+    """List the known models: context windows, prices per million tokens, and the source and age of the figures.
 
-    What [models] of the configuration says wins over this list.
+    Values in [models] of the configuration override this list.
     """
     if offered:
         _list_offered(name, as_json)
@@ -216,11 +214,11 @@ def models(name: str, offered: bool, as_json: bool) -> None:
         return
     today = date.today()
     console.write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
-    console.remark(f"{len(rows)} models; prices in US dollars for a million tokens: input, from the cache, output")
+    console.remark(f"{len(rows)} models; prices in USD per million tokens: input, cached input, output")
 
 
 def _list_offered(words: str, as_json: bool) -> None:
-    """Print what the running proxy answers to clients that ask for models: those of the settings, or the providers'."""
+    """Print the models that the running proxy offers to clients."""
     import asyncio
 
     from kimi_proxy.core import json
@@ -230,7 +228,7 @@ def _list_offered(words: str, as_json: bool) -> None:
     config = console.server_config()
     address = console.proxy_address(config)
     if address is None:
-        raise UpstreamUnreachable("no proxy runs: start it with kimi-proxy start")
+        raise UpstreamUnreachable("the proxy is not running: start it with kimi-proxy start")
     headers = {"authorization": f"Bearer {config.token.get_secret_value()}"} if config.token else {}
     try:
         status, body = asyncio.run(get(f"{address}/v1/models", headers, LIST_TIMEOUT_S, MAX_LIST_BYTES))

@@ -1,6 +1,6 @@
 """Code shared by all commands: standard streams as exact bytes, remarks for people, and the settings.
 
-Only light modules are imported here and at the top of commands, so that `--help` answers at once.
+Only light modules are imported here and at the top of commands, to keep `--help` fast.
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ if TYPE_CHECKING:
 NAME = "kimi-proxy"
 FILE = "config.toml"
 ENV_FILE = ".env"
-SECRETS_DIR = "KIMI_PROXY_SECRETS_DIR"  # whose files are variables that the environment lacks
+SECRETS_DIR = "KIMI_PROXY_SECRETS_DIR"  # a folder; each file supplies a variable that the environment lacks
 HERE: Final = Path()
 STDIN: Final = Path("-")
-EXIT_NOT_RUNNING = 3  # as service managers say it
+EXIT_NOT_RUNNING = 3  # the code that service managers use
 
 PATH: Final = click.Path(path_type=Path)
 config_option = click.option(
-    "--config", "config_file", type=PATH, metavar="FILE", help="The configuration file, in place of all others."
+    "--config", "config_file", type=PATH, metavar="FILE", help="Use this configuration file instead of any other."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs.")
-html_option = click.option(
-    "--html", type=PATH, metavar="FILE", help="Also write a report with plots, as one HTML file."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+html_option = click.option("--html", type=PATH, metavar="FILE", help="Also write a report with plots to one HTML file.")
 
 
 class CommandGroup(click.Group):
-    """Commands in the order in which they were added, each listed with its whole first sentence."""
+    """Lists commands in the order they were added, each with its full first sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -47,12 +45,12 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            # click would cut a sentence at the end of its line.
+            # By default click truncates the sentence.
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in found if command])
 
 
 def decode(raw: bytes) -> str:
-    """Return text that `encode` turns into `raw` again, even where `raw` is not UTF-8."""
+    """Return text that `encode` turns back into `raw`, even if `raw` is not UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -60,7 +58,7 @@ def encode(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        # A surrogate that stands for no byte was a JSON escape; no exact bytes exist for it.
+        # This surrogate came from a JSON escape, not from a byte, so there are no exact bytes to return.
         return text.encode("utf-8", "surrogatepass")
 
 
@@ -68,15 +66,15 @@ def read(file: Path) -> str:
     """Return all of `file`, or of standard input for `-`."""
     if file == STDIN:
         if _is_closed(sys.stdin):
-            raise click.BadParameter("standard input is closed: name a file", param_hint="FILE")
+            raise click.BadParameter("standard input is closed: give a file", param_hint="FILE")
         if sys.stdin.isatty():
-            remark("reading standard input; end it with Ctrl-D")
+            remark("reading standard input; press Ctrl-D to end it")
         return decode(sys.stdin.buffer.read())
     try:
         return decode(file.read_bytes())
     except OSError as e:
         raise click.BadParameter(
-            f"cannot read {file}: {e.strerror}; name a file, or - for a pipe", param_hint="FILE"
+            f"cannot read {file}: {e.strerror}; give a file, or - for standard input", param_hint="FILE"
         ) from e
 
 
@@ -95,21 +93,21 @@ def write_json(value: object) -> None:
 
 def write_bytes(raw: bytes) -> None:
     if _is_closed(sys.stdout):
-        remark("standard output is closed: there is nowhere to write the result")
+        remark("standard output is closed, so the result cannot be written")
         raise click.exceptions.Exit(1)
     try:
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
     except OSError as e:
         _abandon(sys.stdout)
-        if not isinstance(e, BrokenPipeError):  # then the reader, such as `head`, has seen enough
-            remark(f"the result cannot be written: {e.strerror}")
+        if not isinstance(e, BrokenPipeError):  # a broken pipe is normal: a reader such as `head` stops early
+            remark(f"cannot write the result: {e.strerror}")
         raise click.exceptions.Exit(1) from None
 
 
 def remark(text: str) -> None:
     """Write a remark for people to standard error; programs read standard output."""
-    if _is_closed(sys.stderr):  # print would use standard output then
+    if _is_closed(sys.stderr):  # print would then use standard output
         return
     try:
         print(f"kimi-proxy: {text}", file=sys.stderr, flush=True)
@@ -118,28 +116,28 @@ def remark(text: str) -> None:
 
 
 def _is_closed(stream: TextIO | None) -> bool:
-    """Return whether the shell closed a stream, as with `2>&-`: Python has None in its place."""
+    """Return whether the shell closed a stream (`2>&-`): Python then sets it to None."""
     return stream is None
 
 
 def _abandon(stream: TextIO) -> None:
-    """Discard what could not be written: Python would try again at exit, and complain."""
+    """Discard unwritten output: otherwise Python retries at exit and prints an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def colour(text: str, code: str) -> str:
-    """Return `text` in an ANSI colour if standard output is a terminal that wants colours."""
+    """Return `text` in an ANSI colour if standard output is a terminal and NO_COLOR is unset."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings in force, and where they were read."""
+    """The current settings and their sources."""
 
     config: Config
     file: Path | None  # None: there is none
-    place: Path  # of the file, or where it would be
+    place: Path  # the path of the file, or where it would be read
     toml: str
     env_file: Path | None = None
     from_env_file: tuple[str, ...] = ()  # the variables that the environment lacked
@@ -149,11 +147,11 @@ class LoadedSettings:
 def load(
     env: Mapping[str, str] = os.environ, here: Path | None = None, running_file: Path | None = None
 ) -> LoadedSettings:
-    """Return the settings in force. Raise ConfigError, which names the file.
+    """Return the current settings. Raise ConfigError, which names the file.
 
-    `here` is the folder of a server, whose config.toml is read. What agents and people run inside of projects reads no
-    ./config.toml: it is the project's, not the user's, and could send what is read somewhere else. `running_file` is
-    the one that a server has read.
+    `here` is the folder of a server, from which config.toml is read. Commands that run inside projects do not read
+    ./config.toml: it belongs to the project, not to the user, and could send their data elsewhere. `running_file` is
+    the file that a running server has read.
     """
     from platformdirs import user_config_path
 
@@ -167,7 +165,7 @@ def load(
     added = {name: value for name, value in _read_env(env_file).items() if name not in env}
     mounted = {name: value for name, value in _read_secrets(env.get(SECRETS_DIR, "")).items() if name not in env}
     if env is os.environ:
-        os.environ.update({**added, **mounted})  # programs that we start look there
+        os.environ.update({**added, **mounted})  # for programs that we start
     env = {**added, **mounted, **env}
     try:
         toml = _read(file)
@@ -181,7 +179,7 @@ def load(
 
 
 def load_of_server(env: Mapping[str, str] = os.environ, here: Path | None = HERE) -> LoadedSettings:
-    """Return the settings of the server that runs; if none does, those that one started in `here` would have."""
+    """Return the settings of the running server, or those that a server started in `here` would have."""
     from kimi_proxy.services import background
 
     running = None if env.get("KIMI_PROXY_CONFIG") else background.running(home(env))
@@ -190,7 +188,7 @@ def load_of_server(env: Mapping[str, str] = os.environ, here: Path | None = HERE
 
 
 def proxy_address(config: Config) -> str | None:
-    """Return where the proxy of this home listens, which start's options may have chosen; None if it does not run."""
+    """Return the address of this home's proxy, even if `start` was given another port; None if it is not running."""
     from kimi_proxy.proxy.local_server import local_url, port_owner
     from kimi_proxy.services import background
 
@@ -202,20 +200,20 @@ def proxy_address(config: Config) -> str | None:
 
 
 def server_config() -> Config:
-    """Return the settings of the server that runs, or would run in this folder."""
+    """Return the settings of the running server, or those that one started in this folder would have."""
     return load_of_server().config
 
 
 def use_config_file(file: Path | None, must_exist: bool = True) -> None:
-    """Let `--config FILE` decide for this process, and for those that it starts. Raise ConfigError if it is absent."""
+    """Apply `--config FILE` to this process and to those it starts. Raise ConfigError if the file is missing."""
     if file is not None:
         if must_exist and not file.is_file():
-            raise ConfigError(f"--config: there is no file {file}; kimi-proxy config init --config {file} writes one")
+            raise ConfigError(f"--config: {file} does not exist; kimi-proxy config init --config {file} creates it")
         os.environ["KIMI_PROXY_CONFIG"] = str(file.absolute())
 
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
-    """Return where all state is, whatever the other settings say."""
+    """Return the state directory, which no other setting affects."""
     from platformdirs import user_state_path
 
     from kimi_proxy.core.config import named_path
@@ -224,31 +222,31 @@ def home(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def find(env: Mapping[str, str], here: Path | None, platform: Path) -> Path | None:
-    """Return the file to read, if any. Raise ConfigError if a file that was named does not exist."""
+    """Return the file to read, if any. Raise ConfigError if KIMI_PROXY_CONFIG names a missing file."""
     from kimi_proxy.core.config import named_path
 
     if file := named_path("KIMI_PROXY_CONFIG", env):
         if not file.is_file():
-            raise ConfigError(f"KIMI_PROXY_CONFIG names {file}, which is not a file: create it or unset it")
+            raise ConfigError(f"KIMI_PROXY_CONFIG is {file}, which is not a file: create it, or unset the variable")
         return file
     folders = (platform,) if here is None else (_own_folder(env) or here, platform)
     return next((folder.absolute() / FILE for folder in folders if (folder / FILE).is_file()), None)
 
 
 def _own_folder(env: Mapping[str, str]) -> Path | None:
-    """Return the folder of start.sh, which names itself: the current folder may be anyone's project then."""
+    """Return the folder of start.sh, if that script started us: the current folder may then be any project."""
     from kimi_proxy.core.config import named_path
 
     return named_path("KIMI_PROXY_FOLDER", env)
 
 
 def _read_secrets(folder: str) -> dict[str, str]:
-    """Return the files of a folder of secrets, such as /run/secrets, by name, without the newline at their end."""
+    """Return the contents of the files in a secrets folder such as /run/secrets, by name, without trailing newlines."""
     try:
         files = [file for file in Path(folder).iterdir() if file.is_file()] if folder else []
         return {file.name: file.read_text("utf-8").rstrip("\r\n") for file in files}
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{SECRETS_DIR}: {folder} cannot be read ({e})") from e
+        raise ConfigError(f"{SECRETS_DIR}: cannot read {folder} ({e})") from e
 
 
 def _read_env(file: Path) -> dict[str, str]:
@@ -256,7 +254,7 @@ def _read_env(file: Path) -> dict[str, str]:
     try:
         text = file.read_text("utf-8-sig") if file.is_file() else ""
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{file} cannot be read: {e}") from e
+        raise ConfigError(f"cannot read {file}: {e}") from e
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         name, equals, value = line.strip().removeprefix("export ").partition("=")
@@ -275,7 +273,7 @@ def _unquote(value: str) -> str:
 
 
 def log_errors_only() -> None:
-    """Log only errors: what a person should know, a command says in its own words."""
+    """Log only errors: commands print remarks for people themselves."""
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
 
@@ -286,4 +284,4 @@ def _read(file: Path | None) -> str:
     try:
         return file.read_text("utf-8-sig") if file else ""  # editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"the configuration file cannot be read: {e}") from e
+        raise ConfigError(f"cannot read the configuration file: {e}") from e

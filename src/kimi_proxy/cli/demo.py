@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SEED = 1147
-PIECE_S = 0.03  # between two pieces of an answer
+PIECE_S = 0.03  # between two chunks of a response
 
 
 @click.command(context_settings={"show_default": True})
@@ -27,21 +27,21 @@ PIECE_S = 0.03  # between two pieces of an answer
     "--speed",
     type=click.FloatRange(0.1, 1000),
     default=1.0,
-    help="How fast the day goes by: 1 is the pace of a person.",
+    help="Playback speed: at 1, a day takes about a minute.",
 )
-@click.option("--once", is_flag=True, help="Play one day, or those of --days, then exit.")
+@click.option("--once", is_flag=True, help="Play one day, or --days days, then exit.")
 @click.option(
     "--days",
     type=click.IntRange(0),
     default=0,
-    help="Play as many days, then leave the dashboard to you; 0 is no end.",
+    help="Play this many days, then keep the dashboard open; 0 is unlimited.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the dashboard in a browser.")
-@click.option("--seed", default=SEED, help="Another number is another day; the same is the same.")
+@click.option("--seed", default=SEED, help="The same seed plays the same day.")
 def demo(speed: float, once: bool, days: int, browser: bool, seed: int) -> None:
-    """Play an agent's working day through kimi-proxy, and watch it on the dashboard. No key, no network.
+    """Play a scripted working day of an agent, to watch on the dashboard. Needs no key and no network.
 
-    Everything runs on free ports of this machine with a folder of its own, and is gone when you press Ctrl-C.
+    Everything runs on free ports of this machine in a temporary folder, which is deleted when you press Ctrl-C.
     """
     import tempfile
     from pathlib import Path
@@ -51,7 +51,7 @@ def demo(speed: float, once: bool, days: int, browser: bool, seed: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="kimi-proxy-demo-", ignore_cleanup_errors=True) as home:
         run(_run(Path(home), Pace(speed, once, days, seed), browser))
-    remark("the demo is over; nothing of it is left")
+    remark("the demo has ended, and its data is deleted")
 
 
 async def _run(home: Path, pace: Pace, browser: bool) -> None:
@@ -94,10 +94,10 @@ async def _run(home: Path, pace: Pace, browser: bool) -> None:
 
 
 def _welcome(address: str, browser: bool) -> None:
-    remark("an agent works through its day; the dashboard shows what becomes of it")
+    remark("an agent is working through its day; watch it on the dashboard")
     print(f"{address}/", flush=True)
-    remark("Ctrl-C ends it")
-    # Without a screen, a browser would open in this very terminal.
+    remark("press Ctrl-C to stop")
+    # Without a display, a text browser would take over this terminal.
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if browser and has_screen:
         import webbrowser

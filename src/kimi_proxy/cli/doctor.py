@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kimi_proxy.proxy.local_server import PortOwner
 
 
-SEVERITY = ("ok", "warning", "error")  # the place in this list is the exit code
+SEVERITY = ("ok", "warning", "error")  # the index is the exit code
 COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 
 
@@ -29,9 +29,9 @@ COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 @console.config_option
 @console.json_option
 def doctor(config_file: Path | None, as_json: bool) -> None:
-    """Look for what is wrong and say how to fix it.
+    """Check the installation and print how to fix each problem.
 
-    Exit code: 0 all is well, 1 there are warnings, 2 there are errors.
+    Exit code: 0 no problems, 1 warnings, 2 errors.
     """
     console.use_config_file(config_file)
     try:
@@ -39,7 +39,7 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
 
         from kimi_proxy.cli.checks import all_checks
     except ImportError as e:
-        console.remark(f"a dependency does not load: {e}; install kimi-proxy again in a fresh environment")
+        console.remark(f"a dependency cannot be loaded: {e}; reinstall kimi-proxy in a new virtual environment")
         raise click.exceptions.Exit(SEVERITY.index("error")) from e
 
     console.log_errors_only()  # the check of the store reports what the store logs
@@ -50,23 +50,24 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
             console.write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
-        console.write_json({"verdict": SEVERITY[worst], "checks": checks})
+        listed = [{**asdict(check), "mend": check.fix} for check in checks]  # `mend` is the old name, for one version
+        console.write_json({"verdict": SEVERITY[worst], "checks": listed})
     raise click.exceptions.Exit(worst)
 
 
 def _row(check: Check) -> str:
     level = console.colour(f"{check.level:<8}", COLOURS[check.level])
-    return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.mend}\n" if check.mend else "")
+    return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.fix}\n" if check.fix else "")
 
 
 @click.command()
 @console.json_option
 def status(as_json: bool) -> None:
-    """Print whether the pruner runs, where, what the store holds, and how the newest session stands.
+    """Print whether kimi-proxy is running, its address, the size of its store, and its newest session.
 
-    Of that session: how full its context window is, what was saved today, and how long its prompt cache still lives.
+    For that session: how full its context window is, today's savings, and how long its prompt cache stays valid.
 
-    Exit code: 0 it runs, 3 it does not.
+    Exit code: 0 running, 3 not running.
     """
     from kimi_proxy.cli.console import proxy_address
     from kimi_proxy.proxy.local_server import local_url, port_owner
@@ -99,7 +100,7 @@ def status(as_json: bool) -> None:
 
 def _state(found: PortOwner | None, address: str) -> str:
     if found is None:
-        return f"not running: nothing answers on {address}; start it with kimi-proxy start\n"
+        return f"not running: no response on {address}; start it with kimi-proxy start\n"
     if not found.server:
         return f"not running: {address} is taken by {found}\n"
     return f"running: {found} on {address}, {found.status}\n"
@@ -107,10 +108,10 @@ def _state(found: PortOwner | None, address: str) -> str:
 
 @click.command()
 def statusline() -> None:
-    """Print a line for Claude Code's status bar: context window, savings of today, life of the prompt cache.
+    """Print a line for Claude Code's status bar: context window, today's savings, remaining prompt cache lifetime.
 
-    Claude Code runs it and describes its session on standard input; `kimi-proxy init claude --statusline` sets it up.
-    Without a running server it prints nothing.
+    Claude Code runs it and passes its session on standard input; `kimi-proxy init claude --statusline` sets it up.
+    It prints nothing if no server is running.
     """
     from kimi_proxy.cli.console import proxy_address, server_config
     from kimi_proxy.running import print_statusline
@@ -123,9 +124,9 @@ def statusline() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands and options in a shell.
+    """Print a completion script for a shell.
 
-    Nothing is changed: put it where your shell looks for it. bash has to be 4.4 or newer.
+    Save it where your shell looks for completions. Needs bash 4.4 or newer.
 
     Example: kimi-proxy completion bash > ~/.local/share/bash-completion/completions/kimi-proxy
 
@@ -137,11 +138,11 @@ def completion(context: click.Context, shell: str) -> None:
 
     if found := get_completion_class(shell):
         script = found(context.find_root().command, {}, "kimi-proxy", "_KIMI_PROXY_COMPLETE").source()
-        # From a folder of $fpath click's script completes the first time and not the second: zsh loads it but once.
+        # zsh loads a file in $fpath only once, so click's condition would be false from the second completion on.
         console.write(script.replace("$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _kimi-proxy"))
 
 
-# The index is asked only by this command, and only after the user allowed it in the settings.
+# Only this command contacts the index, and only with the user's consent.
 EXIT_NEWER = 10
 TIMEOUT_S = 20.0
 MAX_BYTES = 32 * 1024**2
@@ -150,12 +151,12 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
 @click.command()
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before the index is asked.")
+@click.option("--yes", "-y", is_flag=True, help="Contact the index without asking.")
 def upgrade_check(yes: bool) -> None:
-    """Ask the package index whether a newer version is out.
+    """Check the package index for a newer version.
 
-    Nothing leaves this machine before you agree: to the question, with --yes, or with [upgrade] check = true in the
-    settings. The request names the package and nothing else. Exit code 10 if there is a newer version.
+    Sends nothing before you agree: when asked, with --yes, or with [upgrade] check = true in the settings. The request
+    contains only the package's name. Exit code 10 if there is a newer version.
 
     Example: kimi-proxy upgrade-check
     """
@@ -163,22 +164,22 @@ def upgrade_check(yes: bool) -> None:
 
     settings = console.load().config.upgrade
     if not (yes or settings.check):
-        question = f"This asks {settings.url} for the newest version, and sends nothing else. Go on?"
+        question = f"This asks {settings.url} for the newest version, and sends nothing else. Continue?"
         if not sys.stdin.isatty():
-            raise ConfigError(f"this would ask {settings.url}: agree with --yes, or with check = true in [upgrade]")
+            raise ConfigError(f"this would contact {settings.url}: agree with --yes, or set check = true in [upgrade]")
         if not click.confirm(question, err=True):
             raise click.exceptions.Exit(1)
     newest = asyncio.run(_newest(settings.url))
     if _numbers(newest) <= _numbers(__version__):
         console.write(f"kimi-proxy {__version__} is the newest version\n")
         return
-    console.write(f"kimi-proxy {newest} is out; this is {__version__}\n")
-    console.remark("upgrade as you installed it, such as with: pip install --upgrade kimi-proxy")
+    console.write(f"kimi-proxy {newest} is available; this is {__version__}\n")
+    console.remark("upgrade the way you installed it, for example: pip install --upgrade kimi-proxy")
     raise click.exceptions.Exit(EXIT_NEWER)
 
 
 async def _newest(url: str) -> str:
-    """Return the version that the index names. Raise UpstreamUnreachable or UpstreamUnreadable."""
+    """Return the newest version in the index. Raise UpstreamUnreachable or UpstreamUnreadable."""
     from kimi_proxy.core import json
     from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
     from kimi_proxy.proxy.http import FAILURES, get
@@ -193,7 +194,7 @@ async def _newest(url: str) -> str:
                 return version[:40]
     except ParseError:
         pass
-    raise UpstreamUnreadable(f"{url} was answered with {status} and no version")
+    raise UpstreamUnreadable(f"{url} answered {status} without a version")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""`kimi-proxy eval` judges the choice of lines on a repository; `kimi-proxy replay` plays a recording again."""
+"""`kimi-proxy eval` measures pruning on a repository; `kimi-proxy replay` simulates recorded conversations."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100_000),
     default=120,
     show_default=True,
-    help="How many cases to mine, at most.",
+    help="Maximum number of cases to extract.",
 )
 @click.option("--seed", default=7, show_default=True, help="The same seed gives the same cases and figures.")
 @click.option(
-    "--cmd", "command", default="", metavar="COMMAND", help="A command that fails in REPO: its log makes cases too."
+    "--cmd",
+    "command",
+    default="",
+    metavar="COMMAND",
+    help="A failing command in REPO: each failure in its log is a case.",
 )
 @click.option(
     "--sessions",
     multiple=True,
     type=PATH,
     metavar="FOLDER",
-    help="Agents' past sessions to judge on instead of REPO. May be repeated.",
+    help="Evaluate on agents' past sessions instead of REPO. Repeatable.",
 )
 @click.option(
     "--url",
     "urls",
     multiple=True,
     metavar="URL",
-    help="Another pruner to judge, by its /prune or /rpc. May be repeated.",
+    help="Also evaluate another pruner, by its /prune or /rpc. Repeatable.",
 )
 @html_option
 @json_option
@@ -59,12 +63,12 @@ def evaluate(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Judge how well lines are chosen, on questions mined from a git repository.
+    """Measure how well pruning chooses lines, with questions extracted from a git repository.
 
-    A commit's message and the lines it changed, documentation and the code under it, a heading and its section, and
-    with --cmd a failure and its report: what share of the lines that answer stays, when only 50, 30 or 15 % of the
-    tokens do? With --sessions it is judged on what agents' tools printed, and which lines of it the agents used later.
-    Nothing leaves the machine, except to an address given with --url. Runs in a clone of the repository.
+    Questions come from commit messages and the lines they changed, comments and the code under them, headings and
+    their sections, and with --cmd failures and their reports. The result is the share of answering lines that stay
+    when 50, 30 or 15 % of the tokens stay. With --sessions it is the share of tool result lines that agents used
+    later. Nothing leaves the machine, except to an address given with --url. Runs in a clone of kimi-proxy.
 
     Example: kimi-proxy eval . --html report.html
     """
@@ -91,7 +95,7 @@ def _load_judging() -> ModuleType:
     scripts = Path(__file__).resolve().parents[3] / "scripts"
     if not (scripts / "evaluation").is_dir():
         raise click.ClickException(
-            "the code that judges is not part of the package: run `kimi-proxy eval` in a clone of the repository, "
+            "the evaluation code is not part of the package: run `kimi-proxy eval` in a clone of kimi-proxy, "
             "after its scripts/setup"
         )
     if str(scripts) not in sys.path:
@@ -106,17 +110,17 @@ def _load_judging() -> ModuleType:
     required=True,
     type=PATH,
     metavar="PATH...",
-    help="Recordings, as `[record]` writes them, or what `audit` reads.",
+    help="Recordings written by `[record]`, or anything that `audit` reads.",
 )
 @click.option(
-    "--model", default="", metavar="NAME", help="A model of the settings, whose window and prices are taken instead."
+    "--model", default="", metavar="NAME", help="Use the context window and prices of this model in [models]."
 )
 @json_option
 def replay(paths: tuple[Path, ...], model: str, as_json: bool) -> None:
-    """Play conversations again, with nothing cut, with the sanitizer, and with compression too.
+    """Simulate recorded conversations: with nothing cut, with the sanitizer, and with compression too.
 
-    Reads recordings of kimi-proxy and whatever `audit` reads, and simulates each request as `audit` does, with the
-    policies of your settings. No provider is asked, and nothing leaves the machine. docs/replay.md says how it counts.
+    Reads recordings of kimi-proxy and anything that `audit` reads, and applies the policies of your settings to each
+    request. Calls no provider, and sends nothing anywhere. docs/replay.md explains the figures.
 
     Example: kimi-proxy replay tests/recordings/debugging.jsonl
     """
@@ -125,32 +129,33 @@ def replay(paths: tuple[Path, ...], model: str, as_json: bool) -> None:
 
     config = load().config
     total: list[ReplayOutcome] = []
-    told: list[JsonObject] = []
+    listed: list[JsonObject] = []
     for conversation in _conversations(paths, config, model):
         outcomes = play(conversation, config)
         if conversation.window is None:
             remark(f"{conversation.name}: the window's size is not known, so nothing is compressed; name a --model")
-        told.append(_to_json(conversation, outcomes))
+        listed.append(_to_json(conversation, outcomes))
         if not as_json:
             write("\n".join([_describe(conversation), *table(outcomes)]) + "\n")
         total = [before.plus(now) for before, now in zip(total, outcomes, strict=True)] if total else outcomes
-    if not told:
-        raise click.BadParameter("no session was found: name a recording, or a folder of sessions", param_hint="PATH")
-    if len(told) == 1:
-        write_json(told[0]) if as_json else None
+    if not listed:
+        raise click.BadParameter("no sessions found: give a recording, or a folder with sessions", param_hint="PATH")
+    if len(listed) == 1:
+        write_json(listed[0]) if as_json else None
     elif as_json:
-        write_json({"sessions": list(told), "policies": [outcome.to_json(total[0]) for outcome in total]})
+        write_json({"sessions": list(listed), "policies": [outcome.to_json(total[0]) for outcome in total]})
     else:
-        write("\n".join([f"all {len(told)}", *table(total)]) + "\n")
+        write("\n".join([f"all {len(listed)}", *table(total)]) + "\n")
 
 
 def _conversations(paths: Sequence[Path], config: Config, model: str) -> Iterator[Conversation]:
-    """Yield the conversations in files and folders, one at a time, with the model that is asked for."""
+    """Yield the conversations in files and folders, one at a time, with the requested model."""
     from kimi_proxy.lab.replay import conversations
 
     if model and model not in config.models:
         raise click.BadParameter(
-            f"the settings have no [models.{model!r}]; KIMI_PROXY_CONFIG names their file", param_hint="--model"
+            f"there is no [models.{model!r}] in the settings; KIMI_PROXY_CONFIG selects their file",
+            param_hint="--model",
         )
     for path in paths:
         if not path.exists():

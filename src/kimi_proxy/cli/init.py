@@ -36,17 +36,17 @@ CLIENT_NAMES = (
     help=f"{', '.join(CLIENT_NAMES[:-1])} or {CLIENT_NAMES[-1]}.",
 )
 @click.option(
-    "--project/--user", default=None, help="For this folder, or for you everywhere.  [default: see docs/cli.md]"
+    "--project/--user", default=None, help="For this folder, or for all your projects.  [default: see docs/cli.md]"
 )
-@click.option("--proxy", is_flag=True, help="Send the agent's requests to its model through the proxy.")
-@click.option("--hooks", is_flag=True, help="Cut what the agent's own tools print, before the model reads it.")
-@click.option("--statusline", is_flag=True, help="Show window, savings and cache in Claude Code's status bar.")
-@click.option("--memory", is_flag=True, help="Add a server for long-term memory too (Continue).")
-@click.option("--tools", is_flag=True, help="Offer read, grep and bash with a question, in place of prune_text.")
-@click.option("--http", is_flag=True, help="Call the server that `kimi-proxy start` runs, instead of starting one.")
-@click.option("--with-guidance", is_flag=True, help="Tell the agent in its instructions how to use the tools.")
-@click.option("--undo", is_flag=True, help="Take back what an earlier run changed.")
-@click.option("--dry-run", is_flag=True, help="Show the change and make none.")
+@click.option("--proxy", is_flag=True, help="Send the agent's requests through the proxy.")
+@click.option("--hooks", is_flag=True, help="Shorten the output of the agent's own tools before the model reads it.")
+@click.option("--statusline", is_flag=True, help="Show context window, savings and cache in Claude Code's status bar.")
+@click.option("--memory", is_flag=True, help="Also add a server for long-term memory (Continue).")
+@click.option("--tools", is_flag=True, help="Offer read, grep and bash with a question, instead of prune_text.")
+@click.option("--http", is_flag=True, help="Connect to the server of `kimi-proxy start` instead of starting one.")
+@click.option("--with-guidance", is_flag=True, help="Add instructions on the tools to the agent's instruction file.")
+@click.option("--undo", is_flag=True, help="Revert the changes of earlier runs.")
+@click.option("--dry-run", is_flag=True, help="Show the change without making it.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def init(
     client: Name,
@@ -62,9 +62,9 @@ def init(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Connect CLIENT to kimi-proxy by a small change to its configuration.
+    """Connect CLIENT to kimi-proxy with a small change to its configuration.
 
-    The change is shown first. The rest of the file stays as it is, and --undo brings back what was there before.
+    Shows the change and asks first. The rest of the file stays as it is, and --undo restores the original.
 
     Example: kimi-proxy init claude --proxy
     """
@@ -72,14 +72,14 @@ def init(
     from kimi_proxy.services.clients.init import EditLog, apply
 
     if with_guidance and not (tools or undo):
-        raise click.BadParameter("the guidance is about read, grep and bash: add --tools")
+        raise click.BadParameter("--with-guidance is about read, grep and bash: add --tools")
     if (proxy or hooks) and (tools or with_guidance or (proxy and (http or hooks))):
-        raise click.BadParameter("--proxy and --hooks need runs of their own")
+        raise click.BadParameter("--proxy and --hooks cannot be combined with these options: run init once for each")
     if statusline and (proxy or hooks or tools or http or with_guidance):
-        raise click.BadParameter("--statusline needs a run of its own")
+        raise click.BadParameter("--statusline cannot be combined with these options: run init once for each")
     log, known = EditLog(home()), CLIENTS[client]
     if memory and (proxy or hooks or statusline):
-        raise click.BadParameter("--memory needs a run of its own")
+        raise click.BadParameter("--memory cannot be combined with these options: run init once for each")
     scopes = _scopes(known, project, proxy or hooks or statusline, undo)
     if undo:
         part: Part = (
@@ -100,7 +100,7 @@ def init(
         return
     if is_needed:
         _ask(yes)
-    # Undone in reverse order, a directory that was created for two files is empty at the end.
+    # In reverse order, so that a directory created for two files is empty when it is removed.
     for change in reversed(changes) if undo else changes:
         apply(change, log, is_private=scopes[0] == "user")
     if is_needed:
@@ -108,12 +108,13 @@ def init(
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Show the changes and make none.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def uninstall(dry_run: bool, yes: bool) -> None:
-    """Take back what every `init` changed, in all projects, and say what is left.
+    """Revert the changes of every `init`, in all projects, and list what is left.
 
-    The changes are shown first. Originals, settings and the program itself stay: how to remove them is said at the end.
+    Shows the changes and asks first. Originals, settings and the program itself stay; the end of the output says how
+    to remove them.
     """
     from kimi_proxy.services.clients.init import EditLog, apply
 
@@ -126,19 +127,19 @@ def uninstall(dry_run: bool, yes: bool) -> None:
         for change in reversed(changes):
             apply(change, log)
         for path in log.paths():
-            remark(f"what is left: our entry in {path}: take it out by hand")
+            remark(f"left: our entry in {path}; remove it by hand")
     settings = load_of_server(here=None)
-    remark(f"what is left: originals and state in {settings.config.home}: delete it to lose them")
+    remark(f"left: originals and state in {settings.config.home}; delete the folder to remove them")
     if settings.file is not None:
-        remark(f"what is left: your settings in {settings.file}")
-    remark("what is left: the program: remove it as you installed it, such as with pip uninstall kimi-proxy")
+        remark(f"left: your settings in {settings.file}")
+    remark("left: the program; remove it the way you installed it, for example with pip uninstall kimi-proxy")
 
 
 def _undoing_everything(log: EditLog) -> list[FileChange]:
-    """Return what takes back each change that the log knows, whichever client and project it was for."""
+    """Return the edits that revert every change in the log, for all clients and projects."""
     from kimi_proxy.features.clients import CLIENTS
 
-    # A client's files of a project are at most in a folder of a folder of it.
+    # A client's files are at most two folders below their project.
     folders = dict.fromkeys([Path.cwd(), *(parent for path in log.paths() for parent in path.parents[:3])])
     found: dict[Path, FileChange] = {}
     for folder in folders:
@@ -149,12 +150,12 @@ def _undoing_everything(log: EditLog) -> list[FileChange]:
 
 
 def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bool) -> tuple[Scope, ...]:
-    """Return where to look: undone is what was done in either scope, unless one is named."""
+    """Return the scopes to edit; undo covers both unless one is given."""
     if project is not None:
         return ("project" if project else "user",)
     if undo:
         return ("project", "user")
-    # The address of the proxy is this machine's, and a project's file may be shared.
+    # The proxy's address is specific to this machine, and a project's file may be shared.
     return ("user" if is_personal else client.scope,)
 
 
@@ -173,7 +174,7 @@ def _status_line_edits(scope: Scope) -> Wanted:
 
 
 def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
-    """Return an MCP server, and with `hooks` the hooks whose cuts it reads back."""
+    """Return an MCP server, and with `hooks` also the hooks; the server restores their cuts."""
     from kimi_proxy.features.clients import TOKEN_VARIABLE, Connection
     from kimi_proxy.services.clients.places import HookTarget, Wanted, own_command
 
@@ -201,7 +202,7 @@ def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> lis
 def _undoing(
     client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, part: Part = "", folder: Path | None = None
 ) -> list[FileChange]:
-    """Return what takes back all that we changed, or a part of it alone."""
+    """Return the edits that revert all our changes, or only one part of them."""
     from kimi_proxy.services.clients.init import combine, plan_undo
     from kimi_proxy.services.clients.places import every_edit, hook_edits, memory_edits, proxy_edits, status_edits
 
@@ -215,16 +216,16 @@ def _undoing(
 
 
 def _proxy_target(client: ClientApp) -> ProxyTarget:
-    """Return the proxy's address, with what its providers speak. A provider that is missing is remarked upon."""
+    """Return the proxy's address and the APIs of its providers; print a remark if the needed one is missing."""
     from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
 
     config = load_of_server(here=None).config
     target = proxy_target(_proxy_url(), config, os.environ)
     api = client.proxied.apis[0] if isinstance(client.proxied, BaseUrl) else ""
     if api in config.off_lines and api not in target.apis:
-        remark(f"the provider {api} is switched off: set enabled = true in [providers.{api}] of {config.file}")
+        remark(f"the provider {api} is turned off: set enabled = true in [providers.{api}] of {config.file}")
     if config.token is not None:
-        remark("the proxy wants its token: give it to the client as its API key (docs/llm-proxy.md)")
+        remark("the proxy requires its token: use it as the client's API key (docs/clients.md)")
     return target
 
 
@@ -234,7 +235,7 @@ def _proxy_url() -> str:
     config = load_of_server(here=None).config
     where = config.proxy
     if where.port == 0:
-        raise ConfigError("setting proxy.port: with 0 the address changes at every start; choose a port")
+        raise ConfigError("setting proxy.port: 0 means a different port at every start; choose a fixed one")
     return proxy_address(config) or local_url(where.host, where.port)
 
 
@@ -248,13 +249,13 @@ def _base_dirs(folder: Path | None = None) -> BaseDirs:
 
 
 def _address() -> tuple[str, bool]:
-    """Return the URL of the server of the settings, and whether it needs a token."""
+    """Return the configured URL of the server, and whether it requires a token."""
     from kimi_proxy.proxy.local_server import local_url
 
     config = load_of_server(here=None).config
     where = config.mcp_pruner
     if where.port == 0:
-        raise ConfigError("setting mcp_pruner.port: with 0 the address changes at every start; choose a port")
+        raise ConfigError("setting mcp_pruner.port: 0 means a different port at every start; choose a fixed one")
     return f"{local_url(where.host, where.port)}/mcp", config.token is not None
 
 
@@ -264,7 +265,7 @@ def _show_changes(changes: list[FileChange], undo: bool) -> bool:
     for change in needed:
         write(change.diff())
     if not needed:
-        remark("there is nothing to take back" if undo else "everything is as it should be already")
+        remark("there is nothing to undo" if undo else "already set up: nothing to change")
     return bool(needed)
 
 
@@ -272,13 +273,13 @@ def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.BadParameter("standard input is not a terminal, so nothing can be asked: add --yes")
+        raise click.BadParameter("cannot ask for confirmation because standard input is not a terminal: add --yes")
     if not click.confirm("Make this change?", err=True):
         raise click.exceptions.Exit(EXIT_DECLINED)
 
 
 def _confirm(client: ClientApp, undo: bool, changes: list[FileChange]) -> None:
-    remark(f"done; restart {client.title} to apply this" + ("" if undo else ", or take it back with --undo"))
+    remark(f"done; restart {client.title} to apply this" + ("" if undo else "; --undo reverts it"))
     is_instead = client.instead is not None and any(str(each.path).endswith(client.instead[0]) for each in changes)
     if client.by_hand and not undo and not is_instead:
         remark(client.by_hand)

@@ -1,7 +1,7 @@
 """The MCP servers behind the gateway: `kimi-proxy mcp up`, `down`, `restart`, `status`, `logs`, and `gateway --stdio`.
 
-A kimi-proxy that runs is controlled over its own API. If none runs, `up` starts one in the background, and `down` stops
-that one.
+A running kimi-proxy is controlled through its API. If none is running, `up` starts one in the background, and `down`
+stops that one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
     from kimi_proxy.proxy.process import Pid
 
 
-MARGIN_S = 15.0  # for a server to end, and for us to say so
+MARGIN_S = 15.0  # for a server to stop, and for the response to arrive
 EXIT_NOT_READY = 1
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
-names_argument = click.argument("names", nargs=-1, metavar="[NAME]...", help="Servers; all that we run if left out.")
+names_argument = click.argument(
+    "names", nargs=-1, metavar="[NAME]...", help="Servers; without names, all that kimi-proxy runs."
+)
 
 
 @click.group(cls=console.CommandGroup)
 def mcp() -> None:
-    """Start, stop and look at the MCP servers behind the gateway."""
+    """Start, stop and inspect the MCP servers behind the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProxy:
-    """A kimi-proxy that runs; `background` is its process if `kimi-proxy mcp up` started it."""
+    """A running kimi-proxy; `background` is its process if `kimi-proxy mcp up` started it."""
 
     control: ControlClient
     background: Pid | None
@@ -49,7 +51,7 @@ class RunningProxy:
 
 
 def running_proxy(config: Config) -> RunningProxy | None:
-    """Return the kimi-proxy of this home, else the one on its port."""
+    """Return the running kimi-proxy of this home, or the one on its port."""
     from kimi_proxy.services import background
 
     running = background.running(config.home)
@@ -72,10 +74,10 @@ def _control(config: Config, url: str) -> ControlClient:
 @names_argument
 @console.json_option
 def up(names: tuple[str, ...], as_json: bool) -> None:
-    """Start servers and wait until they answer.
+    """Start servers and wait until they are ready.
 
-    If kimi-proxy does not run yet, it is started in the background. Exit code: 0 all are ready, 1 some are not: the
-    end of what they said is shown.
+    Starts kimi-proxy in the background if it is not running. Exit code: 0 all are ready, 1 some are not; the end of
+    their output is then shown.
     """
     config = console.server_config()
     _report(_post(_warn_if_edited(running_proxy(config)) or _start_proxy(config), "up", names), as_json)
@@ -85,9 +87,9 @@ def up(names: tuple[str, ...], as_json: bool) -> None:
 @names_argument
 @console.json_option
 def down(names: tuple[str, ...], as_json: bool) -> None:
-    """Stop servers, and leave them alone until `up`.
+    """Stop servers until the next `up`.
 
-    Without names a kimi-proxy that `up` started in the background is stopped too.
+    Without names, this also stops a kimi-proxy that `up` started in the background.
     """
     from kimi_proxy.services import background
 
@@ -96,9 +98,9 @@ def down(names: tuple[str, ...], as_json: bool) -> None:
     servers = [] if proxy is None else _post(proxy, "down", names)
     if proxy is not None and proxy.background is not None and not names:
         background.stop(config.home, proxy.background)
-        console.remark("kimi-proxy in the background has stopped")
+        console.remark("stopped the kimi-proxy in the background")
     elif proxy is None:
-        console.remark("kimi-proxy does not run, and so does none of its servers")
+        console.remark("kimi-proxy is not running, and neither are its servers")
     _report(servers, as_json, judge=False)
 
 
@@ -106,9 +108,9 @@ def down(names: tuple[str, ...], as_json: bool) -> None:
 @names_argument
 @console.json_option
 def restart(names: tuple[str, ...], as_json: bool) -> None:
-    """Stop servers and start them again.
+    """Restart servers.
 
-    Without names a kimi-proxy that `up` started in the background is started again too, with the settings of now.
+    Without names, this also restarts a kimi-proxy that `up` started in the background, with the current settings.
     """
     from kimi_proxy.services import background
 
@@ -124,43 +126,43 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
 @mcp.command()
 @console.json_option
 def status(as_json: bool) -> None:
-    """Print the state of every server of the settings.
+    """Print the state of every configured server.
 
-    Exit code: 0 all that we run are ready, 1 some are not, 3 kimi-proxy does not run.
+    Exit code: 0 all that kimi-proxy runs are ready, 1 some are not, 3 kimi-proxy is not running.
     """
     proxy = _warn_if_edited(running_proxy(console.server_config()))
     if proxy is None:
-        console.remark("kimi-proxy does not run: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
+        console.remark("kimi-proxy is not running: kimi-proxy start runs it here, kimi-proxy mcp up in the background")
         raise click.exceptions.Exit(console.EXIT_NOT_RUNNING)
     _report(_servers(proxy.control.get("/api/mcp/servers")), as_json)
 
 
 @mcp.command()
-@click.argument("name", help="The server.")
+@click.argument("name", help="The server's name.")
 @click.option(
     "--lines",
     "-n",
     type=click.IntRange(1, 100_000),
     default=80,
     show_default=True,
-    help="How many of the last lines.",
+    help="Number of lines to print.",
 )
 def logs(name: str, lines: int) -> None:
-    """Print the end of what a server said on standard error."""
+    """Print the last lines that a server wrote to standard error."""
     proxy = _warn_if_edited(running_proxy(console.server_config()))
     if proxy is None:
-        console.remark("kimi-proxy does not run: what its servers said is gone with it")
+        console.remark("kimi-proxy is not running, and its servers' logs ended with it")
         raise click.exceptions.Exit(console.EXIT_NOT_RUNNING)
     answer = proxy.control.get(f"/api/mcp/servers/{quote(name, safe='', errors='replace')}/logs?lines={lines}")
     console.write(str(answer.get("log", "")))
 
 
 def _warn_if_edited(proxy: RunningProxy | None) -> RunningProxy | None:
-    """Return `proxy`; remark on it if the configuration was edited after it was started."""
+    """Return `proxy`; print a remark if the configuration changed after it was started."""
     if proxy is not None and proxy.has_older_settings:
         how = "kimi-proxy mcp restart" if proxy.background is not None else "stop it, and start it again"
         console.remark(
-            f"the kimi-proxy that runs has older settings than {console.server_config().file}: {how} to use these"
+            f"the running kimi-proxy has older settings than {console.server_config().file}: {how} to apply these"
         )
     return proxy
 
@@ -175,7 +177,7 @@ def _start_proxy(config: Config) -> RunningProxy:
         command += ["--config", str(config.file)]
     running = background.start(config.home, command, os.environ, config.mcp.ready_timeout_s)
     console.remark(
-        f"kimi-proxy runs in the background on {running.addresses['proxy']} and {running.addresses['pruner']}"
+        f"kimi-proxy is running in the background on {running.addresses['proxy']} and {running.addresses['pruner']}"
     )
     return RunningProxy(_control(config, running.addresses["proxy"]), running.pid)
 
@@ -195,10 +197,10 @@ def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) ->
     elif servers:
         console.write("".join(_row(server) for server in servers))
     else:
-        console.remark("there is no server to run: docs/gateway.md shows how to add one")
+        console.remark("no servers are configured: docs/gateway.md explains how to add one")
     for server in servers:
         if server.get("log"):
-            console.remark(f"the end of what {server['name']} said:\n{server['log']}")
+            console.remark(f"last lines from {server['name']}:\n{server['log']}")
     if judge and any(server.get("run") and server["state"] not in ("ready", "off") for server in servers):
         raise click.exceptions.Exit(EXIT_NOT_READY)
 
@@ -214,7 +216,7 @@ def _note(server: JsonObject) -> str:
     tools = "" if server.get("tools") is None else f"{server['tools']} tools"
     latency = "" if server.get("latency_ms") is None else f"{server['latency_ms']} ms"
     restarts = f"{server['restarts']} restarts" if server.get("restarts") else ""
-    retry = f"tried again in {server['retry_in_s']} s" if server.get("retry_in_s") else ""
+    retry = f"retry in {server['retry_in_s']} s" if server.get("retry_in_s") else ""
     problem = (
         str(server["last_error"]) if server.get("last_error") and server["state"] not in ("ready", "stopped") else ""
     )
@@ -223,12 +225,12 @@ def _note(server: JsonObject) -> str:
 
 @click.command()
 @click.option("--stdio", is_flag=True, required=True, help="Speak MCP on standard input and output.")
-@click.option("--all", "lists_all", is_flag=True, help="List the tools of all servers instead of a search.")
+@click.option("--all", "lists_all", is_flag=True, help="List the tools of all servers instead of search_tools.")
 def gateway(stdio: bool, lists_all: bool) -> None:
     """Offer the tools of all MCP servers behind the gateway as one server.
 
-    It is meant to be started by an MCP client, which ends it by closing its standard input. The servers are those of
-    config.toml; it starts its own copy of each that has a command.
+    For MCP clients to start; it runs until the client closes its standard input. The servers are those in config.toml;
+    it starts its own copy of each that has a command.
     """
     import asyncio
 

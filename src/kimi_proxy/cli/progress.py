@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for people who watch; without a terminal there is none."""
+"""A progress bar on standard error, if that is a terminal."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ Advance: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class ProgressBar:
-    """One line that is drawn again and again; `total` is 0 as long as it is not known."""
+    """A line that is redrawn; `total` is 0 while unknown."""
 
     stream: TextIO
     clock: Callable[[], float]
@@ -32,14 +32,14 @@ class ProgressBar:
         self.began = self.clock()
 
     def advance(self, what: str, done: int, total: int) -> None:
-        """Take the name of the step, its progress and its total; an empty `what` keeps the name."""
+        """Update the step, its progress and its total; an empty `what` keeps the step's name."""
         is_new = what not in ("", self.what)
         self.what, self.done, self.total = what or self.what, done, total
         if is_new:
             self.draw()
 
     def line(self) -> str:
-        """Return what is shown: the words, the bar, and how long it went on or will go on."""
+        """Return the line to draw: step, bar, elapsed and remaining time."""
         elapsed_s = self.clock() - self.began
         share = min(1.0, self.done / self.total) if self.total else 0.0
         if not self.total:
@@ -65,7 +65,7 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def progress_bar(what: str = "") -> Iterator[Advance]:
-    """Yield what moves the bar; it is drawn by a thread, and gone at the end."""
+    """Yield a function that advances the bar, which a thread redraws and erases at the end."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -82,7 +82,7 @@ def progress_bar(what: str = "") -> Iterator[Advance]:
 
 
 def _redraw(bar: ProgressBar, ended: threading.Event) -> None:
-    """Draw the bar until it has ended; a terminal that is gone is no reason to stop the work."""
+    """Redraw the bar until `ended` is set; a closed terminal must not stop the work."""
     try:
         while True:
             bar.draw()

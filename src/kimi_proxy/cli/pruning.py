@@ -30,23 +30,25 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})?)?", re.ASCII)
 
 
 def all_lines(last: int) -> tuple[Range, ...]:
-    """Return the range of all lines of a text whose last one is `last`; none for an empty text."""
+    """Return the range of all lines up to `last`; no range for an empty text."""
     return ((1, last),) if last else ()
 
 
 def parse(text: str, last: int) -> tuple[Range, ...]:
-    """Return the ranges that `text` lists. An end that is left out or too large is `last`. Raise InvalidRange."""
+    """Return the ranges in `text`. A missing or too large end becomes `last`. Raise InvalidRange."""
     return tuple(_range(part.strip(), last) for part in text.split(","))
 
 
 def _range(part: str, last: int) -> Range:
     found = _RANGE.fullmatch(part)
     if found is None:
-        raise InvalidRange(f"{part[:40]!r} is not a line range: write 10-20, 40 or 60-, with commas between")
+        raise InvalidRange(f"{part[:40]!r} is not a line range: write 10-20, 40 or 60-, separated by commas")
     start = int(found[1])
     end = int(found[2]) if found[2] else start if "-" not in part else max(start, last)
     if not 1 <= start <= end:
-        raise InvalidRange(f"{part!r} is not a line range: lines count from 1, and the end comes last")
+        raise InvalidRange(
+            f"{part!r} is not a line range: lines count from 1, and the end must not be before the start"
+        )
     return start, max(start, min(end, last))
 
 
@@ -54,7 +56,7 @@ LARGE_CHARS = 256 * 1024
 
 
 def progress(what: str, chars: int) -> AbstractContextManager[object]:
-    """Show how long it goes on if the text is large and standard error is a terminal."""
+    """Show elapsed time for a large text if standard error is a terminal."""
     return progress_bar(f"{what} {chars:,} characters") if chars >= LARGE_CHARS else nullcontext()
 
 
@@ -62,9 +64,9 @@ T = TypeVar("T")
 
 
 def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
-    """Return the result of `job` on the store of these settings, which is opened for it and closed again.
+    """Open the configured store, return the result of `job` on it, and close it.
 
-    It works for the one person of a store without a team, else for the person of KIMI_PROXY_TOKEN.
+    In a team the caller is the person of KIMI_PROXY_TOKEN.
     """
     import asyncio
 
@@ -81,14 +83,14 @@ def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
 
 
 def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
-    """Return the result of `job` on a pruner with its store; nothing else of the servers is loaded."""
+    """Return the result of `job` on a pruner with its store, without loading the rest of the server."""
     from kimi_proxy.services.pruner import Pruner, reranker
     from kimi_proxy.services.workers.pool import Workers
 
     config = console.load().config
 
     async def with_workers(store: Store, who: Caller) -> T:
-        # A worker would have to load all that this process has loaded, for one answer.
+        # For a single text, a thread is faster than a worker process that has to import everything again.
         workers, rerank = Workers(thread_max_chars=LARGE_CHARS), reranker(config)
         try:
             return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank), who)
@@ -100,7 +102,7 @@ def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
     return with_store(with_workers)
 
 
-prune_id_argument = click.argument("prune_id", metavar="ID", help="The prune_id that a marker names (prn_…).")
+prune_id_argument = click.argument("prune_id", metavar="ID", help="The prune_id in a marker (prn_…).")
 
 FAINT = "2"
 
@@ -109,9 +111,9 @@ Command = TypeVar("Command", bound="Callable[..., None]")
 
 
 def prune_options(command: Command) -> Command:
-    """Add the options that a server answers to as well, from the one table of them."""
+    """Add the options of PRUNE_OPTIONS, which `quick.py` uses as well."""
     for option in reversed(PRUNE_OPTIONS):
-        # To click a default of None is a value, with which an option is not missed.
+        # click treats a default of None as a value, so the option would not be required.
         given = {"required": True} if option.default is None else {"default": option.default, "show_default": True}
         command = click.option(*option.names, option.key, type=_type(option), help=option.help, **given)(command)
     return command
@@ -126,7 +128,7 @@ def _type(option: PruneOption) -> click.ParamType[object] | type:
 
 
 @click.command()
-@click.argument("file", type=console.PATH, default="-", help="The text; - is standard input.  [default: -]")
+@click.argument("file", type=console.PATH, default="-", help="A text file, or - for standard input.  [default: -]")
 @prune_options
 @console.json_option
 def prune(
@@ -142,8 +144,8 @@ def prune(
 ) -> None:
     """Print the lines of FILE that matter for a goal.
 
-    What is cut is stored first: `kimi-proxy recover` brings it back, byte for byte.
-    What was saved is printed on standard error, so that the output can be piped.
+    The original is stored first: `kimi-proxy recover` restores it byte for byte.
+    The savings are printed on standard error, so that the output can be piped.
 
     Example: pytest 2>&1 | kimi-proxy prune - --goal "why does test_login fail?"
     """
@@ -151,7 +153,7 @@ def prune(
 
     text = console.read(file)
     if is_binary(console.encode(text[:TEXT_SAMPLE])):
-        raise click.BadParameter(f"{file} is binary, and prune is for text: name a text file", param_hint="FILE")
+        raise click.BadParameter(f"{file} is a binary file: prune needs a text file", param_hint="FILE")
     limit = console.load().config.mcp_pruner.max_input_chars
     if len(text) > limit and file != console.STDIN:
         problem = f"{file} has {len(text):,} characters, more than max_input_chars ({limit:,})"
@@ -168,8 +170,8 @@ def prune(
 
 @click.command()
 @prune_id_argument
-@click.argument("ranges", default="", metavar="[LINES]", help="For instance 10-20,40,60-; without it, everything.")
-@click.option("--numbers", is_flag=True, help="Put its number before each line.")
+@click.argument("ranges", default="", metavar="[LINES]", help="Such as 10-20,40,60-; without it, everything.")
+@click.option("--numbers", is_flag=True, help="Prefix each line with its number.")
 @console.json_option
 def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
     """Print the original lines behind a marker, exactly as they were.
@@ -197,17 +199,17 @@ def _write_recovered(prune_id: str, raw: str, chosen: Sequence[tuple[int, int]],
         metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original"}
         console.write_json({"raw_text": raw, "metadata": metadata})
     else:
-        # A line that isn't the last one ends in a newline, here as in the original.
+        # Only the last line of the original may lack a final newline.
         console.write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
 
 
 async def _original(
     store: Store, who: Caller, prune_id: str, ranges: str, numbers: bool
 ) -> str | tuple[str, Sequence[tuple[int, int]], int]:
-    """Return the text behind an id; of an output kept in parts, the lines asked for, their numbers and the last one."""
+    """Return the text behind an id; for an output in parts: the requested lines, their ranges and the last line."""
     from kimi_proxy.core.lines import decode_text
     from kimi_proxy.features.recovery import LinesArgument, Recover
-    from kimi_proxy.services.output_parts import is_list_of_parts, last_line, read_parts
+    from kimi_proxy.services.originals import is_list_of_parts, last_line, read_parts
 
     original = await store.originals.get(who, prune_id)
     if not is_list_of_parts(original):
@@ -223,9 +225,9 @@ async def _original(
 @prune_id_argument
 @console.json_option
 def explain(prune_id: str, as_json: bool) -> None:
-    """Print every line of a text with why it stayed or went.
+    """Print every line of a text and why it was kept or cut.
 
-    Each line has its number, + if it stayed or - if it went, and its score for the goal, between 0 and 1.
+    Each line has its number, + if it was kept or - if it was cut, and its score for the goal, from 0 to 1.
     """
     explanation = with_pruner(lambda pruner, who: pruner.explain(who, prune_id))
     if as_json:

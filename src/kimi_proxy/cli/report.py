@@ -26,28 +26,30 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 @click.command()
 @click.option("--since", default="", metavar="WHEN", help="Only requests after this: 30m, 24h, 7d, 2w, or 2026-11-01.")
 @click.option(
-    "--session", default="", metavar="SESSION", help="Only this one: its id, or the name that its client gives it."
+    "--session", default="", metavar="SESSION", help="Only this session: its id, or the name given by its client."
 )
 @click.option(
-    "--by", default="", metavar="COLUMNS", help="What was used by person, team, model, day: some of them, with commas."
+    "--by", default="", metavar="COLUMNS", help="Show usage by person, team, model, day; separate several with commas."
 )
 @json_option
 @click.option(
-    "--csv", "as_csv", is_flag=True, help="Print CSV instead: a line for each session and model, or each row of --by."
+    "--csv", "as_csv", is_flag=True, help="Print CSV: a line for each session and model, or for each row of --by."
 )
 def report(since: str, session: str, by: str, as_json: bool, as_csv: bool) -> None:
-    """Print what requests cost, what they would have cost, and what was saved after all.
+    """Print what requests cost, what they would have cost without kimi-proxy, and the net savings.
 
-    Lost cache reads, recoveries and summaries are taken off; less than zero is a loss. docs/accounting.md explains how.
+    Lost cache reads, recoveries and summaries are subtracted; a negative figure is a loss. See docs/accounting.md.
     """
     from kimi_proxy.features import accounting
 
     if as_json and as_csv:
-        raise click.BadParameter("choose one of --json and --csv", param_hint="--csv")
+        raise click.BadParameter("choose either --json or --csv", param_hint="--csv")
     moment = moment_of(since)
     if by:
         if session:
-            raise click.BadParameter("days are counted for all sessions together", param_hint="--session")
+            raise click.BadParameter(
+                "--by covers all sessions; it cannot be combined with --session", param_hint="--session"
+            )
         _print_usage(by, moment, as_json, as_csv)
         return
     lines = with_store(lambda store, who: _lines(store, who, moment, session))
@@ -59,7 +61,7 @@ def report(since: str, session: str, by: str, as_json: bool, as_csv: bool) -> No
 
 
 def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -> None:
-    """Print what was used; in a team a member sees their own, an admin everyone's."""
+    """Print usage; in a team members see their own, admins everyone's."""
     from kimi_proxy.services.store.team import day_of
     from kimi_proxy.services.team import report
 
@@ -84,7 +86,7 @@ async def _lines(store: Store, who: Caller, since: datetime | None, session: str
 
 
 def moment_of(since: str) -> datetime | None:
-    """Return when `since` was: 30m, 24h, 7d and 2w ago, or a date."""
+    """Return the time that `since` means: 30m, 24h, 7d or 2w ago, or a date."""
     if not since:
         return None
     if ago := _AGO.fullmatch(since):
@@ -92,5 +94,5 @@ def moment_of(since: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(since)
     except ValueError as e:
-        raise click.BadParameter("say 30m, 24h, 7d, 2w, or a date such as 2026-11-01", param_hint="--since") from e
+        raise click.BadParameter("use 30m, 24h, 7d, 2w, or a date such as 2026-11-01", param_hint="--since") from e
     return moment.astimezone(UTC)

@@ -31,13 +31,13 @@ PORT = click.IntRange(0, 65_535)
 
 @click.command()
 @config_option
-@click.option("--port", type=PORT, help="The port of proxy and dashboard; 0 takes a free one.  [default: 8000]")
-@click.option("--pruner-port", type=PORT, help="The port of the pruner; 0 takes a free one.  [default: 8006]")
-@click.option("--observe", is_flag=True, help="Change nothing, and count what would have been saved.")
+@click.option("--port", type=PORT, help="Port of the proxy and the dashboard; 0 picks a free one.  [default: 8000]")
+@click.option("--pruner-port", type=PORT, help="Port of the pruner; 0 picks a free one.  [default: 8006]")
+@click.option("--observe", is_flag=True, help="Change no request, and count what would have been saved.")
 def start(config_file: Path | None, port: int | None, pruner_port: int | None, observe: bool) -> None:
-    """Run everything in the foreground until Ctrl-C: the pruner, the proxy with its gateway, and MCP servers behind it.
+    """Run the proxy, the gateway, the pruner and the dashboard in the foreground until Ctrl-C.
 
-    The dashboard and the proxy are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
+    The proxy and the dashboard are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
     these options, the environment and config.toml.
     """
     from kimi_proxy.api.apps import metrics_listener, proxy_listener, pruner_listener
@@ -58,12 +58,12 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None, o
 
 @click.command()
 @click.option("--stdio", is_flag=True, help="Speak MCP on standard input and output instead of a port.")
-@click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=PORT, help="The port; 0 takes a free one.  [default: 8006]")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=PORT, help="Port; 0 picks a free one.  [default: 8006]")
 def pruner(stdio: bool, host: str | None, port: int | None) -> None:
-    """Run the pruner alone, on a port or on stdin and stdout.
+    """Run only the pruner, on a port or on standard input and output.
 
-    With --stdio it is meant to be started by an MCP client, which ends it by closing its standard input.
+    --stdio is for MCP clients; the pruner runs until the client closes its standard input.
     """
     settings = load(here=None if stdio else Path())
     config = settings.config
@@ -81,7 +81,7 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
 
 
 def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
-    """Run `serve` with the runtime of these settings, and their logging."""
+    """Run `serve` with a runtime and logging for these settings."""
     from kimi_proxy.api.server import run
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
@@ -98,7 +98,7 @@ def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> 
 def serve_tools(
     config: Config, introduction: Catalog, catalog: Callable[[ToolsRuntime], Catalog], is_warmed: bool = False
 ) -> None:
-    """Serve the tools alone on standard input and output: an agent that starts us waits for what we import."""
+    """Serve only the tools on standard input and output, with few imports because the agent waits for them."""
     import asyncio
     from importlib import import_module
 
@@ -120,7 +120,7 @@ def serve_tools(
 
 @asynccontextmanager
 async def warming(pruner: Pruner) -> AsyncIterator[None]:
-    """Load what the first question needs while the agent thinks, so that it waits for less."""
+    """Load the pruner in the background, so that the first question is answered faster."""
     import asyncio
 
     task = asyncio.create_task(pruner.warm())
@@ -136,7 +136,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.log_watcher import running_with_logs
-    from kimi_proxy.proxy.allocator import giving_back, limit_arenas
+    from kimi_proxy.proxy.allocator import limit_arenas, trimming_memory
 
     config = settings.config
     for listener in listeners:
@@ -150,8 +150,8 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with giving_back(), running_with_logs(config) as runtime:
-                gc.freeze()  # what was loaded stays: to look for garbage in it takes 100 ms, in which nothing else runs
+            async with trimming_memory(), running_with_logs(config) as runtime:
+                gc.freeze()  # otherwise a collection takes 100 ms, during which the event loop stands still
                 await listen(runtime, listeners, stop, say, lambda addresses: _welcome(settings, addresses, say))
 
     run(life())
@@ -159,7 +159,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
 
 def _remarks_as(format: str) -> Callable[[str], None]:
-    """Return what writes remarks for people, or the same as events for a program that reads every line as JSON."""
+    """Return a function that prints remarks, as JSON events if the log format is JSON."""
     if format != "json":
         return remark
 
@@ -182,9 +182,9 @@ def _welcome(settings: LoadedSettings, addresses: Mapping[str, str], remark: Cal
         remark(line)
     for line in sources(settings):
         remark(line)
-    remark(f"originals are kept {_store_place(config)}")
+    remark(f"originals are stored {_store_place(config)}")
     remark(f"try: curl -s {addresses['pruner']}/health")
-    remark("Ctrl-C stops it")
+    remark("press Ctrl-C to stop")
 
 
 def _store_place(config: Config) -> str:
@@ -194,7 +194,7 @@ def _store_place(config: Config) -> str:
 
 
 def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:
-    """Yield the addresses by which other machines reach servers that listen on all interfaces."""
+    """Yield the external addresses of servers that listen on all interfaces."""
     from kimi_proxy.proxy.local_server import ANY, outward_address
 
     hosts = {"pruner": config.mcp_pruner.host, "proxy": config.proxy.host}
@@ -203,4 +203,4 @@ def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:
         outward = outward_address(host) if address and host in ANY else None
         if address is not None and outward is not None:
             port = address.rpartition(":")[2]
-            yield f"from other machines the {name} is on http://{outward}:{port} (with the token)"
+            yield f"from other machines, the {name} is on http://{outward}:{port} (with the token)"

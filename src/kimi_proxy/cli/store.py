@@ -1,4 +1,4 @@
-"""`kimi-proxy store`: move what is kept from one machine's file into a team's database, and encrypt it."""
+"""`kimi-proxy store`: copy one machine's store into a team's database, and encrypt stored texts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kimi_proxy.core.errors import ConfigError
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Move what is kept into another database, or encrypt it."""
+    """Copy the store into another database, or encrypt it."""
 
 
 @store.command()
 @json_option
 def encrypt(as_json: bool) -> None:
-    """Encrypt what is kept with the newest key of KIMI_PROXY_STORE_KEY or store.key_command.
+    """Encrypt stored texts with the newest key of KIMI_PROXY_STORE_KEY or store.key_command.
 
-    Run it after a key was set or put before the older ones; servers go on meanwhile. Older keys can go when it is done.
+    Run it after setting a key or adding a newer one; servers may keep running. Older keys can be removed afterwards.
     """
     import asyncio
 
@@ -40,18 +40,18 @@ def encrypt(as_json: bool) -> None:
     if as_json:
         write_json({"encrypted": count})
     else:
-        remark(f"{count:,} texts are encrypted by the newest key now; all others were already")
+        remark(f"encrypted {count:,} texts with the newest key; all others already were")
 
 
 @store.command()
-@click.argument("source", metavar="SQLITE_URL", help="sqlite:///PATH of the file, or its home.")
+@click.argument("source", metavar="SQLITE_URL", help="sqlite:///PATH, the file's path, or its home folder.")
 @click.argument("target", metavar="POSTGRES_URL", help="postgresql://HOST/NAME, with its password.")
 @json_option
 def copy(source: str, target: str, as_json: bool) -> None:
-    """Copy a store into PostgreSQL, and read every original back to compare its hash.
+    """Copy a store into PostgreSQL, and verify every original by its hash.
 
-    Ids that were given out work there too. End the server that writes the file first. A copy that was interrupted goes
-    on where it was; what is there already is copied once.
+    Existing ids keep working there. Stop the server that uses the file first. Running the command again resumes an
+    interrupted copy; rows that exist already are not copied twice.
     """
     try:
         from kimi_proxy.services.store.copy import copy_store, sqlite_file
@@ -60,7 +60,7 @@ def copy(source: str, target: str, as_json: bool) -> None:
             f"PostgreSQL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"
         ) from e
     if not target.startswith(("postgresql://", "postgres://")):
-        raise click.BadParameter("it begins with postgresql://", param_hint="POSTGRES_URL")
+        raise click.BadParameter("the address must begin with postgresql://", param_hint="POSTGRES_URL")
     with progress_bar() as progress:
         done = copy_store(sqlite_file(source), target, progress)
     if as_json:
@@ -68,6 +68,8 @@ def copy(source: str, target: str, as_json: bool) -> None:
     else:
         for name, rows in done.copied.items():
             write(f"{name:<16} {rows:>10}\n")
-        write(f"{done.verified} originals are the same in both\n")
+        write(f"{done.verified} originals are identical in both\n")
     if done.damaged:
-        remark(f"the file itself cannot give back {len(done.damaged)} of its originals: {', '.join(done.damaged[:5])}")
+        remark(
+            f"the file has {len(done.damaged)} damaged originals, which were not copied: {', '.join(done.damaged[:5])}"
+        )

@@ -1,4 +1,4 @@
-"""`kimi-proxy team`: the people that share a server, their tokens, and the log of what they did."""
+"""`kimi-proxy team`: the people who share a server, their tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 1000
-name_argument = click.argument("name", help="Small letters, digits and . _ - + @.")
+name_argument = click.argument("name", help="Lowercase letters, digits and . _ - + @.")
 
 
 @click.group(cls=CommandGroup)
 def team() -> None:
-    """The people that share this server, their tokens, and what they did."""
+    """Manage the people who share this server, their tokens and the audit log."""
 
 
 def operator() -> Caller:
-    """Return who runs a command on the server: the audit log names the user of the system."""
+    """Return the caller of a command on the server; the audit log shows the operating system's user name."""
     import getpass
 
     from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as containers have
+    except (KeyError, OSError):  # a user id without a name, as in containers
         name = "?"
     return Caller(LOCAL_SCOPE, f"os:{name}")
 
 
 def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
-    """Return the result of `job` on the team of these settings. Who can open the store may manage its people."""
+    """Return the result of `job` on the configured team. Anyone who can open the store may manage its people."""
     import asyncio
 
     from kimi_proxy.services.store import open_store
@@ -52,7 +52,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     log_errors_only()
     config = server_config()
     if not config.team.enabled:
-        remark("[team] enabled is false in these settings: tokens of people are not asked for until it is true")
+        remark("team mode is off: the server requires no tokens until [team] enabled = true is set")
 
     async def open_and_run() -> T:
         store = await open_store(config)
@@ -75,12 +75,12 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     type=click.Choice(["member", "admin"]),
     default="member",
     show_default=True,
-    help="An admin sees everyone's figures.",
+    help="Admins see everyone's figures.",
 )
-@click.option("--team", "of_team", default="", metavar="TEAM", help="The team that they are in, if any.")
+@click.option("--team", "of_team", default="", metavar="TEAM", help="The person's team, if any.")
 @json_option
 def add(name: str, role: Role, of_team: str, as_json: bool) -> None:
-    """Add a person and print their token, which is shown this once."""
+    """Add a person and print their token, which is shown only once."""
 
     async def job(team: Team) -> NewToken:
         made = await team.people.add(name, role, of_team)
@@ -94,7 +94,7 @@ def add(name: str, role: Role, of_team: str, as_json: bool) -> None:
 @name_argument
 @json_option
 def rotate(name: str, as_json: bool) -> None:
-    """Print a new token for a person; the old one is good no longer."""
+    """Print a new token for a person; the old one stops working."""
 
     async def job(team: Team) -> NewToken:
         made = await team.people.rotate(name)
@@ -107,34 +107,34 @@ def rotate(name: str, as_json: bool) -> None:
 @team.command()
 @name_argument
 def revoke(name: str) -> None:
-    """Let a person's token be good no longer. What they kept stays theirs; `rotate` brings them back."""
+    """Revoke a person's token. Their data stays theirs; `rotate` restores access."""
 
     async def job(team: Team) -> None:
         await team.people.revoke(name)
         team.audit.add(operator(), "revoke_token", name)
 
     _with_team(job)
-    remark(f"{name}'s token is revoked; servers notice within 2 seconds")
+    remark(f"{name}'s token is revoked, on every server within 2 seconds")
 
 
 @team.command()
 @name_argument
 def remove(name: str) -> None:
-    """Remove a revoked name. What is kept under it stays, for the next person of that name: erase it first."""
+    """Remove a revoked name. Its data stays and would belong to the next person of that name: erase it first."""
 
     async def job(team: Team) -> None:
         await team.people.remove(name)
         team.audit.add(operator(), "remove_person", name)
 
     _with_team(job)
-    remark(f"{name} is removed")
+    remark(f"removed {name}")
 
 
 @team.command()
 @name_argument
 @click.option("--output", "-o", type=click.File("wb"), default="-", help="The file to write.  [default: stdout]")
 def export(name: str, output: BinaryIO) -> None:
-    """Print all that is kept for a person, as one JSON object per line.
+    """Print all data stored for a person, as one JSON object per line.
 
     Sessions, requests, decisions, originals, compressions, recordings on this machine, days of use and the person's
     entries in the audit log.
@@ -156,13 +156,13 @@ def export(name: str, output: BinaryIO) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def erase(name: str, yes: bool, as_json: bool) -> None:
-    """Delete all that is kept for a person, and the name. Ids of their originals recover nothing from then on.
+    """Delete all data stored for a person, and the name. The ids of their originals stop working.
 
-    Their token is revoked first. Figures by day stay without the name, and entries of the audit log until their time
-    is over. Backups keep what they hold: see docs/team.md.
+    Revokes their token first. Daily totals stay without the name, and audit log entries until they expire. Backups are
+    not erased: see docs/team.md.
     """
     if not yes:
-        click.confirm(f"Delete everything of {name}? This cannot be undone", abort=True, err=True)
+        click.confirm(f"Delete all data of {name}? This cannot be undone", abort=True, err=True)
 
     async def job(team: Team) -> ErasedData:
         import asyncio
@@ -172,7 +172,7 @@ def erase(name: str, yes: bool, as_json: bool) -> None:
         if (await team.people.one(name)).revoked is None:
             await team.people.revoke(name)
             team.audit.add(operator(), "revoke_token", name)
-            await asyncio.sleep(CHECK_S)  # servers that run have noticed by then
+            await asyncio.sleep(CHECK_S)  # by then every running server has noticed
         return await team.person_data.erase(operator(), name)
 
     erased = _with_team(job)
@@ -180,7 +180,7 @@ def erase(name: str, yes: bool, as_json: bool) -> None:
         write_json({"name": name, "erased": erased})
     else:
         found = f"{erased.sessions:,} sessions, {erased.originals:,} originals, {erased.decisions:,} decisions"
-        remark(f"{name} is erased: {found}, {erased.recordings:,} recordings on this machine")
+        remark(f"erased {name}: {found}, {erased.recordings:,} recordings on this machine")
 
 
 @team.command("list")
@@ -195,9 +195,9 @@ def list_people(as_json: bool) -> None:
 
 
 @team.command()
-@click.option("--since", default="", metavar="WHEN", help="Only what was done after this: 24h, 7d, 2026-11-01.")
+@click.option("--since", default="", metavar="WHEN", help="Only entries after this: 24h, 7d, 2026-11-01.")
 def audit_log(since: str) -> None:
-    """Print who did what, the newest first, as one JSON object per line."""
+    """Print the audit log, newest first, as one JSON object per line."""
     from kimi_proxy.core import json
     from kimi_proxy.services.team.report import audit_line
 
@@ -215,7 +215,7 @@ def _print_token(made: NewToken, as_json: bool) -> None:
     if as_json:
         write_json({"person": made.person, "token": made.token})
         return
-    remark(f"the token of {made.person.name}, a {made.person.role}; it is not kept, so copy it now:")
+    remark(f"the token of {made.person.name} ({made.person.role}); it is shown only once, so copy it now:")
     write(made.token + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Bounds on what is held at a time: a cache limited by age, entries and bytes, and long lists in pieces."""
+"""Bounded containers: a cache limited by age, entries and bytes, and long lists in pieces."""
 
 import math
 import time
@@ -38,11 +38,11 @@ class LruCache(Generic[Key, Value]):
         self._bytes = 0
 
     def __contains__(self, key: Key) -> bool:
-        """Return whether `key` is kept; this check does not count as use."""
+        """Return whether `key` is in the cache, without counting as use."""
         return key in self._entries and self._entries[key].expires > self._now()
 
     def items(self) -> list[tuple[Key, Value]]:
-        """Return what is kept, the least recently used first."""
+        """Return the entries, least recently used first."""
         now = self._now()
         return [(key, entry.value) for key, entry in self._entries.items() if entry.expires > now]
 
@@ -76,9 +76,9 @@ class LruCache(Generic[Key, Value]):
         entry = self._entries.pop(key, None)
         self._bytes -= entry.size if entry else 0
 
-    def forget_where(self, is_meant: Callable[[Key], bool]) -> None:
+    def forget_matching(self, matches: Callable[[Key], bool]) -> None:
         """Forget every entry whose key is meant."""
-        for key in [key for key in self._entries if is_meant(key)]:
+        for key in [key for key in self._entries if matches(key)]:
             self.forget(key)
 
 

@@ -10,7 +10,7 @@ LOCAL_SCOPE = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A person, by name, and the scopes that are theirs. The first is where their texts are kept."""
+    """A person, by name, and the scopes they may read. Their own texts are stored in the first."""
 
     scope: str = LOCAL_SCOPE
     person: str = ""
@@ -30,4 +30,4 @@ class Caller:
 
 
 LOCAL = Caller()  # the one person of a server without a team
-ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team: nothing is kept for it
+ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team; nothing is stored for it

@@ -1,38 +1,38 @@
-"""Every error of ours, the reasons for what was not changed, and the codes of warnings.
+"""Every error of kimi-proxy, the reasons why a request was not changed, and the warning codes.
 
 KimiProxyError
-├── BadRequest                a request that cannot be served as it is
+├── BadRequest                an invalid request
 │   ├── ParseError            not JSON, or nested too deep             -32700
 │   ├── InvalidRequest        JSON, but not a JSON-RPC request         -32600
 │   ├── MethodNotFound        no such JSON-RPC method                  -32601
 │   ├── InvalidParams         an argument is missing or wrong          -32602
 │   ├── HeaderMismatch        HTTP headers that contradict the body    -32020
-│   ├── UnsupportedVersion    an MCP revision that isn't served        -32022
+│   ├── UnsupportedVersion    an MCP revision that is not supported    -32022
 │   ├── PruneIdNotFound       nothing is stored under this id          -32004
-│   ├── InvalidRange          a line range that means nothing          -32005
+│   ├── InvalidRange          an invalid line range                    -32005
 │   ├── UnknownServer         no MCP server of that name is configured -32001
-│   ├── ServerNotRun          an MCP server that we do not run, and cannot start or stop
-│   ├── CallRefused           a tool call that the gateway won't pass  -32602
-│   ├── NoProvider            no configured provider serves this model
+│   ├── ServerNotRun          an MCP server that we do not run, so we cannot start or stop it
+│   ├── CallRefused           a tool call that the gateway rejects     -32602
+│   ├── NoProvider            no configured provider offers this model
 │   ├── SessionNotFound       no session has this id or name
-│   ├── NothingSeen           no request of a session has passed since the start
-│   └── CompressionRefused    a history that cannot be compressed, or restored, now
-├── RateLimited               a provider's limit, set by its user, is reached
-│   └── BudgetExceeded        a person, a team or a model has used what it may
-├── AccessDenied              what belongs to another person, or is for admins only
-│   └── LoginFailed           a login to the dashboard that failed; has the reason
-├── ConfigError               settings that we refuse to start with
+│   ├── NothingSeen           no request of a session has been seen since the start
+│   └── CompressionRefused    a history that cannot be compressed or restored now
+├── RateLimited               a provider's requests_per_minute limit is reached
+│   └── BudgetExceeded        a budget of a person, team or model is used up
+├── AccessDenied              the data belongs to another person, or the route is for admins
+│   └── LoginFailed           a login to the dashboard failed; has the reason
+├── ConfigError               invalid settings; the server does not start
 ├── StoreUnavailable          an original could not be committed or read
-├── FileRefused               a client's configuration file that we won't change
+├── FileRefused               a client's configuration file cannot be changed safely
 ├── ToolFailed                a file, a command or a search failed; the message is for the model
-└── UpstreamError             a server that we called failed
-    ├── RerankFailed          the reranker gave no scores; has the warning code
+└── UpstreamError             an upstream server failed
+    ├── RerankFailed          the reranker returned no scores; has the warning code
     ├── PruneFailed           a tool's output could not be pruned; has the reason
     ├── UpstreamUnreachable   a server is down                         -32002
     ├── UpstreamTimeout       a server did not answer in time          -32002
-    ├── UpstreamUnreadable    a server's answer means nothing          -32003
-    ├── UpstreamBusy          a server refused for too long: it has too much to do, or a limit is reached
-    └── UpstreamDisconnected  a server closed the connection in the middle of its answer
+    ├── UpstreamUnreadable    a server's response cannot be read      -32003
+    ├── UpstreamBusy          a server kept refusing, because of overload or a rate limit
+    └── UpstreamDisconnected  a server closed the connection in the middle of its response
 """
 
 import traceback
@@ -67,7 +67,7 @@ CompressionReason = (
 Reason = RequestReason | ToolResultReason | InstructionsReason | CompressionReason
 Shortening = Literal["pruned", "masked", "thinned", "repeated", "aged"]
 
-# Not in the lists above: the name of a stage that failed, or a reason that another version has stored.
+# Any other reason: the name of a failed stage, or a reason stored by another version.
 OtherReason = NewType("OtherReason", str)
 
 AnyReason = Reason | Shortening | OtherReason
@@ -84,7 +84,7 @@ LoginReason = Literal[
     "issuer_away",
     "store_away",
 ]
-NotRunReason = Literal["switched_off", "elsewhere"]  # why we do not start and stop an MCP server
+NotRunReason = Literal["switched_off", "elsewhere"]  # why we cannot start or stop an MCP server
 
 RerankerWarning = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
 WarningCode = (
@@ -106,14 +106,14 @@ R = TypeVar("R", bound=str)
 
 
 def location(error: BaseException) -> str:
-    """Return the kind of an error and where it was raised: `KeyError at score.py:42`."""
+    """Return the type of an error and where it was raised: `KeyError at score.py:42`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"
 
 
 class KimiProxyError(Exception):
-    """Root of our errors; `code` names the error in every protocol. Subclasses set these three as class arguments."""
+    """Base class of our errors; `code` is the same in every protocol. Subclasses pass these as class arguments."""
 
     code: ClassVar[str] = "internal_error"
     rpc_code: ClassVar[int] = -32603
@@ -126,7 +126,7 @@ class KimiProxyError(Exception):
         cls.http_status = http_status or cls.http_status
 
     def data(self) -> "JsonObject":
-        """Return what a program may want to read beside the message."""
+        """Return the fields for programs, which accompany the message."""
         return {"code": self.code}
 
 
@@ -157,12 +157,12 @@ class InvalidParams(BadRequest, code="invalid_params", rpc_code=-32602):
 
 
 class HeaderMismatch(BadRequest, code="header_mismatch", rpc_code=-32020):
-    """A header and the body disagree: a proxy that routes by one while the server runs the other can be fooled."""
+    """A header contradicts the body, which could fool a proxy that routes by the header."""
 
 
 class UnsupportedVersion(BadRequest, code="unsupported_protocol_version", rpc_code=-32022):
     def __init__(self, requested: str, supported: tuple[str, ...]) -> None:
-        super().__init__(f"protocol version {requested[:40]!r} is not served: use {', '.join(supported)}")
+        super().__init__(f"protocol version {requested[:40]!r} is not supported: use {', '.join(supported)}")
         self.requested = requested
         self.supported = supported
 
@@ -171,11 +171,11 @@ class UnsupportedVersion(BadRequest, code="unsupported_protocol_version", rpc_co
 
 
 class PruneIdNotFound(BadRequest, code="prune_id_not_found", rpc_code=-32004, http_status=404):
-    """The originals of an id were never stored here, or have expired."""
+    """The original behind an id was never stored here, or has expired."""
 
     def __init__(self, prune_id: str, reason: Literal["unknown", "expired"]) -> None:
-        unknown = f"unknown id {prune_id[:60]!r}: copy it whole from a marker, or read the source again"
-        expired = f"{prune_id[:60]!r} has expired: read the source again; prune_id_ttl_s keeps originals for longer"
+        unknown = f"unknown id {prune_id[:60]!r}: copy the whole id from a marker, or read the source again"
+        expired = f"{prune_id[:60]!r} has expired: read the source again; raise prune_id_ttl_s to keep originals longer"
         super().__init__(expired if reason == "expired" else unknown)
         self.prune_id = prune_id
         self.reason = reason
@@ -210,20 +210,20 @@ class _WithReason(BadRequest, Generic[R]):
 
 
 class ServerNotRun(_WithReason[NotRunReason], code="server_not_run"):
-    """Only MCP servers with a command and `run` are started and stopped by us; the message says how to change that."""
+    """We start and stop only MCP servers with a command and `run`; the message says how to change that."""
 
 
 class CallRefused(
     _WithReason[Literal["marker", "tool", "path"]], code="call_refused", rpc_code=-32602, http_status=200
 ):
-    """The gateway's own refusal of a tool call; the message says what the model should do instead.
+    """The gateway rejected a tool call; the message tells the model what to do instead.
 
     The HTTP status is 200, because MCP clients hide the body of any other status from the model.
     """
 
 
 class NoProvider(BadRequest, code="no_provider"):
-    """No provider serves the model of a chat request; the message says what to configure."""
+    """No provider offers the requested model; the message says what to configure."""
 
 
 class SessionNotFound(BadRequest, code="session_not_found", http_status=404):
@@ -232,14 +232,14 @@ class SessionNotFound(BadRequest, code="session_not_found", http_status=404):
 
 
 class NothingSeen(BadRequest, code="no_request_seen", http_status=404):
-    """Messages are not written to disk: only requests since the start of this process can be shown."""
+    """Messages are kept in memory only, so only requests since the start of this process can be shown."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"no request of {session[:60]!r} has passed since kimi-proxy started: send one, and try again")
+        super().__init__(f"{session[:60]!r} has sent no request since kimi-proxy started: send one, then try again")
 
 
 class CompressionRefused(_WithReason[CompressionRefusal], code="compression_refused", http_status=409):
-    """Nothing was compressed, or restored; `reason` says why."""
+    """The history was neither compressed nor restored; `reason` says why."""
 
 
 class RateLimited(KimiProxyError, code="rate_limited", http_status=429):
@@ -261,16 +261,16 @@ class BudgetExceeded(RateLimited, code="budget_exceeded"):
 class BudgetUnknown(KimiProxyError, code="budget_unknown", http_status=503):
     def __init__(self, problem: str) -> None:
         super().__init__(
-            f"what is left of your budget cannot be read ({problem}), and budgets_without_store is refuse: try again"
+            f'your budget cannot be checked ({problem}), and budgets_without_store is "refuse": try again later'
         )
 
 
 class AccessDenied(KimiProxyError, code="access_denied", http_status=403):
-    """The message says whose token is needed."""
+    """The message says which token is needed."""
 
 
 class LoginFailed(AccessDenied, code="login_failed"):
-    """`reason` is what the dashboard says to the person; the message is for the log, without a token or a code."""
+    """The dashboard shows `reason`; the message is for the log and contains no token or code."""
 
     def __init__(self, reason: LoginReason, problem: str) -> None:
         super().__init__(problem)
@@ -278,19 +278,19 @@ class LoginFailed(AccessDenied, code="login_failed"):
 
 
 class ConfigError(KimiProxyError, code="config_error"):
-    """The message names the setting and says what would be accepted."""
+    """The message names the setting and the accepted values."""
 
 
 class StoreUnavailable(KimiProxyError, code="recovery_unavailable", http_status=503):
-    """The store cannot commit or read now; texts are sent whole until it can."""
+    """The store cannot commit or read now; texts are sent uncut until it can."""
 
 
 class FileRefused(KimiProxyError, code="file_refused"):
-    """The message says why a configuration file is left as it is."""
+    """The message says why a configuration file was not changed."""
 
 
 class ToolFailed(KimiProxyError, code="tool_failed"):
-    """A tool could not do its work; `reason` is for logs, the message is for the model."""
+    """A tool failed; `reason` is for logs, the message is for the model."""
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
@@ -298,11 +298,11 @@ class ToolFailed(KimiProxyError, code="tool_failed"):
 
 
 class UpstreamError(KimiProxyError, code="upstream_error", http_status=502):
-    """A server that we called refused, stalled, or sent an unreadable answer."""
+    """An upstream server refused, stalled, or sent an unreadable response."""
 
 
 class RerankFailed(UpstreamError):
-    """No scores came back; `warning` is the code for the answer, `status` the HTTP status if there was one."""
+    """The reranker returned no scores; `warning` is the warning code, `status` the HTTP status if there was one."""
 
     def __init__(self, warning: RerankerWarning, problem: str, status: int | None = None) -> None:
         super().__init__(problem)
@@ -311,7 +311,7 @@ class RerankFailed(UpstreamError):
 
 
 class UpstreamUnreachable(UpstreamError, code="upstream_unreachable", rpc_code=-32002):
-    """Nothing listens there, or the connection broke before an answer came."""
+    """Nothing listens there, or the connection broke before a response arrived."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)
@@ -327,11 +327,11 @@ class UpstreamTimeout(UpstreamError, code="upstream_timeout", rpc_code=-32002, h
 
 
 class UpstreamUnreadable(UpstreamError, code="upstream_unreadable", rpc_code=-32003):
-    """The answer is not JSON, not JSON-RPC, or has another id."""
+    """The response is not JSON, not JSON-RPC, or has another id."""
 
 
 class UpstreamBusy(UpstreamError, code="upstream_busy", http_status=429):
-    """It has too much to do, or a limit is reached, and waiting for it did not help."""
+    """It is overloaded or rate limited, and waiting did not help."""
 
 
 class UpstreamDisconnected(UpstreamError, code="upstream_disconnected"):

@@ -32,7 +32,7 @@ def encode(message: StreamMessage) -> bytes:
 
 
 class StreamMessageParser:
-    """Feed it slices, get messages; it keeps what is incomplete. Raise UpstreamUnreadable for a damaged one."""
+    """Feed it slices, get messages; it buffers incomplete ones. Raise UpstreamUnreadable for a damaged one."""
 
     def __init__(self) -> None:
         self._held = bytearray()

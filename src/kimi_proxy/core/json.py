@@ -35,7 +35,7 @@ MAX_READ_BYTES = 8 * 1024**2  # of a server's answer, in one go: up to 35 ms
 LOOKED_AT_BYTES = 4096
 COUNTED_BYTES = 1024**2  # at a time: about two milliseconds
 SLICE_BYTES = 1024**2  # of an array that is checked, at a time: as much
-MAX_WRONG_COMMAS = 3  # that stand deeper, or in a string, before an array is read in one go
+MAX_WRONG_COMMAS = 3  # that may occur deeper, or in a string, before an array is read at once
 MAX_NESTING = 12_000  # of what is passed on unread: no real answer comes near, and half a million levels take 1 s
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -67,7 +67,7 @@ def decode_deep(raw: bytes | str) -> JsonValue:
     try:
         return _decode(raw)
     except RecursionError as e:
-        raise ParseError("JSON is nested deeper than can be read") from e
+        raise ParseError("JSON is nested too deep") from e
 
 
 def fields(raw: bytes, names: Collection[str]) -> JsonObject:
@@ -105,7 +105,7 @@ def is_container(text: str) -> bool:
 
 
 class UnreadObject(Mapping[str, JsonValue]):
-    """A long object, or a value that is too deep to be read: read when it is looked into, and written as it came."""
+    """A long object, or a value that is too deep to read: read on access, and written unchanged."""
 
     def __init__(self, view: Raw) -> None:
         self.view = view
@@ -125,7 +125,7 @@ class UnreadObject(Mapping[str, JsonValue]):
             try:
                 value = decode_deep(bytes(self.view))
             except ParseError as e:
-                raise UpstreamUnreadable(f"a server's answer cannot be looked into: {e}") from e
+                raise UpstreamUnreadable(f"a server's response cannot be read: {e}") from e
             self._read = value if isinstance(value, dict) else {}
         return self._read
 
@@ -143,7 +143,7 @@ def decode_members(raw: bytes, whole_bytes: int = MAX_READ_BYTES, slice_bytes: i
         return decode_deep(raw)
     except RecursionError:
         return _deep_members(raw)
-    _check_encoding(raw)  # what is not read is not checked
+    _check_encoding(raw)  # unread values are not validated
     return {name: _long_unread(view, whole_bytes) for name, view in members.items()}
 
 
@@ -167,7 +167,7 @@ def _deep_members(raw: bytes) -> JsonValue:
 
 
 def _containers(raw: bytes) -> list[tuple[int, int]]:
-    """Return where each array and object begins and ends that stands in the outermost one."""
+    """Return the start and end of each array and object directly inside the outermost one."""
     found: list[tuple[int, int]] = []
     depth = begin = 0
     for token in _TOKEN.finditer(raw):
@@ -222,7 +222,7 @@ def _first_array(head: bytes) -> int | None:
 
 
 def _are_elements(raw: bytes, at: int, last: int, slice_bytes: int) -> bool:
-    """Return whether what stands between is one element of an array or more; False too if that is not easily known."""
+    """Return whether the bytes between are one or more elements of an array; False also if that is hard to tell."""
     begins = raw[at : at + LOOKED_AT_BYTES].lstrip()[:1]
     comma = _COMMA_OF_CONTAINERS if begins in (b"{", b"[") else _COMMA
     if comma.search(raw, at, at + LOOKED_AT_BYTES) is None:
@@ -342,7 +342,7 @@ def _finite(value: object) -> object:
 
 
 def encode_in_pieces(value: object) -> list[bytes | memoryview]:
-    """Return what `encode` does, in pieces: a member that was not read is a view, for which nothing is copied."""
+    """Return the result of `encode` in pieces: an unread member is a view, which is not copied."""
     if not _holds_unread(value):
         return [encode(value)]
     pieces: list[bytes | memoryview] = []
@@ -420,11 +420,11 @@ def has_many_values(raw: bytes, max_values: int = MAX_VALUES, slice_bytes: int =
 def refuse_many_values(raw: bytes) -> None:
     """Raise ParseError if JSON holds too many values to be read; a long string is only one."""
     if has_many_values(raw):
-        raise ParseError(f"JSON holds more than {MAX_VALUES} values")
+        raise ParseError(f"JSON has more than {MAX_VALUES} values")
 
 
 def _may_hold_more(raw: bytes, values: int, slice_bytes: int) -> bool:
-    """Return whether there could be more values than that, if nothing stood in a string."""
+    """Return whether there could be more values than that, ignoring strings."""
     left = values
     for at in range(0, len(raw), slice_bytes):
         left -= _openings(raw[at : at + slice_bytes])

@@ -68,7 +68,7 @@ def failure(call_id: RpcId, code: int, message: str, data: JsonObject | None = N
 
 
 def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
-    """The recovery errors carry their code as the message, as the contract says; the advice is in the data."""
+    """Recovery errors use their code as the message, as the contract requires; the advice is in the data."""
     domain = error.rpc_code in (-32004, -32005)
     message = error.code if domain else str(error)
     data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
@@ -80,7 +80,7 @@ async def answer_all(
 ) -> list[JsonValue]:
     """Return the responses to a batch, one after the other. Raise InvalidRequest if it holds none, or too many."""
     if not 0 < len(batch) <= MAX_BATCH:
-        raise InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages")
+        raise InvalidRequest(f"a batch must contain 1 to {MAX_BATCH} messages")
     answers = [await answer(message) for message in batch]
     return [given for given in answers if given is not None]
 
@@ -93,10 +93,10 @@ def messages(raw: bytes, server: str) -> Iterator[JsonObject]:
     try:
         value = json.decode_members(raw)
     except ParseError as e:
-        raise UpstreamUnreadable(f"{server} did not answer in JSON: {e}") from e
+        raise UpstreamUnreadable(f"the response of {server} is not JSON: {e}") from e
     for message in value if isinstance(value, list) else [value]:
         if not isinstance(message, dict):
-            raise UpstreamUnreadable(f"{server} answered JSON that is not JSON-RPC")
+            raise UpstreamUnreadable(f"the response of {server} is JSON but not JSON-RPC")
         yield message
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 SAMPLE_BYTES = 8 * 1024
 SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
 
-# The longer marks first: UTF-32's begins with UTF-16's.
+# Longer marks first, because UTF-32's begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

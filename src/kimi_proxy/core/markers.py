@@ -1,4 +1,4 @@
-"""Ids, and the markers that replace what was cut: one grammar, written and read here."""
+"""Ids, and the markers that replace cut text: one grammar for writing and reading them."""
 
 import html
 import re
@@ -52,14 +52,14 @@ _PRUNED_ANYWHERE = re.compile(
     r"(?:⟦|\\u27[eE]6)PRUN(?:É|\\{1,8}u00[cC]9): prune_id=(?P<id>[^\s⟧]{1,80}) lignes \d{1,18}-\d{1,18} \(\d{1,18}\)",
 )
 
-# What a model makes of either marker when it writes from memory, in lower case and without spaces.
+# Both markers as a model might write them from memory: in lower case and without spaces.
 _REWRITTEN = re.compile(
     r"prune_id\W{0,4}(?P<pruned>prn_[0-9a-z]{16})lignes\d{1,18}\W{1,3}\d{1,18}"
     r"|observation_masked\W{0,4}original_chars\W{0,4}\d{1,18}(?:.{0,80}?id\W{1,4}(?P<masked>msk_[0-9a-z]{16}))?"
 )
 _REWRITTEN_NAME = re.compile(r"prune_id|observation_masked")
 WINDOW_CHARS, STRIDE_CHARS = 2500, 2000  # a rewritten marker is shorter than the difference
-MAX_IDS = 64  # that one text is asked for
+MAX_IDS = 64  # limit of ids in one text
 
 NO_PRUNE_BEGIN = "⟦NO_PRUNE_BEGIN⟧"
 NO_PRUNE_END = "⟦NO_PRUNE_END⟧"

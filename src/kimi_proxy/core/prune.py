@@ -37,14 +37,14 @@ class CallContext:
     tool: str
     path: str = ""  # of the file that the call names
     user: str = ""  # the first and the newest words of the user
-    said: str = ""  # what the agent said with the call
+    said: str = ""  # the agent's text with the call
     arguments: str = ""
-    recent: str = ""  # what it said and called before that
-    results: int = 0  # that came before this one
+    recent: str = ""  # its earlier text and calls
+    results: int = 0  # before this one
     siblings: int = 0  # calls of the same answer
     was_read: bool = False  # the same file, before
     was_edited: bool = False
-    is_partial: bool = False  # a range of the file was asked for
+    is_partial: bool = False  # the call requested a range of the file
     failed: bool = False
     edits_by_quoting: bool = False
     seen_rows: tuple[int, ...] = ()  # of the text: rows that the conversation shows already
@@ -52,7 +52,7 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text, and what its reader wants to know of it; where an agent's tool printed it, what the agent was doing."""
+    """A text and the reader's question; for an agent's tool also the agent's activity."""
 
     text: str
     goal: str
@@ -76,7 +76,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A cut as the answer lists it; `marker` is the line that stands in its place."""
+    """A cut in the answer's list; `marker` is the line that replaces it."""
 
     cut: Cut
     marker: str

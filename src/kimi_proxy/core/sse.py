@@ -17,7 +17,7 @@ class SseEvent:
 
 
 class SseParser:
-    """Feed it slices, get events; it keeps what is incomplete. Only CR and LF end a line, not U+2028."""
+    """Feed it slices, get events; it buffers incomplete ones. Only CR and LF end a line, not U+2028."""
 
     _data: list[bytes]
     _name: str
@@ -33,7 +33,7 @@ class SseParser:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the size of what has arrived of an incomplete event."""
+        """Return the size of the buffered part of an incomplete event."""
         return self._read_bytes + self._partial_bytes
 
     def feed(self, piece: bytes) -> Iterable[SseEvent]:

@@ -13,12 +13,12 @@ from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.context import Composition
-from kimi_proxy.features.pipeline import Note
+from kimi_proxy.features.chat.context import Composition
+from kimi_proxy.features.chat.pipeline import Note
 from kimi_proxy.features.sanitizer.plan import is_recovery_call
 
 MILLION = 1_000_000
-MIN_CACHED_TOKENS = 2048  # what is shorter may go uncached anywhere
+MIN_CACHED_TOKENS = 2048  # a shorter prefix may not be cached by any provider
 MISSES = 3  # requests that should have hit and did not, after which a model is believed to have no prompt cache
 MAX_MODELS, MAX_SESSIONS = 1_000, 10_000
 # A spreadsheet takes a cell that begins so for a formula, and runs it.
@@ -36,7 +36,7 @@ class Prices:
     long_write: float = 0.0  # put there for the longer life; 0: as any other
 
     def cost_usd(self, usage: Usage) -> float:
-        """Return the price of what a provider counted; no token is paid for twice, whatever the count."""
+        """Return the price of the provider's counts; no token is charged twice, whatever the counts."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
         plain, long = usage.input_tokens - cached - written, min(usage.long_write_tokens, written)
@@ -69,20 +69,20 @@ def prices_of(model: Model | None) -> Prices | None:
 class Sent:
     """Facts about a request when it is sent, in tokens by our own count."""
 
-    before: int  # as it came
+    before: int  # as received
     after: int
-    old_before: int = 0  # of these, what the model had read in an earlier request
+    old_before: int = 0  # of these, tokens that the model had read in an earlier request
     old_after: int = 0
-    is_rewritten: bool = False  # we changed what the provider may have cached, for the first time
+    is_rewritten: bool = False  # for the first time, we changed text that the provider may have cached
     recovered: int = 0  # texts in it that the client's own tools read back
     recoveries: int = 0  # how many of these are new
     summaries: int = 0
     summary: Usage = field(default_factory=Usage)  # what summaries cost that this request is the first to carry
     is_continued: bool = False  # the provider keeps what came before, and counts it: only the end is here
-    is_marked: bool = False  # without marks of ours nothing of it would be cached
-    clears_thinking: bool = False  # what the provider took out, it did because we asked for it
+    is_marked: bool = False  # without our marks, nothing would be cached
+    clears_thinking: bool = False  # the provider removed thinking because we asked it to
     is_kept_warm: bool = False  # without a request of ours its cache would have expired
-    writes_long: bool = False  # what it writes to the prompt cache is for the longer life
+    writes_long: bool = False  # its cache writes are for the longer lifetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Recalled:
     """The originals that the model read back within one answer."""
 
     calls: int = 0
-    turns: int = 0  # times that the provider was asked again
-    first: Usage | None = None  # what the provider counted for the first turn alone
+    turns: int = 0  # number of additional calls to the provider
+    first: Usage | None = None  # the provider's counts of the first turn only
     all: Usage | None = None  # and for all of them: the answer itself has the count of the last
 
 
@@ -109,7 +109,7 @@ class Account:
     tokens_after: int  # of the request itself
     cache_lost_tokens: int = 0  # would have been read from the cache, but were paid for again
     recoveries: int = 0
-    extra_turns: int = 0  # beside the one that the client asked for, without summaries
+    extra_turns: int = 0  # in addition to the requested one, without summaries
     recovery_tokens: int = 0
     summaries: int = 0
     summary_tokens: int = 0
@@ -208,7 +208,7 @@ class _Counted:
         self._bill = bill
         turns = bill.recalled.turns
         first = (bill.recalled.first if turns else None) or bill.usage or Usage(sent.after)
-        # Its tokens differ from ours, but of a conversation that it keeps it counts what we do not see.
+        # If the provider stores the conversation, its count includes text that we do not see.
         counted = first.input_tokens + bill.cleared
         scale = counted / sent.after if sent.after and not sent.is_continued else 1.0
         self._first = first
@@ -231,7 +231,7 @@ class _Counted:
 
     @property
     def again(self) -> int:
-        """Return what further turns read, and what the first one wrote to ask for them."""
+        """Return the tokens that further turns read, and that the first one wrote to request them."""
         usage, first = self._bill.usage, self._first
         if not self._bill.recalled.turns or usage is None:
             return 0
@@ -248,7 +248,7 @@ class _Counted:
 
     @property
     def usage_before(self) -> Usage:
-        """Return what would have been charged had nothing been done: one turn, with the hits that it would have had."""
+        """Return the usage without kimi-proxy: one turn, with the cache hits that it would have had."""
         usage, first = self._bill.usage or Usage(), self._first
         would = self.before - self.recovered
         if self._is_marked:
@@ -276,7 +276,7 @@ class _Counted:
 
 
 def account_ping(cost_usd: float | None) -> Account:
-    """Return the account of a request that only kept a prompt cache warm: what it cost, and no tokens."""
+    """Return the account of a request that only refreshed a prompt cache: its cost, and no tokens."""
     if cost_usd is None:
         return Account(0, 0)
     return Account(0, 0, cost_before_usd=0.0, net_saved_usd=-cost_usd, cache_lost_usd=0.0, overhead_usd=cost_usd)
@@ -312,7 +312,7 @@ class Weights:
 
 
 def weights(request: Request, weighed: Composition) -> Weights:
-    """Return what is old in a request, and what in it was read back by a tool that the client has."""
+    """Return the tokens of old text in a request, and of text that the client's own tools read back."""
     said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
     old = weighed.messages[said[-1]].before if said else 0
     is_recovery: dict[str, bool] = {}  # by the id of a call
@@ -376,7 +376,7 @@ class SavingsLine:
     reasons: Mapping[str, int]  # why nothing was saved, and in how many requests
     session: str
     title: str
-    directory: str  # of the project, if its agent says where it works
+    directory: str  # of the project, if the agent reports its directory
     model: str
     requests: int
     tokens_before: int
@@ -417,7 +417,7 @@ def sum_lines(lines: Iterable[SavingsLine], model: str = "", directory: str = ""
 
 
 def outcome(line: SavingsLine) -> str:
-    """Return what a session saved, in words; of one that cost more than it saved, what that was spent on."""
+    """Describe a session's savings; for a loss, also its causes."""
     if line.net_saved_tokens >= 0:
         return f"{line.net_saved_tokens:,} tokens saved{_usd(line.net_saved_usd)}"
     overheads = (
@@ -508,7 +508,7 @@ def _grid(lines: Sequence[SavingsLine]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return lines of cells that stand under each other, those of the first `left` columns to the left."""
+    """Return lines of aligned cells, the first `left` columns to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = ["<"] * left + [">"] * (len(widths) - left)
     cells = (zip(row, sides, widths, strict=True) for row in rows)
@@ -516,7 +516,7 @@ def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Return a count, an amount of USD, or a dash for what is not known."""
+    """Return a count, an amount in USD, or a dash if it is unknown."""
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
@@ -548,7 +548,7 @@ _THOUSAND = 1000
 
 
 def status_line(percent: float | None, saved: SavingsLine, cache_left_s: int | None, display: DisplaySettings) -> str:
-    """Return how full the window is, what was saved today, and how long the prompt cache still lives."""
+    """Return how full the window is, today's savings, and the remaining lifetime of the prompt cache."""
     window = "" if percent is None else f"window {int(percent)}%"
     cache = "" if cache_left_s is None else f"cache {_duration(cache_left_s)}" if cache_left_s else "cache cold"
     return " · ".join(part for part in (window, _describe_savings(saved, display), cache) if part)

@@ -52,7 +52,7 @@ _SERVER_ERROR = re.compile(r'http/[\d.]{1,4}" 5\d\d\b|\bstatus["\']?[=:] ?"?5\d\
 
 
 def reports_server_error(low: str) -> bool:
-    """Return whether a line in lower case of an access log says that the server could not answer."""
+    """Return whether a lower-case line of an access log reports a server error."""
     return _SERVER_ERROR.search(low) is not None
 
 
@@ -189,7 +189,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 def _python(lines: Sequence[str], row: int) -> Span | None:
-    """Recognise a traceback with the exceptions chained to it, whatever stands in the margin before it."""
+    """Recognise a traceback with its chained exceptions, whatever is in the margin before it."""
     head = _TRACEBACK.match(lines[row])
     if head is None:
         return None
@@ -352,7 +352,7 @@ TOOLS = (
 _FAILURE_HEAD = re.compile(f"\n(?:{'|'.join(tool.head for tool in TOOLS if tool.head)})")
 _FAILED_CASE = re.compile("|".join(tool.failed_case for tool in TOOLS if tool.failed_case))
 _FAILED_CASE_ROOTS = ("FAIL", "rror", "not ok")  # a line without one of these is none of them
-# What a compiler or linter says of a place; a search prints `path:line:` without it.
+# A diagnostic of a compiler or linter; a search hit is `path:line:` without it.
 VERDICT = re.compile(r":\d{1,7}(?::\d{1,7})?: *(?:- )?(?:(?:fatal )?error|warning|note|info|[A-Z]{1,4}\d{2,5})\b", re.I)
 
 
@@ -452,11 +452,11 @@ def _thrown_above(lines: Sequence[str], row: int) -> int:
         if _is_frame(lines[at]):
             break
         if _THROWN.match(lines[at]) or _CAUSE.match(lines[at]):
-            return _shown_above(lines, at)
+            return _start_of_place(lines, at)
     return row
 
 
-def _shown_above(lines: Sequence[str], row: int) -> int:
+def _start_of_place(lines: Sequence[str], row: int) -> int:
     """Node shows the place before it names the error: a path with its line, the code, carets, a blank line."""
     if row < 3 or lines[row - 1].strip() or not lines[row - 2].strip() or lines[row - 2].strip(" ^"):
         return row

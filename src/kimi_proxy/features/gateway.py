@@ -21,7 +21,7 @@ MAX_PATH_CHARS = 4096
 GOAL_MAX_CHARS = 280
 SMOOTHING = 0.2  # the share of the newest answer in the average latency
 
-# The protocol's own methods: what they answer is read by programs, or is what the user asked to see.
+# Methods of the protocol itself: their results are read by programs, or shown to the user on request.
 _UNTOUCHED = frozenset(
     """
     initialize server/discover ping tools/list prompts/list prompts/get completion/complete resources/list
@@ -64,14 +64,14 @@ def check_call(server: McpServer, call: RpcCall) -> None:
     """Raise CallRefused if the tool is not allowed, or an argument holds a marker in place of its text."""
     name = tool_name(call)
     if server.tools and name not in server.tools:
-        raise CallRefused("tool", f"the tool {name[:80]!r} is not among those allowed for this server")
+        raise CallRefused("tool", f"the tool {name[:80]!r} is not allowed for this server")
     marked = None if server.allow_marker_writes else _marker_id(call.params.get("arguments"))
     if marked is None:
         return
     way = f" Call {recovery.NAME} with id {marked!r} to read the original text," if marked else ""
     raise CallRefused(
         "marker",
-        "an argument holds a marker of kimi-proxy in place of the text it hides: written to a file, "
+        "an argument contains a kimi-proxy marker instead of the text behind it: written to a file, "
         f"that text would be lost.{way or ' Read the source again,'} then send the real text.",
     )
 
@@ -93,7 +93,7 @@ def _marker_id(value: JsonValue) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PathArgument:
-    """A path, and the name of the argument it came in."""
+    """A path, and the name of its argument."""
 
     name: str
     path: str
@@ -169,7 +169,7 @@ class CallGoal:
 
 
 def goal_of(call: RpcCall) -> CallGoal:
-    """Return the goal that the caller states in `_meta`, else the words of its own arguments."""
+    """Return the goal in the call's `_meta`, otherwise the words of its arguments."""
     meta = mcp.meta_of({"params": call.params})
     arguments = call.params.get("arguments")
     given = arguments if isinstance(arguments, Mapping) else {}
@@ -200,7 +200,7 @@ LONGEST_PAUSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """Failures that fade with time. Five in short order open the circuit; a success closes it for good."""
+    """Failures that fade with time. Five in quick succession open the circuit; a success closes it."""
 
     failures: float = 0.0
     counted_at: float = 0.0
@@ -212,7 +212,7 @@ class CircuitBreaker:
         return max(0.0, self.closed_at - now)
 
     def on_try(self, now: float) -> "CircuitBreaker":
-        """Return the state while a call is in flight. After a pause one call goes first; others wait for its result."""
+        """Return the state while a call is in flight. After a pause, one call goes first and the others wait for it."""
         return self if self.pauses == 0 else replace(self, closed_at=now + FIRST_PAUSE_S)
 
     def on_failure(self, now: float) -> "CircuitBreaker":

@@ -29,7 +29,7 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
 
     `text` is a JSON array or object: outside of strings there are no quotes and no backslashes.
     """
-    # Once pairs of backslashes are gone, a backslash before a quote is there to escape it.
+    # Once pairs of backslashes are removed, a backslash before a quote escapes it.
     plain = text.replace("\\\\", "__")
     codes = (
         np.frombuffer(plain.encode("latin-1"), np.uint8)
@@ -74,7 +74,7 @@ def may_hold_long(view: Raw, max_chars: int, slice_bytes: int = SCANNED_BYTES) -
 
 Kind: TypeAlias = Literal["array", "object"]
 
-# Each level is one more pass over what is inside it.
+# Each level is one more pass over its contents.
 MAX_LEVELS = 32
 
 # A string that the head breaks off runs to the end of it, an escape possibly torn.
@@ -135,11 +135,11 @@ def _frames(part: str, tokens: re.Pattern[str], openings: str) -> list[_Frame]:
 
 SMALL_MEMBERS, SMALL_CHARS = 2_500, 16_000
 MAX_CHOSEN_CHARS = 2_000_000  # of a longer text the head and tail: choosing would take a second and more
-KIND_NAMES = ("type", "mimeType", "uri")  # of the members that say what a block is
+KIND_NAMES = ("type", "mimeType", "uri")  # length of members that describe the kind of a block
 KIND_BYTES = 200  # of such a member, if it is worth reading
 MAX_TABLE_CHARS = 200_000  # of a longer text no table would fit
 MARKER_CHARS = 200  # more than any marker has
-SLACK_SHARE = 0.1  # of `max_chars`, beyond it: what is around a string that has just its head and tail
+SLACK_SHARE = 0.1  # beyond `max_chars`: the size of the text around a string of which only head and tail stay
 
 _ANY_ID = "msk_" + "0" * 16
 _CONTAINERS = (dict, list)
@@ -150,7 +150,7 @@ HEAD_AND_TAIL = GapStyle("\n", "\n")  # of a text that is cut by characters alon
 
 @dataclass(frozen=True, slots=True)
 class MaskCut:
-    """A text that hides what stands in its gaps, each behind a marker that counts the characters around it."""
+    """A text with gaps, each behind a marker that counts the characters around it."""
 
     text: str
     gaps: tuple[RecordGap, ...]
@@ -181,7 +181,7 @@ class MaskCut:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text; what is long in it are the strings at `tokens`, each from a quote to a quote."""
+    """A JSON text whose long strings are at `tokens`, each from quote to quote."""
 
     text: str
     tokens: tuple[tuple[int, int, "MaskCut | Document"], ...]
@@ -199,7 +199,7 @@ Place = tuple[JsonValue, int, str | int]  # a container, the index of the place 
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """The long strings of an object that is not read: `spots` are where each stands in its bytes, and what it holds."""
+    """The long strings of an unread object: `spots` are their positions in its bytes, and their contents."""
 
     value: UnreadObject
     spots: tuple[tuple[int, int, Long], ...]
@@ -212,7 +212,7 @@ class ViewPlan:
 
 @dataclass(frozen=True, slots=True)
 class MaskPlan:
-    """The long strings of a value: `spots` are the index of a place, a key there, and what it holds."""
+    """The long strings of a value: `spots` are the index of a place, a key there, and the string."""
 
     value: JsonValue
     places: tuple[Place, ...]
@@ -239,7 +239,7 @@ def plan(
 
 
 def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> ViewPlan:
-    """Look only into what is long enough to hold a long string; everything else is not even read."""
+    """Examine only members that are long enough to contain a long string; do not even read the others."""
     spots: list[tuple[int, int, Long]] = []
     rest: list[Raw] = [value.view]
     while rest:
@@ -262,7 +262,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: 
 
 
 def _kind_members(members: Mapping[str, Raw]) -> JsonObject:
-    """Return what says of which kind a block is. It is asked once for each long member: no other member is read."""
+    """Return the members that describe the kind of a block. Called once for each long member; no other is read."""
     return {
         name: deepjson.decode_deep(bytes(members[name])) if deepjson.size(members[name]) <= KIND_BYTES else None
         for name in KIND_NAMES
@@ -351,7 +351,7 @@ def _choose(text: str, limits: MaskingSettings, goal: str, check: Callable[[], N
 def _worth_it(cut: MaskCut) -> MaskCut | None:
     if cut.saving <= 0:
         return None
-    # What would be hidden is our marker and nothing else: the text is masked already.
+    # The gap would hide only our marker: the text is masked already.
     gap = cut.gaps[0]
     hidden = cut.text[gap.start : min(gap.end, gap.start + MARKER_CHARS)]
     return None if str(read_mask(hidden)) == hidden else cut

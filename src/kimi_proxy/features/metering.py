@@ -9,14 +9,14 @@ from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.features.accounting import Account, Prices, Recalled, Sent, prices_of
-from kimi_proxy.features.context import Context
-from kimi_proxy.features.prompt_cache import ExplainedMiss
+from kimi_proxy.features.chat.context import Context
+from kimi_proxy.features.chat.prompt_cache import ExplainedMiss
 
 MAX_SESSIONS = 10_000
 GONE = "client_gone"
 PAID = 200  # providers charge for no answer of another status
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
-MAX_TOKENS = 2**40  # what is more is no count
+MAX_TOKENS = 2**40  # a larger number is not a count
 CountedBy: TypeAlias = Literal["provider", "estimate"]
 AlertLevel: TypeAlias = Literal["caution", "warning", "critical"]
 Level: TypeAlias = Literal["ok", "unknown", AlertLevel]
@@ -46,7 +46,7 @@ class Metric:
     model: str
     api: str
     tokens_estimated: int  # of the request as it left
-    tokens_saved: int  # estimated too: what it had more as it came; less than 0 if we added to it
+    tokens_saved: int  # also an estimate: the tokens it had more when received; negative if we added some
     reasons: tuple[str, ...]  # why nothing was saved
     max_context: int | None  # of the model; None if the settings do not know it
     status: int = 0  # the provider's; 0 until there is one
@@ -58,8 +58,8 @@ class Metric:
     cost_usd: float | None = None  # None if the settings know no price
     first_token_ms: int | None = None
     duration_ms: int | None = None
-    context: Context | None = None  # what it is made of; None if that was not counted
-    account: Account | None = None  # what it saved after all; None until its answer is over, and if there was none
+    context: Context | None = None  # its composition; None if it was not counted
+    account: Account | None = None  # its net savings; None until the response has ended, and if there was none
     miss: ExplainedMiss | None = None  # why the provider's prompt cache was missed; None if it was not
     cache_life_s: float | None = None  # of what that cache has of it; None if it has nothing
     observed_tokens: int | None = None  # it would have saved so much; None if it was not only observed
@@ -71,7 +71,7 @@ class Metric:
 
     @property
     def tokens(self) -> int:
-        """Return what fills the window. Of a request that was asked again, every turn has been counted as input."""
+        """Return the tokens in the context window. If there were several turns, all of them are counted as input."""
         if self.input_tokens is None:
             return self.tokens_estimated
         return self.account.tokens_after if self.account and self.account.extra_turns else self.input_tokens
@@ -160,7 +160,7 @@ def charged_usd(prices: Prices, usage: Usage | None, ending: Ending) -> float | 
 
 
 def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
-    """Return `metric` with all that is known once the answer is over."""
+    """Return `metric` with everything known at the end of the response."""
     counted, prices = ending.counted_usage, prices_of(model)
     return replace(
         metric,
@@ -178,7 +178,7 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
 
 
 def estimate_usage(sent: Sent, ending: Ending, caches: bool) -> Usage:
-    """Return about what a provider charges for an answer without a count: one that was broken off, for most."""
+    """Estimate the charge for a response without a count; most of these broke off."""
     cached = sent.old_after if caches and not sent.is_rewritten else 0
     return Usage(sent.after, ending.events, min(cached, sent.after))
 
@@ -237,7 +237,7 @@ class WindowLevels:
         """Forget one of them, or all in a scope."""
         for cache in (self._levels, self._sunk):
             if session is None:
-                cache.forget_where(lambda key: key[0] == scope)
+                cache.forget_matching(lambda key: key[0] == scope)
             else:
                 cache.forget((scope, session))
 
@@ -258,7 +258,7 @@ class LogCount:
     source: str  # continue, continue_cli, kimi_code, kimi_log or kimi_context
     tokens: int
     max_context: int | None = None
-    conversation: str = ""  # what the agent calls it, if its log names it
+    conversation: str = ""  # the agent's name for it, if its log contains one
 
 
 class LogCountFields(TypedDict):

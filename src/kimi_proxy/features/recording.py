@@ -47,7 +47,7 @@ class RecordedUsage(TypedDict):
 
 
 class RecordedLine(TypedDict):
-    """A request: `body` stands between the first `same_head` and the last `same_tail` characters of the one before."""
+    """A request: `body` goes between the first `same_head` and the last `same_tail` characters of the previous one."""
 
     at: float
     api: str
@@ -69,7 +69,7 @@ class RecordingHead:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as it came, and what became of it."""
+    """A request as received, and its outcome."""
 
     at: float
     wire: Wire
@@ -124,7 +124,7 @@ def read(lines: Iterable[bytes]) -> Recording:
         else:
             requests.append(_read_request(value, requests[-1].body if requests else "", number))
     if head is None or not requests:
-        raise ParseError("this is no recording: it holds no line that begins one, or no request")
+        raise ParseError("this is not a recording: its first line or all requests are missing")
     return Recording(head, tuple(requests))
 
 
@@ -134,13 +134,13 @@ def _object(raw: bytes, number: int) -> Mapping[str, JsonValue]:
     except ParseError as e:
         raise ParseError(f"line {number} is not JSON: {e}") from e
     if not isinstance(value, Mapping):
-        raise ParseError(f"line {number} is no JSON object")
+        raise ParseError(f"line {number} is not a JSON object")
     return value
 
 
 def _head(value: Mapping[str, JsonValue], number: int) -> RecordingHead:
     if value["recording"] != VERSION:
-        raise ParseError(f"line {number}: this kimi-proxy reads recordings of version {VERSION}")
+        raise ParseError(f"line {number}: unsupported version; this kimi-proxy reads version {VERSION}")
     window, prices = value.get("max_context"), None
     match value.get("prices"):
         case {"input": plain, "cached": cached, "cache_write": written, "output": output}:
@@ -166,7 +166,7 @@ def _read_request(value: Mapping[str, JsonValue], before: str, number: int) -> R
         } if head >= 0 and tail >= 0 and head + tail <= len(before) and api in BY_NAME:
             whole = before[:head] + body + before[len(before) - tail :]
             return RecordedRequest(float(at), BY_NAME[api], whole, status, _usage(value.get("usage")))
-    raise ParseError(f"line {number} is no request of a recording")
+    raise ParseError(f"line {number} is not a request of a recording")
 
 
 def _usage(value: JsonValue) -> Usage | None:

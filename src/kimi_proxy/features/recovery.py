@@ -24,9 +24,9 @@ MAX_CHARS = 64 * 1024**2  # twice the largest request body: only overlapping ran
 def check(ranges: Sequence[LineRange]) -> None:
     """Raise InvalidRange for ranges that mean nothing whatever the text is."""
     if not ranges:
-        raise InvalidRange("ranges is empty: name at least one range of lines")
+        raise InvalidRange("ranges is empty: give at least one range of lines")
     if len(ranges) > MAX_RANGES:
-        raise InvalidRange(f"{len(ranges)} ranges are too many: ask for at most {MAX_RANGES} at a time")
+        raise InvalidRange(f"too many ranges ({len(ranges)}): request at most {MAX_RANGES} at a time")
     for start, end in ranges:
         if start < 1:
             raise InvalidRange(f"start_line {start} is below 1: lines are counted from 1")
@@ -40,7 +40,7 @@ def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
     A text of one long line is counted in parts, which are given back without anything between them.
     """
     check(ranges)
-    # In a text of one long line, 1 is that line, and what goes beyond counts its parts.
+    # In a text of one long line, 1 is that line; higher numbers count its parts.
     by_parts = is_one_line(text) and any(end > 1 for _, end in ranges)
     lines, seam = (parts(text), "") if by_parts else (text_lines.split(text), "\n")
     for start, _ in ranges:
@@ -50,7 +50,7 @@ def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
     until = [0, *accumulate(len(line) + len(seam) for line in lines)]
     chars = sum(until[min(end, len(lines))] - until[start - 1] for start, end in ranges)
     if chars > MAX_CHARS:
-        raise InvalidRange(f"these ranges make {chars} characters: ask for fewer lines at a time")
+        raise InvalidRange(f"these ranges contain {chars} characters: request fewer lines at a time")
     picked = (text_lines.pick(lines, start, end, with_numbers and not by_parts) for start, end in ranges)
     return seam.join(chain.from_iterable(picked))
 
@@ -93,7 +93,7 @@ SCHEMA: JsonObject = {
 
 
 class LinesArgument(BaseModel):
-    """Line numbers below 1 are refused when the text is read: they have an error of their own, invalid_range."""
+    """Line numbers below 1 are rejected when the text is read, with an error of their own: invalid_range."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -113,7 +113,7 @@ class Recover(BaseModel):
     end_line: Integer | None = None
     start_char: Integer | None = None
     end_char: Integer | None = None
-    # Of what the marker counts in: lines of a `prn_`, characters of a `msk_`.
+    # In the marker's unit: lines of a `prn_`, characters of a `msk_`.
     start: Integer | None = None
     end: Integer | None = None
 
@@ -135,7 +135,7 @@ def part(text: str, asked: Recover) -> str:
     by_line = bool(asked.ranges) or asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
-        raise InvalidRange("ask for lines or for characters, not for both")
+        raise InvalidRange("request either lines or characters, not both")
     if by_line or asked.include_line_numbers:
         listed = [(lines.start_line, lines.end_line) for lines in asked.ranges or ()]
         return recover(text, listed or [_one_range(asked, len(text))], asked.include_line_numbers)
@@ -143,13 +143,13 @@ def part(text: str, asked: Recover) -> str:
 
 
 def _one_range(asked: Recover, chars: int) -> LineRange:
-    """Return the lines that are asked for without a list; an end that is left out is beyond the last line."""
+    """Return the single range given without a list; a missing end is beyond the last line."""
     start = 1 if asked.start_line is None else asked.start_line
     return start, max(start, chars + 1) if asked.end_line is None else asked.end_line
 
 
 def _named_by_marker(asked: Recover) -> Recover:
-    """Return the question with `start` and `end` under the name of what they count."""
+    """Return the request with `start` and `end` renamed to the unit that they count."""
     if asked.start is None and asked.end is None:
         return asked
     unit = "char" if asked.id.startswith("msk_") else "line"
@@ -160,7 +160,7 @@ def _named_by_marker(asked: Recover) -> Recover:
 
 def _characters(text: str, start: int, end: int | None) -> str:
     if start < 0 or (end is not None and end < start):
-        raise InvalidRange(f"characters {start} to {end} are no range: they are counted from 0")
+        raise InvalidRange(f"characters {start} to {end} are not a range: characters are counted from 0")
     if start > len(text):
         raise InvalidRange(f"start_char {start} is beyond the end: the text has {len(text)} characters")
     return text[start:end]
@@ -186,7 +186,7 @@ def read(lines: Sequence[str], pruned: str) -> list[Cut] | None:
     """Return what was cut from `lines` to make `pruned`; None if it holds anything but their lines, in order."""
     keep: list[int] = []
     after = 0
-    expected: int | None = None  # where a marker says that the text goes on
+    expected: int | None = None  # where the text continues after a marker
     for line in pruned.split("\n"):
         marker = _FILTERED.fullmatch(line)
         if marker and not _is_line(lines, after, line):

@@ -138,7 +138,7 @@ class Audit:
         return [self._total(policy) for policy in self.policies] if self.sessions else []
 
     def misses(self) -> list[MissTotals]:
-        """Return what was written to prompt caches again, by cause; dearest first."""
+        """Return the tokens written to prompt caches again, by cause; most expensive first."""
         by_cause: dict[str, list[CacheMiss]] = {}
         for session in self.sessions:
             for miss in session.misses:
@@ -173,7 +173,7 @@ class Audit:
         return self._split(lambda session: f"{session.source}: {session.agent}")
 
     def by_version(self) -> dict[str, "Audit"]:
-        """Return the sessions by the program that wrote them and its version, where it says so; dearest first."""
+        """Return the sessions by program and version, if known; most expensive first."""
         parts = self._split(lambda session: f"{session.agent} {session.version}".strip())
         return dict(sorted(parts.items(), key=lambda item: -item[1].cost_usd))
 
@@ -240,7 +240,7 @@ def _examine_all(
             done += place.size
             progress(done, total)
         return
-    # The largest first, so that no process is left alone with one at the end; few at a time, to hold few results.
+    # Largest first, so that no process is left alone at the end; few at a time, to limit memory.
     queue = iter(sorted(places, key=lambda place: -place.size))
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[list[SessionAudit]], int] = {}
@@ -277,7 +277,7 @@ def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> S
     lost = figures[DEFAULT.name].lost[:LOST_SHOWN]
     for one in figures.values():
         one.lost = []
-    spent, tools = where_spent(session)
+    spent, tools = price_parts(session)
     return SessionAudit(
         agent=session.agent,
         version=session.version,
@@ -304,8 +304,8 @@ def _examine(session: MeasuredSession, policies: Sequence[SimulatedPolicy]) -> S
     )
 
 
-def where_spent(session: MeasuredSession) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what a session's money was spent on, and what the outputs of each tool cost."""
+def price_parts(session: MeasuredSession) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the parts of a session's cost, and the cost of each tool's outputs."""
     spent: defaultdict[str, float] = defaultdict(float)
     tools: defaultdict[str, float] = defaultdict(float)
     lasting = _price_while_it_lasts(session.requests)
@@ -336,7 +336,7 @@ def _price_tools(session: MeasuredSession) -> dict[str, ToolCost]:
 
 
 def _price_while_it_lasts(requests: Sequence[MeasuredRequest]) -> list[float]:
-    """Return for each request what a token costs that comes with it, until a compaction takes it away."""
+    """Return for each request the cost of a token that enters with it, until a compaction removes it."""
     prices: list[float] = []
     later = 0.0
     for at in range(len(requests) - 1, -1, -1):

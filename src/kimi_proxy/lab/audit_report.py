@@ -14,7 +14,7 @@ from kimi_proxy.lab.audit import Audit, MissTotals, PolicyTotals, SessionAudit
 from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
-MIN_SHARE = 0.005  # of the money: what is below is left out of tables for people
+MIN_SHARE = 0.005  # of the money: smaller shares are omitted from tables for people
 LEAST_OPTION = 0.001  # of the money, for a setting to be named
 MOST_TOOLS = 8
 MOST_DESCRIBED = 20
@@ -128,7 +128,7 @@ def _describe_options(audit: Audit) -> str:
 
 
 def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
-    """Return what the descriptions of tools cost, by MCP server, with the line that switches each off."""
+    """Return the cost of tool definitions by MCP server, with the line that turns each off."""
     rows: list[tuple[str, ...]] = []
     for one, usd in audit.described_tools():
         name = f"{one.name} ({one.tools} tools, MCP)" if one.is_server else one.name

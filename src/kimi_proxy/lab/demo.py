@@ -26,7 +26,7 @@ _MODELS = (
     (demo_day.SMALL, "workshop", 20_800, 0.6, 0.15, 2.5),
     (demo_day.LARGE, "foundry", 131_072, 0.6, 0.15, 2.5),
     (demo_day.OTHER, "scriptorium", 65_536, 3.0, 0.3, 15.0),
-    # Two of one provider: what outgrows the smaller goes to the larger.
+    # Two models of one provider: requests that outgrow the smaller go to the larger.
     (demo_day.FERRY, demo_day.PROVIDER, demo_day.WINDOW, 0.1, 0.02, 0.4),
     (demo_day.LINER, demo_day.PROVIDER, demo_day.LARGER_WINDOW, 0.6, 0.15, 2.5),
 )
@@ -41,7 +41,7 @@ def settings(model_port: int, pruner_port: int, proxy_port: int, python: str) ->
         f'[mcp_pruner]\nhost = "127.0.0.1"\nport = {pruner_port}\n',
         f'[proxy]\nhost = "127.0.0.1"\nport = {proxy_port}\n',
         '[log]\nlevel = "warning"\n',
-        # The same day on every machine, however slow; what the day's tools print is shorter than in real work.
+        # The same day on every machine; the tools of the day print less than in real work.
         f"[sanitizer]\nbudget_ms = 10000\nthreshold_tokens = {THRESHOLD_TOKENS}\n",
         f'[sanitizer.routing]\nfallback_models = ["{demo_day.LINER}"]\n',
         f'[providers.workshop]\nbase_url = "{address}/v1"\n',
@@ -214,7 +214,7 @@ class Agent:
         return read_stream([raw])
 
     async def _run(self, call: StreamedCall, script: Script) -> str:
-        """Return what a tool prints; those of the ticket desk are asked through the gateway."""
+        """Return a tool's output; the ticket system is called through the gateway."""
         if call.tool not in demo_day.AT_THE_DESK:
             return script.calls[call.id].prints
         params: JsonObject = {"name": call.tool, "arguments": call.read_arguments}

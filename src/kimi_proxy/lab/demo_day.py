@@ -19,7 +19,7 @@ DESK = "ticket-desk"  # the MCP server
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool, its arguments, and what it will print."""
+    """A tool, its arguments, and its scripted output."""
 
     tool: str
     arguments: JsonObject
@@ -37,7 +37,7 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A person says something; the model replies until it calls no more tools."""
+    """A user message; the model replies until it calls no more tools."""
 
     said: str
     replies: tuple[ScriptedReply, ...]

@@ -53,7 +53,7 @@ class OutputForms:
 
 @dataclass(frozen=True, slots=True)
 class Entering:
-    """An output's call, what the agent was doing, how likely the output is used, and the user's words so far."""
+    """The call of an output, the agent's activity, the probability of use, and the user's words so far."""
 
     call: AgentCall
     context: CallContext | None

@@ -19,9 +19,9 @@ from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 from kimi_proxy.services.runtime import Runtime, running
@@ -59,11 +59,11 @@ _CHECKED = "Context usage check {"
 
 
 class LineFeed:
-    """Holds a line until its end has come; one that is too long is left out, all of it."""
+    """Buffers a line until its end arrives; a line that is too long is skipped completely."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
-        self._begun: bytes | None = b""  # None: the rest of this line is left out
+        self._begun: bytes | None = b""  # None: the rest of this line is skipped
 
     def feed(self, piece: bytes) -> list[str]:
         """Return the lines that are complete now; bytes that are no UTF-8 become replacement characters."""
@@ -208,7 +208,7 @@ def _record(line: str) -> JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class SeenCount:
-    """A count, and when it came."""
+    """A count, and its time."""
 
     count: LogCount
     at: float
@@ -219,7 +219,7 @@ class CountMatcher:
 
     def __init__(self) -> None:
         self._talked: LruCache[str, float] = LruCache(MAX_SESSIONS)
-        self._names: LruCache[str, str] = LruCache(MAX_SESSIONS)  # what an agent calls a conversation → our session
+        self._names: LruCache[str, str] = LruCache(MAX_SESSIONS)  # the agent's name of a conversation → our session
         self._counts: LruCache[str, SeenCount] = LruCache(MAX_SESSIONS)
 
     def on_request(self, session: str, at: float, name: str = "") -> None:
@@ -281,7 +281,7 @@ class Tail:
         self._feed.restart()
 
     def _open(self) -> None:
-        # A pipe or a device would keep us waiting: opened so, it does not, and then it is let go.
+        # Opening a pipe or a device could block: open it without blocking, then reject it.
         file = os.open(self._path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
@@ -399,7 +399,7 @@ class LogWatcher(ChatObserver):
         self._find_conversations()
         counts: dict[tuple[str, str], LogCount] = {}
         for watched in (*self._logs, *self._contexts.values()):
-            # Of several since the last look the newest is what is so now.
+            # Only the newest entry counts.
             counts |= {(count.source, count.conversation): count for count in watched.counts()}
         return list(counts.values())
 
@@ -435,7 +435,7 @@ def _newest(folder: Path, pattern: str) -> list[Path]:
     found: list[tuple[float, Path]] = []
     with suppress(OSError):
         for path in folder.glob(pattern):
-            with suppress(OSError):  # it went away meanwhile
+            with suppress(OSError):  # it was removed in the meantime
                 found.append((path.stat().st_mtime, path))
     return [path for _, path in sorted(found, reverse=True)[:MAX_CONVERSATIONS]]
 

@@ -20,12 +20,12 @@ from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallO
 from kimi_proxy.lab.used_lines import LineUse, uses
 
 ADDRESS = "http://127.0.0.1:8000"  # of the proxy, for models that have no tool of ours
-DROP = 0.6  # a prompt that has shrunk below this share has been compacted, whether or not the agent says so
+DROP = 0.6  # a prompt that shrank below this share was compacted, whether the agent reports it or not
 HIT = 0.5  # a request that read this share of the one before found it in the cache
-PARTIAL = 0.7  # a count of output below this share of what was written was taken while the answer still grew
+PARTIAL = 0.7  # an output count below this share of the text was recorded before the answer was complete
 LEAST_MISS_TOKENS = 1024  # providers cache in steps, and clients move their marks: less is no miss
 HOUR_S = 3600.0
-STAND_IN = "claude-sonnet-4-5"  # whose prices stand for those of a model that the list does not have
+STAND_IN = "claude-sonnet-4-5"  # the model whose prices replace missing ones
 FOR_AN_HOUR = "1h"
 
 # Why something had to be written to the prompt cache again.
@@ -39,7 +39,7 @@ LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
 CountTokens = Callable[[str], int]
 
-# What a call writes into a file: `content`, `new_string`, `file_text` and the like.
+# Arguments that contain text to write into a file: `content`, `new_string`, `file_text` and so on.
 _WRITES = re.compile(r'"(?:content|new_?(?:[sS]tr|[tT]ext)\w*|file_text|patch|old_?(?:[sS]tr|[tT]ext)\w*)"')
 _QUOTE = re.compile(r'"old_?(?:[sS]tr|[tT]ext)')  # old_string, oldString, old_str, oldText
 
@@ -80,7 +80,7 @@ def _price(model: str, ttl: str) -> TokenPrice:
 
 @dataclass(slots=True)
 class MeasuredOutput:
-    """All tokens are the provider's. `place` is how many stand before it in the prompt."""
+    """All tokens are the provider's. `place` is the number of tokens before it in the prompt."""
 
     index: int
     request: int
@@ -91,7 +91,7 @@ class MeasuredOutput:
     is_listed: bool = True  # the sanitizer looks at it: it is long enough
     about: str = ""  # the command or file that the call named
     failed: bool = False
-    likely: float | None = None  # how likely a line of it is to be used, by what was learned
+    likely: float | None = None  # the learned probability that a line of it is used
     forms: OutputForms = field(default_factory=OutputForms)
 
 
@@ -104,15 +104,15 @@ class MeasuredRequest:
     output: float
     price: TokenPrice
     is_hit: bool = False
-    is_cold: bool = False  # what was cached must have been forgotten: a long pause, or another model
-    is_changed: bool = False  # the client changed what it had sent before, so that only `read` tokens were still cached
-    is_reset: bool = False  # nothing of the conversation before is in this prompt
+    is_cold: bool = False  # the cache must have expired: a long pause, or another model
+    is_changed: bool = False  # the client changed earlier messages, so only `read` tokens were still cached
+    is_reset: bool = False  # the prompt contains none of the previous conversation
     is_user_turn: bool = False
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
     miss: "CacheMiss | None" = None
     referred: frozenset[int] = frozenset()  # earlier outputs whose file the newest words name
-    # What the parts of the prompt and the answer weigh, to show where the money went.
+    # Tokens of the parts of the prompt and the answer, to show where the money went.
     user: float = 0.0
     said: float = 0.0
     calls: float = 0.0
@@ -142,11 +142,11 @@ class MeasuredSession:
     source: str
     version: str
     is_sidechain: bool
-    quotes_to_edit: bool  # it has a tool that edits a file by quoting what is there
+    quotes_to_edit: bool  # one of its tools edits a file by quoting it
     has_tools: bool  # ours can be among them
-    fixed: float  # tokens of the system prompt, the tools and whatever else every request begins with
+    fixed: float  # tokens of the fixed beginning: system prompt, tools and so on
     requests: list[MeasuredRequest]
-    tools: list[ToolWeight] = field(default_factory=list)  # that every request describes, where the session says so
+    tools: list[ToolWeight] = field(default_factory=list)  # in every request, if the session records them
     hour_premium_usd: float = 0.0  # what its caches for an hour cost more than caches for 5 minutes would have
     unpriced: frozenset[str] = frozenset()  # models that the list of prices does not have
 
@@ -227,7 +227,7 @@ class _Measuring:
             before = made
 
     def _request(self, index: int, request: AgentRequest, before: MeasuredRequest | None) -> MeasuredRequest:
-        rules = cache_rules("", request.model, self._ttl)  # of what the requests before have left there
+        rules = cache_rules("", request.model, self._ttl)  # of the tokens that earlier requests left there
         weights = [self._weigh(output.text) for output in request.outputs]
         user = sum(map(self._weigh, request.user))
         said, thinking = self._weigh(request.said), self._weigh(request.thinking)
@@ -269,7 +269,7 @@ class _Measuring:
         return made
 
     def _listed_price(self, model: str, usage: ProviderUsage | None) -> TokenPrice:
-        """Return the price of a request; where caches of both lives were written, the mean price of what was."""
+        """Return the price of a request; the mean price if it wrote caches of both lifetimes."""
         if usage and usage.cache_write_5m + usage.cache_write_1h:
             self._ttl = FOR_AN_HOUR if usage.cache_write_1h else ""
             if usage.cache_write_5m and usage.cache_write_1h:
@@ -281,7 +281,7 @@ class _Measuring:
     def _read_cache(
         self, made: MeasuredRequest, request: AgentRequest, before: MeasuredRequest | None, rules: CacheRules
     ) -> None:
-        """Find out what was cached, from the provider's count or else from the time since the request before."""
+        """Determine the cached tokens from the provider's count, otherwise from the time since the previous request."""
         usage = request.usage
         if before is None:
             made.read = float(usage.cache_read) if usage else 0.0
@@ -306,7 +306,7 @@ class _Measuring:
 
     def _add_miss(self, made: MeasuredRequest, before: MeasuredRequest, cause: str, pause_s: float) -> None:
         usage = self._transcript.requests[before.index].usage
-        # Providers that ask a price for writing leave out what came after the last mark.
+        # Providers that charge for writes do not cache text after the last mark.
         unmarked = usage.input if usage and before.price.write > 1 and usage.prompt > usage.input else 0
         left = self._session.fixed if made.is_reset else before.prompt - unmarked
         again = min(left, made.prompt) - made.read
@@ -315,7 +315,7 @@ class _Measuring:
             made.miss = CacheMiss(made.index, cause, pause_s, again, usd)
 
     def _add_hour_premium(self, made: MeasuredRequest, usage: ProviderUsage | None, pause_s: float) -> None:
-        """Add what the write for an hour cost more, less what a cache of 5 minutes would have lost in the pause."""
+        """Add the premium of the one-hour write, minus the loss of a 5-minute cache in the pause."""
         model = self._transcript.requests[made.index].model
         short = _price(model, "")
         if usage and usage.cache_write_1h:
@@ -365,7 +365,7 @@ def _is_long(tokens: float) -> bool:
 
 
 def _place_thinking(before: MeasuredRequest, made: MeasuredRequest, new: float) -> None:
-    """Find out what of an answer's thinking the next prompt carries: what it grew by that nothing else explains."""
+    """Determine how much thinking the next prompt contains: the growth that nothing else explains."""
     grown = made.prompt - before.prompt - new - before.said - before.calls
     written = max(before.output - before.said - before.calls, 0.0)
     before.kept_thinking = min(max(grown, 0.0), written)

@@ -10,7 +10,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import accounting
 from kimi_proxy.features.accounting import number, prices_of
-from kimi_proxy.features.compression import presets
+from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.lab.audit import name_source
@@ -38,7 +38,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A session to play, and what is known of its model; without a price no money is shown."""
+    """A conversation to replay, and its model's properties; without a price no money is shown."""
 
     name: str
     transcript: Transcript
@@ -69,7 +69,7 @@ class ReplayOutcome:
         return round(self.figures.cost_usd, 9) if self.is_priced else None
 
     def to_json(self, off: "ReplayOutcome") -> JsonObject:
-        """Return it beside the outcome of doing nothing; a saving below zero is a loss."""
+        """Return the outcome compared with doing nothing; negative savings are a loss."""
         figures = self.figures
         return {
             "policy": self.policy,
@@ -96,10 +96,10 @@ class ReplayOutcome:
 
 
 def conversations(path: Path) -> Iterator[Conversation]:
-    """Yield what a file or folder holds: recordings, and whatever the audit reads; raise ParseError for neither."""
+    """Yield the recordings and sessions in a file or folder; raise ParseError if there are none."""
     places = find([name_source(path)])
     if path.is_file() and not places:
-        raise ParseError(f"{path} holds neither a recording nor a session")
+        raise ParseError(f"{path} contains neither a recording nor a session")
     for place in places:
         if place.form == "lines" and _is_recording(Path(place.path)):
             with open_regular(Path(place.path)) as file:

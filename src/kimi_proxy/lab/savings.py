@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
-from kimi_proxy.features.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
+from kimi_proxy.features.chat.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
+from kimi_proxy.features.chat.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
@@ -20,7 +20,7 @@ from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
 from kimi_proxy.lab.measured import LONG_PAUSE, PAUSE, MeasuredOutput, MeasuredRequest, MeasuredSession
 
-MARKER_TOKENS = 40  # what stands in place of an output that is masked whole, or in which an oracle left lines out
+MARKER_TOKENS = 40  # tokens that replace an output that is masked completely, or from which an oracle omits lines
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
@@ -41,7 +41,7 @@ class SimulatedPolicy:
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
     compression: Preset | None = None  # by which old exchanges become a summary when the window is nearly full
     after_change: bool = True  # old outputs are also cut behind a change of the client's own
-    unsends_small: bool = False  # what is short comes back whole one request after it was cut, as before 0.3
+    unsends_small: bool = False  # a short result that was cut returns one request later, as before 0.3
     pings: int = 0  # at most so many in a row keep a cache warm
     clears_thinking: bool = False  # of earlier turns, when the cache is cold
     cuts_arguments: bool = False  # long ones of old calls that write files, when the cache is cold
@@ -81,7 +81,7 @@ COMPARED = (
 )
 
 
-# What `[cache]` can switch on beside the default, by its setting.
+# Features of `[cache]` in addition to the default, by setting.
 OPTIONS = {
     "clear_thinking": replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
     "keep_warm": replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
@@ -122,8 +122,8 @@ class PolicyFigures:
     ping_usd: float = 0.0  # of the cost
     # Tokens of all requests, extra turns among them.
     input: float = 0.0
-    cached: float = 0.0  # of the input, what was read from the prompt cache
-    written: float = 0.0  # of the input, what was put there at a price of its own
+    cached: float = 0.0  # of the input, tokens read from the prompt cache
+    written: float = 0.0  # of the input, tokens written to it at their own price
     output: float = 0.0
     largest: float = 0.0  # input of one request
     too_long: int = 0  # requests that do not fit into the window: a provider would have refused them
@@ -141,7 +141,7 @@ _SUMMED = [each.name for each in fields(PolicyFigures) if each.name not in ("lar
 
 
 def simulate(session: MeasuredSession, policy: SimulatedPolicy, window: int | None = None) -> PolicyFigures:
-    """Return the totals of a session under a policy; without the size of its `window` nothing is compressed."""
+    """Return the totals of a session under a policy; without a `window` nothing is compressed."""
     simulation = _Simulation(session, policy, window)
     for request in session.requests:
         simulation.step(request)
@@ -169,8 +169,8 @@ class _Simulation:
     def __init__(self, session: MeasuredSession, policy: SimulatedPolicy, window: int | None) -> None:
         self.figures = PolicyFigures()
         self._window = window
-        self._summarized = 0.0  # tokens that a summary has replaced, beside those of outputs
-        self._cut_at = 0  # the request before which the summary stands
+        self._summarized = 0.0  # tokens replaced by a summary, in addition to those of outputs
+        self._cut_at = 0  # the request that follows the summary
         self._session = session
         self._policy = policy
         self._held: dict[int, _Held] = {}
@@ -178,13 +178,13 @@ class _Simulation:
         self._has_tool = policy.offers_tool and session.has_tools
         self._added = float(tool_tokens() if self._has_tool else 0)
         self._prompt = 0.0  # of the request before
-        self._whole_prompt = 0.0  # as it was without the policy
+        self._whole_prompt = 0.0  # without the policy
         self._harmed: set[int] = set()
         self._read_whole: set[int] = set()
         self._cut: set[int] = set()
         self._thinking: dict[int, float] = {}  # of the answers to these requests
         self._arguments: list[float] = []  # long ones of calls, the oldest first
-        self._dropped = 0.0  # tokens of both that were left out
+        self._dropped = 0.0  # removed tokens of both
         self._came_back: list[_Held] = []  # short outputs that were just cut
 
     def step(self, request: MeasuredRequest) -> None:
@@ -251,7 +251,7 @@ class _Simulation:
         self.figures.cost_usd += usd
 
     def _drop_words(self, request: MeasuredRequest) -> None:
-        """Leave out old thinking and what old calls wrote, where that is free."""
+        """Remove old thinking and the arguments of old calls where that costs nothing."""
         if request.drops_thinking:
             self._forget_dropped()
         if not request.is_cold:
@@ -293,7 +293,7 @@ class _Simulation:
         return held
 
     def _lossless(self, output: MeasuredOutput) -> Form | None:
-        """Return the shortest form that loses nothing, among those that point to what is still there to be read."""
+        """Return the shortest lossless form that refers only to text still in the prompt."""
         if not self._policy.lossless:
             return None
         pointers = [one for one in output.forms.pointers if self._is_readable(one.points_to)][:MAX_EARLIER]
@@ -359,7 +359,7 @@ class _Simulation:
             return False
         before, best = self._size(request), (0, 0.0, 0.0)
         for at in self._places_to_cut(request, preset.keep_exchanges):
-            removed = self._text_before(at) + sum(held.shown_tokens for held in self._held_before(at))
+            removed = self._text_before(at) + sum(held.shown_tokens for held in self._outputs_before(at))
             if removed >= LEAST_REMOVED:
                 best = (at, removed, min(preset.summary_tokens, removed / SUMMARY_SHARE))
             if before - best[1] + best[2] <= TARGET * window:
@@ -368,7 +368,7 @@ class _Simulation:
         if removed - summary < LEAST_SAVED * before:
             return False
         self._summarized += self._text_before(at)
-        for held in self._held_before(at):
+        for held in self._outputs_before(at):
             self._show(held, Form(held.output.tokens), is_masked=True)
         self._added += summary
         self._cut_at = at
@@ -387,17 +387,17 @@ class _Simulation:
         yield from [one.index for one in past if one.index > last][-keep:]
 
     def _text_before(self, at: int) -> float:
-        """Return the tokens of all messages before a request that no summary has replaced yet, outputs left out."""
+        """Return the tokens of all messages before a request, without outputs and summarized messages."""
         request = self._session.requests[at]
-        outputs = sum(held.output.tokens for held in self._held_before(at))
+        outputs = sum(held.output.tokens for held in self._outputs_before(at))
         whole = request.prompt - request.user - sum(output.tokens for output in request.outputs)
         return max(whole - self._session.fixed - outputs - self._summarized, 0.0)
 
-    def _held_before(self, at: int) -> list[_Held]:
+    def _outputs_before(self, at: int) -> list[_Held]:
         return [held for held in self._held.values() if held.output.request < at]
 
     def _place(self, output: MeasuredOutput) -> float:
-        """Return how many tokens stand before an output, as the policy has left them."""
+        """Return the number of tokens before an output under the policy."""
         before = sum(held.form.saved for at, held in self._held.items() if at < output.index)
         return output.place - before - self._summarized + self._added
 
@@ -455,7 +455,7 @@ class _Simulation:
         if not needed:
             return
         self._harmed.update(needed)
-        # Of a long masked output only a part comes back, and a later use may need another.
+        # Only a part of a long masked output is recovered; a later use may need another part.
         self._read_whole.update(
             at for at, held in needed.items() if not held.is_masked or held.output.tokens <= READ_BACK_TOKENS
         )
@@ -497,5 +497,5 @@ def _hidden_tokens(held: _Held) -> float:
 
 
 def baseline(session: MeasuredSession) -> float:
-    """Return what the session cost as it was."""
+    """Return the cost of the session as recorded."""
     return simulate(session, OFF).cost_usd

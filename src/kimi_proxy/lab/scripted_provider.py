@@ -1,4 +1,4 @@
-"""A provider of our own, for the demo and for tests: a model that says what is written in a script, in two APIs."""
+"""A provider for the demo and for tests: a scripted model in two APIs."""
 
 import asyncio
 import re
@@ -39,7 +39,7 @@ class ScriptedModel:
         self.script = script  # may be replaced: each day has its own
         self._pause_s = pause_s
         self._ids = count(1)
-        self._read: dict[str, bytes] = {}  # by conversation, what was read last: its beginning is cached
+        self._read: dict[str, bytes] = {}  # by conversation, the last prompt read: its beginning is cached
 
     def app(self) -> Starlette:
         return Starlette(routes=[Route(path, self._endpoint(wire), methods=["POST"]) for path, wire in PATHS.items()])
@@ -84,7 +84,7 @@ class ScriptedModel:
 
 
 def answer(request: chat.Request, script: Script) -> ModelReply:
-    """Return what the script has for the newest message that it knows; else a summary."""
+    """Return the scripted answer to the newest known message; otherwise a summary."""
     reply = _scripted_reply(request, script)
     if not any(call.tool == RECOVER for _, call in reply.calls):
         return reply
@@ -106,7 +106,7 @@ def _scripted_reply(request: chat.Request, script: Script) -> ModelReply:
 
 
 def _newest_hidden(request: chat.Request) -> JsonObject | None:
-    """Return what the newest marker hides, as far as a model would want to read it at once."""
+    """Return the range hidden by the newest marker, up to the length that a model would read at once."""
     for message in reversed(request.messages):
         for part in message.parts:
             if found := _MARKER.search(part.text):

@@ -27,7 +27,7 @@ class LineUse:
     output: int
     request: int
     line: str
-    by: str  # the tool that was called with it; "" if it was said
+    by: str  # the tool that was called with it; "" for a message
 
 
 def uses(transcript: Transcript) -> list[LineUse]:
@@ -69,7 +69,7 @@ class _FreshLines:
         self._known.update(map(hash, lines_of(text)))
 
     def take(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield the lines that stand in `text`, with the output that showed each, and take them out."""
+        """Yield the lines found in `text`, each with the output that showed it, and remove them."""
         beginnings = self._by_beginning
         for at in range(len(text) - MIN_LINE_CHARS + 1):
             lines = beginnings.get(text[at : at + MIN_LINE_CHARS])

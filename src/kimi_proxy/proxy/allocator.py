@@ -24,7 +24,7 @@ def limit_arenas() -> None:
         limit(_M_ARENA_MAX, ARENAS)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Return the pages that hold nothing to the system; takes a millisecond or two. Does nothing without glibc."""
     trim = _of_glibc("malloc_trim")
     if trim is not None:
@@ -32,9 +32,9 @@ def give_back() -> None:
 
 
 @asynccontextmanager
-async def giving_back(every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
+async def trimming_memory(every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
     """Give memory back whenever more is in use than after the last time, as long as the block runs."""
-    task = asyncio.create_task(_keep_giving_back(every_s)) if _of_glibc("malloc_trim") else None
+    task = asyncio.create_task(_keep_trimming(every_s)) if _of_glibc("malloc_trim") else None
     try:
         yield
     finally:
@@ -43,14 +43,14 @@ async def giving_back(every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
             await asyncio.wait([task])
 
 
-async def _keep_giving_back(every_s: float) -> None:
+async def _keep_trimming(every_s: float) -> None:
     least = resident_bytes()
     while True:
         await asyncio.sleep(every_s)
         now = resident_bytes()
         least = min(least, now)
         if now - least >= SPARE_BYTES:
-            await asyncio.to_thread(give_back)
+            await asyncio.to_thread(trim_memory)
             least = resident_bytes()
 
 

@@ -55,13 +55,13 @@ class AwsSigner:
             credentials = session.get_credentials()
             region = _region(url) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
             if credentials is None:
-                raise NoProvider(f"there are no AWS credentials to sign with: run `aws configure sso`, {_ADVICE}")
+                raise NoProvider(f"no AWS credentials found: run `aws configure sso`, {_ADVICE}")
             if not region:
-                raise NoProvider("the address names no AWS region: set AWS_REGION where kimi-proxy is started")
+                raise NoProvider("the address contains no AWS region: set AWS_REGION in kimi-proxy's environment")
             request = requests.AWSRequest(method=method, url=url, data=body)
             auth.SigV4Auth(credentials.get_frozen_credentials(), SERVICE, region).add_auth(request)
         except failures as e:
-            raise NoProvider(f"the AWS credentials cannot be used ({type(e).__name__}): log in again, {_ADVICE}") from e
+            raise NoProvider(f"the AWS credentials do not work ({type(e).__name__}): log in again, {_ADVICE}") from e
         return [(str(name).lower(), str(value)) for name, value in request.headers.items()]
 
 

@@ -22,7 +22,7 @@ def begin_in(uris: tuple[str, ...]) -> None:
 
 
 def seen_by_client(space: Workspace) -> Workspace:
-    """Return what the client of the current request may see: its own folders too, where it named some."""
+    """Return the folders that the current request's client may read: its own roots too, if it has any."""
     uris = _named.get()
     if uris is None:
         return space

@@ -27,7 +27,7 @@ KILL_WITHIN_S = 3.0
 ERRORS_MAX_BYTES = 16 * 1024
 TAG = "KIMI_PROXY_COMMAND_ID"
 
-# What a shell needs to find its way. A key or a token is none of its business, unless the user lists it.
+# Variables that a shell needs. Keys and tokens are excluded unless the user lists them.
 PASSED_NAMES = tuple(
     """
     PATH HOME USER LOGNAME SHELL TMPDIR LANG LANGUAGE TERM COLORTERM NO_COLOR TZ CI HOSTNAME XDG_CACHE_HOME
@@ -70,7 +70,7 @@ async def in_thread(work: Callable[[threading.Event], Value], threads: Executor)
 def run_plain(
     command: Command, timeout_s: float, write: Callable[[bytes], bool], stop: threading.Event
 ) -> CommandOutcome:
-    """Run a program that leaves no others behind. `write` returns whether it wants more of its output."""
+    """Run a program that leaves no processes behind. `write` returns whether it wants more output."""
     started = time.monotonic()
     with tempfile.TemporaryFile() as errors, _popen(command, command.argv, errors.fileno()) as process:
         with _kill_at(process, started + timeout_s, stop) as endings:
@@ -92,7 +92,7 @@ def run_guarded(
     Raise ToolFailed on Windows, where there is no such guard.
     """
     if sys.platform == "win32":
-        raise ToolFailed("exec_failed", "there is no bash here, nor a way to end all that it starts: use Unix")
+        raise ToolFailed("exec_failed", "bash is not available on this system")
     started = time.monotonic()
     tag = secrets.token_hex(8)
     tagged = Command(command.argv, {**command.env, TAG: tag}, command.cwd)
@@ -172,7 +172,7 @@ def _outcome(report: JsonValue, started: float) -> CommandOutcome:
             status, leftovers = rest.get("status"), rest.get("ended")
             code = os.waitstatus_to_exitcode(status) if isinstance(status, int) else None
             return CommandOutcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
-    raise ToolFailed("exec_failed", "the command's guard ended without a report")
+    raise ToolFailed("exec_failed", "the process that supervises the command exited unexpectedly")
 
 
 @contextlib.contextmanager

@@ -76,11 +76,11 @@ class Workspace:
     def real(self, path: str) -> Path:
         """Return where `path` leads now, if that is below a root. Good for messages and children, not for opening."""
         if not path or "\0" in path:
-            raise ToolFailed("invalid_path", "a path needs at least one character, and no NUL")
+            raise ToolFailed("invalid_path", "a path must not be empty or contain NUL")
         try:
             real = Path(os.path.realpath(self.cwd / path))
         except UnicodeEncodeError as e:
-            raise ToolFailed("invalid_path", f"{path!r:.200} cannot be the name of a file") from e
+            raise ToolFailed("invalid_path", f"{path!r:.200} is not a valid file name") from e
         except OSError as e:
             raise self.refusal_of(path, e) from e
         self._allow(path, real)
@@ -120,11 +120,11 @@ class Workspace:
             allowed = ", ".join(map(str, self.roots))
             raise ToolFailed("outside_roots", f"{path} is outside the allowed directories ({allowed}). {WIDER}")
         if any(real.is_relative_to(root) for root in PSEUDO_ROOTS):
-            raise ToolFailed("not_a_file", f"{path} belongs to the system, it is not a file of yours")
+            raise ToolFailed("not_a_file", f"{path} is a system file, not one of yours")
         if any(real.is_relative_to(place) for place in self.private):
             raise _kept_private(path)
         if denied := self.denied_names.intersection(real.parts):
-            raise ToolFailed("denied", f"{path}: {min(denied)} is on the list tools.denied_names")
+            raise ToolFailed("denied", f"{path}: {min(denied)} is in tools.denied_names")
 
     def _private_identities(self) -> frozenset[Identity]:
         """A private place may be spelt in another case, or mounted elsewhere: its inode stays."""
@@ -174,12 +174,12 @@ def _walk(path: str, directory: Path, private: frozenset[Identity]) -> int:
 
 
 def _open_checked(path: str, real: Path) -> int:
-    """Without directory descriptors, the opened file itself is asked where it is."""
+    """Without directory descriptors, ask the opened file for its own path."""
     _must_be_regular(path, real.lstat())
     fd = os.open(real, _READ)
     if os.path.normcase(_place(fd, real)) != os.path.normcase(real):
         os.close(fd)
-        raise ToolFailed("symlink_loop", f"{path} changed while it was opened")
+        raise ToolFailed("symlink_loop", f"{path} changed while it was being opened")
     return _check_regular(path, fd)
 
 
@@ -222,7 +222,7 @@ def _identity(found: os.stat_result) -> Identity:
 
 
 def _kept_private(path: str) -> ToolFailed:
-    return ToolFailed("denied", f"{path}: kimi-proxy keeps its own state there")
+    return ToolFailed("denied", f"{path}: kimi-proxy stores its own state there")
 
 
 BLOCK_BYTES = 256 * 1024
@@ -288,7 +288,7 @@ class _Scan:
 
     def excerpt(self) -> Excerpt:
         if self._line < self._start:
-            raise ToolFailed("invalid_range", f"line {self._start} is past the end: there are {self._line} lines")
+            raise ToolFailed("invalid_range", f"line {self._start} is past the end: the file has {self._line} lines")
         raw, split = bytes(self._taken), False
         if self._more:
             raw, split = _whole_lines(raw, self._max_bytes)
@@ -322,7 +322,7 @@ def _blocks(fd: int, encoding: str | None) -> Iterator[bytes]:
 
 def _binary(fd: int) -> ToolFailed:
     size = os.fstat(fd).st_size
-    return ToolFailed("binary_file", f"a binary file of {size} bytes, not text: it is not shown")
+    return ToolFailed("binary_file", f"a binary file of {size} bytes; only text is shown")
 
 
 def head(fd: int) -> bytes:
@@ -337,7 +337,7 @@ TAIL_BYTES = 256 * 1024
 
 
 class Spool:
-    """Keeps the first `max_bytes`, and of what comes after them the end."""
+    """Keeps the first `max_bytes` of an output, and the end of the rest."""
 
     def __init__(self, max_bytes: int, directory: str | None = None) -> None:
         self._max_bytes = max_bytes
@@ -360,7 +360,7 @@ class Spool:
 
     @property
     def lost(self) -> int:
-        """Bytes between what is kept from the start and what is kept from the end."""
+        """Bytes lost between the kept start and the kept end."""
         return self.size - self.kept - min(len(self._tail), TAIL_BYTES)
 
     def read(self, start: int, size: int) -> bytes:
@@ -372,7 +372,7 @@ class Spool:
         return self._file.read(wanted)
 
     def end(self, size: int) -> bytes:
-        """Return the last bytes, at most `size` of them, as far as they are kept."""
+        """Return the last bytes, at most `size`, as far as they were kept."""
         tail = bytes(self._tail[-TAIL_BYTES:])
         if len(tail) >= size or self.lost:
             return tail[len(tail) - min(size, len(tail)) :]
@@ -392,7 +392,7 @@ class Spool:
             return 0
 
     def _spill(self) -> None:
-        """Move from memory to a file; if that fails, memory keeps what it has."""
+        """Move from memory to a file; if that fails, keep the data in memory."""
         if self._file is not None:
             return
         file = tempfile.TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115 - closed on leaving

@@ -47,7 +47,7 @@ def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], by
 
 
 def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoReturn:
-    """Whatever happens, end here: what the parent would do next is not for a child."""
+    """Always exit here: the rest of the parent's code must not run in a child."""
     try:
         if sys.platform != "win32":
             signal.setitimer(signal.ITIMER_PROF, max(cpu_s, 0.001))  # SIGPROF ends a process, by default
@@ -75,7 +75,7 @@ class _Child:
             left = left[os.write(self.jobs, left) :]
 
     def answer(self) -> bytes | None:
-        """Return what it answers; None if it ends before it has written all of it."""
+        """Return its result; None if it exits before writing all of it."""
         header = self.answers.read(_ANSWER.size)
         if len(header) < _ANSWER.size:
             return None
@@ -104,7 +104,7 @@ class StandingFork:
 
     @contextmanager
     def doing(self, job: bytes, cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
-        """Do a job beside the block, which gets a function like that of `in_fork`."""
+        """Run a job in parallel with the block, which gets a function like that of `in_fork`."""
         if sys.platform == "win32":
             yield lambda: self._work(job)
             return
@@ -159,7 +159,7 @@ class StandingFork:
     def _serve(self, source: int, sink: int) -> NoReturn:
         """Do jobs until there are no more; whatever happens, end here."""
         try:
-            gc.freeze()  # what was copied is not looked through, which would copy its pages
+            gc.freeze()  # exclude inherited objects from collections, which would copy their pages
             _close_all_but(source, sink)
             with os.fdopen(source, "rb") as jobs, os.fdopen(sink, "wb") as answers:
                 while header := jobs.read(_JOB.size):
@@ -181,7 +181,7 @@ class StandingFork:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what was inherited: the other end of a pipe that we hold open would never be at its end."""
+    """Close inherited descriptors: as long as we hold a pipe's other end open, the pipe never ends."""
     first = 3
     for file in sorted(kept):
         os.closerange(first, file)

@@ -15,7 +15,7 @@ TEAM_TOKEN = b"kpt_"  # how the token of a person begins
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 
-# What a client signs, it signs for our address and with keys of its own: nothing of that helps a provider.
+# A client signs for our address and with its own keys: none of that is useful to a provider.
 SIGNATURE = b"AWS4-HMAC-"
 _SIGNED = frozenset({b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256"})
 
@@ -35,7 +35,7 @@ _BETWEEN_US = frozenset(
 )
 _BETWEEN_US_PREFIXES = (b"x-forwarded-", b"sec-", b"access-control-", b"x-kimi-proxy-")
 
-# What a provider says of the answer. Of all else it could say, some would be obeyed by a browser on our behalf.
+# A provider's response headers. A browser would act on some of the others on our behalf.
 _ANSWERED = frozenset(
     # Codex compares the `etag` of its model catalogue with what later answers name.
     (b"content-type", b"content-encoding", b"content-length", b"content-language", b"cf-ray", b"etag")
@@ -45,7 +45,7 @@ _OURS = frozenset({b"x-content-type-options", b"x-accel-buffering", b"x-frame-op
 
 
 def pass_any(credential: str) -> bool:
-    """Return True: wherever the request goes, the client's key may go."""
+    """Return True: the client's key may be sent to any destination."""
     return True
 
 
@@ -144,6 +144,6 @@ class UpstreamRequest:
     query: str = ""  # the client's too
     path: str = ""  # of ours, where it is not that of questions, such as /v1/messages/count_tokens
     method: str = "POST"
-    caller: Caller = LOCAL  # for whom it is asked
+    caller: Caller = LOCAL  # the provider it is meant for
     cloud: str = ""  # the one whose API the client called: bedrock, vertex, or none
     address: str = ""  # what follows the provider's `base_url`, where that names the model; else the path decides

@@ -65,13 +65,13 @@ def payload(body: bytes | None) -> bytes | io.BytesIO | None:
 async def post(
     url: str, body: bytes, headers: Mapping[str, str], within_s: float, max_bytes: int = MAX_LOCAL_ANSWER_BYTES
 ) -> tuple[int, bytes]:
-    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
+    """Return status and body of a response, or raise one of FAILURES; a body over the limit is dropped."""
     async with asyncio.timeout(within_s), client() as once, open_response(once, "POST", url, body, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 
 
 async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: int) -> tuple[int, bytes]:
-    """Return status and body of one answer, nothing of a longer one; raise one of FAILURES if there is none."""
+    """Return status and body of a response, or raise one of FAILURES; a body over the limit is dropped."""
     async with asyncio.timeout(within_s), client() as once, open_response(once, "GET", url, None, headers) as response:
         return response.status, await read(response, max_bytes) or b""
 
@@ -118,7 +118,7 @@ def _decoder(response: aiohttp.ClientResponse) -> Callable[[bytes], Iterator[byt
     if encoding in ("", "identity"):
         return lambda piece: iter((piece,))
     if encoding not in _ZLIB_WINDOWS:
-        raise aiohttp.ClientPayloadError("the content-encoding is not one that we read")
+        raise aiohttp.ClientPayloadError("unsupported content-encoding")
     inflater = zlib.decompressobj(_ZLIB_WINDOWS[encoding])
 
     size = 0
@@ -129,10 +129,10 @@ def _decoder(response: aiohttp.ClientResponse) -> Callable[[bytes], Iterator[byt
             try:
                 inflated = inflater.decompress(piece, INFLATED_BYTES)
             except zlib.error as e:
-                raise aiohttp.ClientPayloadError("the content-encoding is not what it says") from e
+                raise aiohttp.ClientPayloadError("the body does not match its content-encoding") from e
             size += len(inflated)
             if size > INFLATED_MAX_BYTES:
-                raise aiohttp.ClientPayloadError("the content-encoding hides too large a body")
+                raise aiohttp.ClientPayloadError("the decompressed body is too large")
             yield inflated
             piece = inflater.unconsumed_tail
 
@@ -172,10 +172,10 @@ class JsonClient:
             ):
                 answer = await read(response, MAX_LOCAL_ANSWER_BYTES)
         except FAILURES as e:
-            raise UpstreamUnreachable(f"{self._address} does not answer: {type(e).__name__}") from e
+            raise UpstreamUnreachable(f"{self._address} is not responding: {type(e).__name__}") from e
         if answer is None or response.status >= 400:
             problem = (answer or b"the answer is too large")[:300].decode("utf-8", "replace")
-            raise UpstreamError(f"{method} {path} was answered with {response.status}: {problem}")
+            raise UpstreamError(f"{method} {path} failed with {response.status}: {problem}")
         return answer
 
     async def aclose(self) -> None:

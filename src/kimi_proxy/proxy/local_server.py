@@ -95,7 +95,7 @@ class ControlClient:
             answer = connection.getresponse()
             return _read(answer.status, answer.read())
         except (OSError, HTTPException, ParseError) as e:
-            raise UpstreamUnreachable(f"kimi-proxy on {self._url} did not answer: {e}") from e
+            raise UpstreamUnreachable(f"no valid response from kimi-proxy on {self._url}: {e}") from e
         finally:
             connection.close()
 
@@ -113,7 +113,7 @@ MAX_LINE_BYTES = 64 * 1024
 
 
 class LocalServer(Process):
-    """A server of ours in a process of its own, which does not outlive us; `address` is where it says it listens."""
+    """One of our servers in a separate process, which does not outlive us; `address` is the one that it reports."""
 
     def __init__(self) -> None:
         self._own_orphans = OrphanCleanup()
@@ -123,7 +123,7 @@ class LocalServer(Process):
 
     @classmethod
     async def start(cls, command: Command, log: Path) -> Self:
-        """Return the started server, whose standard error goes to `log`; raise UpstreamUnreachable if it cannot be."""
+        """Return the started server, whose standard error goes to `log`; raise UpstreamUnreachable if that fails."""
         server = cls()
         try:
             with log.open("ab") as errors:

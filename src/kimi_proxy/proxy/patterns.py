@@ -61,7 +61,7 @@ def _pieces(pattern: str) -> Iterator[str]:
 
 
 def _escape(char: str) -> str:
-    """Return what stands for `\\char` outside of brackets."""
+    """Return the replacement of an escaped character outside brackets."""
     if char.lower() in _CLASSES:
         return f"[{'^' if char.isupper() else ''}{_CLASSES[char.lower()]}]"
     if char in ("b", "B") or char in _SPECIAL:
@@ -88,7 +88,7 @@ def _bracket(text: str) -> str:
         if escaped in ("D", "W", "S") or (escaped and escaped.isalnum() and escaped not in _CLASSES | _LITERALS):
             raise _refusal(text)
         piece = named or plain or _CLASSES.get(escaped) or _LITERALS.get(escaped) or escaped
-        # Where they stand for themselves: `]` first, `-` last, `^` not first.
+        # The positions in which they are literal: `]` first, `-` last, `^` not first.
         if piece == "]":
             first = "]"
         elif piece in ("-", "^") and escaped:

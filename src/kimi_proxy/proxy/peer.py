@@ -88,7 +88,7 @@ def _owner_by_netlink(client: Address, server: Address) -> tuple[int, int]:
 
 
 def owner_in_proc_table(table: str, client: Address, server: Address) -> tuple[int, int]:
-    """Return uid and inode of the client's socket; zeros if there is none. Raise ValueError for what is no table."""
+    """Return uid and inode of the client's socket; zeros if there is none. Raise ValueError for an invalid table."""
     wanted = [_in_proc(client), _in_proc(server)]
     for line in table.split("\n")[1:]:
         fields = line.split()
@@ -120,7 +120,7 @@ _UID_AT = 64
 
 
 def owner_in_pcb_list(table: bytes, client: Address, server: Address) -> int | None:
-    """Return the uid of the client's socket; None if there is none. Raise struct.error for what is no such list."""
+    """Return the uid of the client's socket; None if there is none. Raise struct.error for an invalid list."""
     wanted = _pack(client), _pack(server)
     is_wanted = False
     at = _RECORD.unpack_from(table)[0]  # behind the header of the list itself
@@ -139,7 +139,7 @@ def owner_in_pcb_list(table: bytes, client: Address, server: Address) -> int | N
 
 def _ends(record: bytes) -> tuple[bytes, bytes]:
     foreign_port, local_port = _FOREIGN_AND_LOCAL_PORT.unpack_from(record, _PORTS_AT)
-    skipped = 12 if record[_VERSION_AT] & _IPV4 else 0  # an IPv4 address stands at the end of its place
+    skipped = 12 if record[_VERSION_AT] & _IPV4 else 0  # an IPv4 address is at the end of its field
     foreign, local = (record[at + skipped : at + 16] for at in (_FOREIGN_AT, _LOCAL_AT))
     return local + local_port.to_bytes(2, "big"), foreign + foreign_port.to_bytes(2, "big")
 
@@ -156,7 +156,7 @@ def _pcb_list() -> bytes:
     size = ctypes.c_size_t(0)
     if by_name(name, None, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
         raise OSError(ctypes.get_errno(), "the list of connections cannot be read")
-    size.value += size.value // 4  # it may grow meanwhile
+    size.value += size.value // 4  # it may grow in the meantime
     table = ctypes.create_string_buffer(size.value)
     if by_name(name, table, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
         raise OSError(ctypes.get_errno(), "the list of connections cannot be read")

@@ -81,7 +81,7 @@ def _create(path: Path) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """Return what the file holds, None if there is none; raise FileRefused if it cannot be read."""
+    """Return the file's contents, None if it does not exist; raise FileRefused if it cannot be read."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileRefused(f"{path} is not a file")
@@ -122,7 +122,7 @@ def replace(path: Path, content: bytes, new_mode: int = 0o644) -> None:
 
 
 def _remove_forgotten(directory: Path) -> None:
-    """Remove what a process left here that was killed while it wrote."""
+    """Remove temporary files of a process that was killed during a write."""
     for left in directory.glob(f"{TEMPORARY}*.tmp"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > FORGOTTEN_S:
@@ -149,7 +149,7 @@ def hold_lock(lock: Path | None) -> Iterator[None]:
     deadline = time.monotonic() + LOCK_WAIT_S
     while not _take(lock):
         if time.monotonic() > deadline:
-            raise FileRefused(f"{lock} is held by another program: try again")
+            raise FileRefused(f"{lock} is locked by another program: try again")
         time.sleep(0.05)
     try:
         yield
@@ -167,19 +167,19 @@ def _take(lock: Path) -> bool:
                 lock.rmdir()
         return False
     except OSError as e:
-        raise FileRefused(f"{lock} cannot be made: {e.strerror}") from e
+        raise FileRefused(f"{lock} cannot be created: {e.strerror}") from e
     return True
 
 
 def _refuse_unsafe(path: Path, found: os.stat_result) -> None:
     if found.st_nlink > 1:
-        raise FileRefused(f"{path} has other names (hard links) that would keep the old text: change it by hand")
+        raise FileRefused(f"{path} has hard links that would keep the old text: edit it by hand")
     if not os.access(path, os.W_OK):
-        raise FileRefused(f"{path} may not be written")
+        raise FileRefused(f"{path} is not writable")
 
 
 def _set_mode(handle: int, found: os.stat_result | None, new_mode: int) -> None:
-    if sys.platform == "win32":  # the access list comes from the folder
+    if sys.platform == "win32":  # the access list is inherited from the folder
         return
     if found is None:
         umask = os.umask(0)

@@ -41,7 +41,7 @@ class Command:
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to all of a process group, where there are groups; nothing happens if it is gone, or not ours."""
+    """Send a signal to a process group, on systems that have them; do nothing if it has exited, or is not ours."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             os.kill(group, signal.CTRL_BREAK_EVENT if number == POLITE else number)
@@ -63,7 +63,7 @@ class Process(asyncio.SubprocessProtocol):
         self._closed: asyncio.Future[None] = loop.create_future()  # it has exited, and its output was read to the end
         self._orphans = orphans
         self._transport: asyncio.SubprocessTransport | None = None
-        self._job: windows.Job | None = None  # Windows: what it started is ended by it
+        self._job: windows.Job | None = None  # Windows: processes that it started end with it
         self._guard = FamilyGuard() if self.guarded and sys.executable else None
 
     async def launch(
@@ -96,7 +96,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """Its number, which is also that of the process group of the program and of what it starts."""
+        """Its process id, which is also the id of its process group."""
         return (self._guard and self._guard.leader) or self._require_transport.get_pid()
 
     async def wait_closed(self) -> None:
@@ -132,7 +132,7 @@ class Process(asyncio.SubprocessProtocol):
             self._orphans.watch(self.pid)
 
     def process_exited(self) -> None:
-        """End what it left behind, too; the pipes close then, once they are read to the end."""
+        """End the processes that it left behind; the pipes close once they are read to the end."""
         self.is_alive = False
         self._signal(SIGKILL)
         asyncio.get_running_loop().call_later(GRACE_S, self._require_transport.close)
@@ -198,7 +198,7 @@ class FamilyGuard:
             line = await _line_of(self._status)
         finally:
             self._is_read = False
-            if self._control not in self._open:  # it was closed meanwhile
+            if self._control not in self._open:  # it was closed in the meantime
                 self._close(self._status)
         if line.startswith(b"!"):
             error = int(line[1:])
@@ -277,7 +277,7 @@ class OrphanCleanup:
         self._write(f"- {group}\n")
 
     def close(self) -> None:
-        """End the shell; what it still watches ends with it."""
+        """End the shell and everything that it still watches."""
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(BrokenPipeError):
                 self._shell.stdin.close()
@@ -427,7 +427,7 @@ def ourselves() -> Pid:
 
 
 def detach(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Pid:
-    """Start a process that outlives us and belongs to no terminal; its output goes to `log`."""
+    """Start a process that outlives us and has no terminal; its output goes to `log`."""
     if sys.platform == "win32":
         return _start_detached(argv, env, log)
     streams = [
@@ -471,7 +471,7 @@ def exit_code(process: Pid) -> int | None:
 
 
 def end(process: Pid, grace_s: float) -> Literal["gone", "ended", "killed"]:
-    """Send SIGTERM and, `grace_s` later, SIGKILL; return what it took."""
+    """Send SIGTERM and, `grace_s` later, SIGKILL; return the one that was needed."""
     if not process.runs:
         return "gone"
     if _wait_until_gone(process, signal.SIGTERM, grace_s):

@@ -31,7 +31,7 @@ if sys.platform != "win32":  # where it is never started
     import resource
 
 POLITE_S: Final = 1.0  # between SIGTERM and SIGKILL
-LINGER_S: Final = 0.25  # what a finished shell's `> >(tee log)` may take to see the end of its input
+LINGER_S: Final = 0.25  # time for the `> >(tee log)` of a finished shell to see the end of its input
 FORCE_S: Final = 2.0  # killing and reaping, fork bombs included
 LOOK_EVERY_S: Final = 0.1
 
@@ -94,7 +94,7 @@ class Family:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def gone_within(self, seconds: float) -> bool:
+    def wait_until_ended(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
@@ -126,14 +126,14 @@ def _watch(family: Family, wake: int, timeout_s: float, max_processes: int) -> s
 
 
 def _end(family: Family, why: str) -> int:
-    """End what is left of the family, and return how many processes that were."""
-    if why == "exited" and family.gone_within(LINGER_S):
+    """End the rest of the family, and return the number of its processes."""
+    if why == "exited" and family.wait_until_ended(LINGER_S):
         return 0
     left = len(family.members())
     if why != "processes":
         family.send(signal.SIGTERM)
         family.send(signal.SIGCONT)
-        if family.gone_within(POLITE_S):
+        if family.wait_until_ended(POLITE_S):
             return left
     _kill(family)
     return left
@@ -143,14 +143,14 @@ def _kill(family: Family) -> None:
     deadline = time.monotonic() + FORCE_S
     while family.alive() and time.monotonic() < deadline:
         family.send(signal.SIGKILL)
-        family.gone_within(0.02)
+        family.wait_until_ended(0.02)
 
 
 def _serve(argv: list[str], status: int, control: int) -> NoReturn:
     """Run a server until it ends, or is to end; then end all that descends from it."""
     os.set_inheritable(status, False)
     os.set_inheritable(control, False)
-    alive, held = os.pipe()  # the second guard sees by its end that we are gone
+    alive, held = os.pipe()  # the second guard detects our exit by the end of this pipe
     second = os.fork()
     if second == 0:
         os.close(control)
@@ -169,7 +169,7 @@ def _serve(argv: list[str], status: int, control: int) -> NoReturn:
 
 
 def _serve_below(argv: list[str], status: int, first: int) -> NoReturn:
-    """Run a server until it ends, and end as it did; if the first guard is killed meanwhile, end all of the family."""
+    """Run a server and exit as it does; if the first guard is killed in the meantime, end all of the family."""
     os.setsid()  # one signal to a group cannot reach both guards
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -178,13 +178,13 @@ def _serve_below(argv: list[str], status: int, first: int) -> NoReturn:
     while True:
         family.alive()
         if family.status is not None:
-            _exit_like(family.status)  # what it left goes to the first guard
+            _exit_like(family.status)  # processes that it left behind are adopted by the first guard
         ready, _, _ = select.select([first, wake], [], [])
         if first in ready:
             _end(family, "stopped")
             _kill(family)
             _exit_like(family.status)
-        os.read(wake, 4096)  # what is to end the server, the first guard sends to all
+        os.read(wake, 4096)  # the first guard sends termination signals to all of them
 
 
 def _start_server(argv: list[str], status: int) -> int:
@@ -194,7 +194,7 @@ def _start_server(argv: list[str], status: int) -> int:
     if pid == 0:
         try:
             _take_own_session(guard)
-            # Python may have added a locale to its own environment; the server gets what was chosen for it.
+            # Python may have added a locale to its environment; the server gets the chosen environment.
             chosen = Path("/proc/self/environ").read_bytes().split(b"\0")
             env = dict(pair.split(b"=", 1) for pair in chosen if b"=" in pair)
             os.execvpe(argv[0], argv, env)  # noqa: S606 - the command is what we are asked to run
@@ -210,7 +210,7 @@ def _start_server(argv: list[str], status: int) -> int:
 
 
 def _leave_streams() -> None:
-    """Let go of the server's streams: the caller is to see that it closed one, or is gone."""
+    """Close the server's streams here, so that the caller notices when the server closes one or exits."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)

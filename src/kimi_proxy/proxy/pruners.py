@@ -35,7 +35,7 @@ class SwePruner:
         self._client = http.client()
 
     async def prune(self, code: str, query: str, within_s: float) -> str:
-        """Return what the server keeps of `code`; PruneFailed says why there is nothing."""
+        """Return the server's pruned `code`; raise PruneFailed with the reason if there is none."""
         body = json.encode({"code": sendable(code), "query": sendable(query)})
         try:
             async with (
@@ -44,12 +44,12 @@ class SwePruner:
             ):
                 answer = await http.read(response, MAX_ANSWER_BYTES)
         except TimeoutError as e:
-            raise PruneFailed("timeout", f"no answer within {within_s * 1000:.0f} ms") from e
+            raise PruneFailed("timeout", f"no response within {within_s * 1000:.0f} ms") from e
         except http.FAILURES as e:
             # The message of a client's error may hold the address, which may hold a secret.
-            raise PruneFailed("http_error", f"no answer: {type(e).__name__}") from e
+            raise PruneFailed("http_error", f"no response: {type(e).__name__}") from e
         if answer is None:
-            raise PruneFailed("invalid_response", "the pruner's answer is too large")
+            raise PruneFailed("invalid_response", "the pruner's response is too large")
         if not 200 <= response.status < 300:
             raise PruneFailed("http_error", f"the pruner answered HTTP {response.status}")
         return read_text(answer)
@@ -63,12 +63,12 @@ def read_text(answer: bytes) -> str:
     try:
         found = json.fields(answer, (*_TEXTS, "error_msg"))
     except ParseError as e:
-        raise PruneFailed("invalid_response", "the pruner's answer is not a JSON object") from e
+        raise PruneFailed("invalid_response", "the pruner's response is not a JSON object") from e
     if isinstance(found.get("error_msg"), str) and found["error_msg"]:
-        raise PruneFailed("invalid_response", "the pruner reports an error of its own")
+        raise PruneFailed("invalid_response", "the pruner reported an error")
     text = next((value for name in _TEXTS if isinstance(value := found.get(name), str)), None)
     if not text:
-        raise PruneFailed("invalid_response", "the pruner's answer holds no text")
+        raise PruneFailed("invalid_response", "the pruner's response contains no text")
     return text
 
 
@@ -96,7 +96,7 @@ class Reranker:
         self._client = http.client()
 
     async def __call__(self, goal: str, documents: Sequence[str], within_s: float) -> Reranked:
-        """Return one score per document, higher is better; RerankFailed says why there are none."""
+        """Return one score per document, higher is better; raise RerankFailed with the reason if there are none."""
         headers = self._headers()
         lines = [sendable(document[:MAX_DOCUMENT_CHARS]) for document in documents]
         body = json.encode({"queries": [sendable(goal[:MAX_GOAL_CHARS])], "documents": lines})
@@ -109,12 +109,12 @@ class Reranker:
                 answer = await http.read(response, MAX_SCORES_BYTES)
         except http.FAILURES as e:
             # The message of a client's error may hold the address, which may hold a secret.
-            raise RerankFailed("deepinfra_http_error", f"no answer: {type(e).__name__}") from e
+            raise RerankFailed("deepinfra_http_error", f"no response: {type(e).__name__}") from e
         status = response.status
         if status != 200:
             raise RerankFailed("deepinfra_http_error", f"the reranker answered HTTP {status}", status)
         if answer is None:
-            raise RerankFailed("deepinfra_parse_error", "the answer is too large for a list of scores", status)
+            raise RerankFailed("deepinfra_parse_error", "the response is too large for a list of scores", status)
         scores = read_scores(answer, len(documents), status)
         return Reranked(scores, round((time.monotonic() - began) * 1000), status)
 
@@ -137,9 +137,9 @@ def read_scores(body: bytes, count: int, status: int) -> list[float]:
     try:
         scores = _scores(json.decode(body))
     except ParseError as e:
-        raise RerankFailed("deepinfra_parse_error", "the answer is not JSON", status) from e
+        raise RerankFailed("deepinfra_parse_error", "the response is not JSON", status) from e
     if scores is None or len(scores) != count:
-        raise RerankFailed("deepinfra_parse_error", f"the answer does not hold {count} scores", status)
+        raise RerankFailed("deepinfra_parse_error", f"the response does not contain {count} scores", status)
     return scores
 
 

@@ -23,14 +23,14 @@ from kimi_proxy.proxy.process import Command
 # the same answer. Beyond it, the search is made again in the order of the paths.
 MANY_MATCHES = 50_000
 
-# A file that was gone when its turn came, or a link that leads to itself: neither holds a line to find.
+# A file that was deleted before its turn, or a link to itself: neither contains a line to find.
 _NO_FILE = ("No such file or directory", "Too many levels of symbolic links", "recursive directory loop")
 _HEAD_MAX_BYTES = 16 * 1024  # a path, and three numbers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Hit:
-    """A line that matches, or that stands near one. `offset` and `column` are in bytes."""
+    """A matching line, or one near it. `offset` and `column` are in bytes."""
 
     path: bytes
     line: int
@@ -74,7 +74,7 @@ class SearchProgram:
 
 
 def ripgrep(path: str | None = None) -> str | None:
-    """Return where ripgrep is: beside this Python, where its wheel puts it, or on the path."""
+    """Return the path of ripgrep: next to this Python, as its wheel installs it, or on the PATH."""
     beside = os.pathsep.join((sysconfig.get_path("scripts"), str(Path(sys.executable).parent)))
     return shutil.which("rg", path=beside) or shutil.which("rg", path=path)
 
@@ -100,7 +100,7 @@ def search(
 
 
 def _problems(errors: str) -> str:
-    """Return what went wrong, without what is no file."""
+    """Return the errors, without those about missing files."""
     return "\n".join(line for line in errors.split("\n") if not any(reason in line for reason in _NO_FILE))
 
 

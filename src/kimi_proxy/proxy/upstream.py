@@ -101,7 +101,7 @@ class ProviderReply:
             what = "sent no first token in time" if is_first else "fell silent, or took too long"
             raise UpstreamTimeout(f"{self._name} {what}") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise UpstreamDisconnected(f"{self._name} broke off in the middle of its answer") from e
+            raise UpstreamDisconnected(f"{self._name} broke off in the middle of its response") from e
         finally:
             patience.stop()
 
@@ -142,7 +142,7 @@ class Upstreams:
             response = await self._open(name, provider, question)
         try:
             if 300 <= response.status < 400 or response.status < 200:
-                raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: correct its base_url")
+                raise UpstreamUnreadable(f"{name} answered HTTP {response.status}: check its base_url")
             yield ProviderReply(response, name, provider, asked_at, self._turns)
         finally:
             response.close()
@@ -169,7 +169,7 @@ class Upstreams:
             sent += await self._aws.sign(question.method, url, question.body)
         return await client.request(
             question.method,
-            URL(url, encoded=True) if question.address else url,  # as it was signed
+            URL(url, encoded=True) if question.address else url,  # exactly as signed
             data=http.payload(question.body or None),
             headers=sent,
             allow_redirects=False,
@@ -193,7 +193,7 @@ class Upstreams:
             return None
 
     def _key(self, name: str, question: UpstreamRequest) -> bytes | None:
-        """Return our key; None if the client's own goes, or there is none."""
+        """Return our key; None if the client's own is sent, or there is none."""
         is_own = headers.is_own_key(name, question.headers, self._token, self._on_demand)
         return None if is_own else self._keys.get(name)
 

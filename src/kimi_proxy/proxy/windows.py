@@ -20,7 +20,7 @@ _EXTENDED_LIMITS = 9
 _TERMINATE_AND_SET_QUOTA = 0x1 | 0x100
 _QUERY_LIMITED = 0x1000
 _STILL_ACTIVE = 259
-_KILLED = 1  # the exit code of what we end
+_KILLED = 1  # the exit code of processes that we end
 _SYSTEM = "*S-1-5-18"  # the account of the system itself, whatever its name is in this language
 
 log = logging.getLogger(__name__)

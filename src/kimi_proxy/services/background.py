@@ -88,7 +88,7 @@ def start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: f
         with _one_at_a_time(home):
             return running(home) or _start(home, argv, env, patience_s)
     except OSError as e:
-        raise UpstreamUnreachable(f"{home} cannot be written: {e}") from e
+        raise UpstreamUnreachable(f"cannot write to {home}: {e}") from e
 
 
 def _start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: float) -> Running:
@@ -99,10 +99,10 @@ def _start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: 
     deadline = time.monotonic() + patience_s
     while (found := running(home)) is None:
         if (code := exit_code(pid)) is not None:
-            raise UpstreamUnreachable(f"kimi-proxy ended with status {code}, after saying:\n{read_log(home)}")
+            raise UpstreamUnreachable(f"kimi-proxy exited with status {code}; its log:\n{read_log(home)}")
         if time.monotonic() > deadline:
             raise UpstreamUnreachable(
-                f"kimi-proxy is not ready after {patience_s:g} s; it says so far:\n{read_log(home)}"
+                f"kimi-proxy is not ready after {patience_s:g} s; its log so far:\n{read_log(home)}"
             )
         time.sleep(LOOK_EVERY_S)
     return found
@@ -110,7 +110,7 @@ def _start(home: Path, argv: Sequence[str], env: Mapping[str, str], patience_s: 
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Let a second caller wait, which then finds what the first one started."""
+    """Let a second caller wait; it then finds what the first one started."""
     private_file(home / FOLDER / LOCK)
     lock = os.open(home / FOLDER / LOCK, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:

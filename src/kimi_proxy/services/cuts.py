@@ -1,4 +1,4 @@
-"""Every prune and mask for people to read: listed, compared with what was sent, and searched."""
+"""Every prune and mask for people to read: listed, compared with the sent text, and searched."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ from kimi_proxy.services.pruner import Explanation, Pruner
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
 CHARS_PER_TOKEN = 4
-SCAN = 4  # originals looked at for one that is listed: some were kept and then nothing was cut
+SCAN = 4  # originals examined for each listed one: some were stored although nothing was cut in the end
 REASONS = 3
 SHOWN_CHARS = 400_000  # of one text at once
 LINE_CHARS = 4000  # of one line; recovering it gives all of it
@@ -66,7 +66,7 @@ class CutFields(TypedDict):
 
 
 class ListedCutBody(CutFields):
-    """A prune or a mask: what was cut of a text, by which way, and why."""
+    """A prune or a mask: the cut parts of a text, its origin, and the reason."""
 
     id: str
     created_at: str
@@ -103,7 +103,7 @@ _Parts = TypedDict(
 
 
 class OneCutBody(CutFields, _Parts):
-    """An original beside what was sent of it."""
+    """An original next to the sent text."""
 
 
 class HitBody(TypedDict):
@@ -153,7 +153,7 @@ class Cuts:
         )
 
     async def page(self, who: Caller, limit: int, before: int | None) -> CutsBody:
-        """Return what was cut, newest first, and where the next page begins; None if there is none."""
+        """Return the newest cuts, and the start of the next page; None if there is none."""
         found: list[ListedCutBody] = []
         at = NEWEST if before is None else before
         for _ in range(SCAN):
@@ -199,7 +199,7 @@ class Cuts:
     async def search(self, who: Caller, wanted: str, limit: int) -> HitsBody:
         """Return lines of the newest originals that hold `wanted` in any case; `stopped` says why there may be more."""
         if not wanted.strip():
-            raise InvalidParams("q", "give some text to look for")
+            raise InvalidParams("q", "must not be empty")
         deadline = self._now() + SEARCH_S
         hits: list[HitBody] = []
         searched, at = 0, NEWEST
@@ -229,7 +229,7 @@ class Cuts:
 
 
 def _row(original: ListedOriginal) -> ListedCutBody | None:
-    """Return a cut as it is listed; None if nothing was cut."""
+    """Return a list row for a cut; None if nothing was cut."""
     note = describe(original.id, read_source(original.about), original.decision)
     if note.kind == "prune" and not note.cuts:
         return None
@@ -274,7 +274,7 @@ def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[CutLineBody
 
 
 def _sent_text(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> str | None:
-    """Return what was sent in place of a text; None if that is not known."""
+    """Return the text that was sent instead of the original; None if it is unknown."""
     if decision is not None and decision.shown is not None:
         return decode_text(decision.shown)
     cut = None if note.limits is None else masking.plan_text(text, note.limits, note.goal)
@@ -293,7 +293,7 @@ def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[HitBody]:
 
 
 def describe(id: str, source: Source | None, decision: DecisionRecord | None) -> CutNote:
-    """Return what is listed of the original `id`; it has a decision if it is an output in a conversation."""
+    """Return the list fields of the original `id`; a tool result of a conversation also has a decision."""
     match source:
         case HookOutput(PrunedLines(question, cuts)):
             return replace(

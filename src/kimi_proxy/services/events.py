@@ -14,7 +14,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 
 QUEUE = 256  # events that wait for one viewer
-HISTORY = 1024  # events that a viewer who comes back can still have
+HISTORY = 1024  # events kept for a viewer that reconnects
 MAX_VIEWERS = 100
 MAX_VIEWERS_EACH = 20  # of one person of a team: the others must find room
 SERVERS = 512  # whose numbers differ
@@ -59,12 +59,12 @@ class HubEvent:
 
     @cached_property
     def text(self) -> str:
-        """Return it as it is sent; made when the first viewer needs it, and the same for all."""
+        """Return the encoded event; encoded once, when the first viewer needs it."""
         return frame(self.name, self.seq, self.at, self.fields)
 
     @cached_property
     def figures(self) -> str:
-        """Return it as an admin sees what is another person's: who and how much, and nothing that anyone wrote."""
+        """Return another person's event as an admin sees it: who and how much, but no text that anyone wrote."""
         return frame(self.name, self.seq, self.at, {**without_words(self.fields), "owner": self.scope})
 
     def text_for(self, viewer: Caller) -> str | None:
@@ -75,13 +75,13 @@ class HubEvent:
 
 
 class Viewer:
-    """The events that wait for one viewer; when they are too many, the oldest goes, and the viewer gets a gap event."""
+    """The queue of events for one viewer; if it is full, the oldest is dropped, and the viewer gets a gap event."""
 
     def __init__(self, who: Caller, joined_at: int, missed: list[HubEvent] | None, step: int = 1) -> None:
         self._step = step  # between the numbers of two events
         self.who = who
-        self.joined_at = joined_at  # the number of the newest event when it came
-        self.is_up_to_date = missed is not None  # it knows all that came before what waits for it
+        self.joined_at = joined_at  # the number of the newest event at that time
+        self.is_up_to_date = missed is not None  # it has received everything before the queued events
         self._waiting: deque[HubEvent] = deque(filter(self._sees, missed or ()))
         self._lost = 0
         self._news = asyncio.Event()

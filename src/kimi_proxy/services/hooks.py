@@ -1,4 +1,4 @@
-"""The hooks of an agent: what a tool printed is cut before it enters the conversation, within a few milliseconds."""
+"""Hooks of an agent: tool output is cut before it enters the conversation, within a few milliseconds."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
-from kimi_proxy.services.chat.deadlines import WaitLimit
+from kimi_proxy.services.chat.sanitizer import WaitLimit
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.metrics import Metrics
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HookCut:
-    """A text of a tool's answer, and what the model gets in its place."""
+    """A text of a tool's output, and its replacement for the model."""
 
     steps: Steps
     form: ShortenedText
@@ -121,13 +121,13 @@ class ToolHooks:
         return cuts
 
     async def _form(self, who: Caller, event: HookEvent, text: str, deadline: WaitLimit) -> ShortenedText | None:
-        """Return what is shown of a text; None if it stays whole."""
+        """Return the shortened form of a text; None if it stays uncut."""
         cut = self._entry_cut(event)
         if len(text) <= cut.over_tokens or (event.is_read and not self._reads) or await self._is_cut(who, text):
             return None
         pieces = (b"hook", encode_text(who.scope), encode_text(event.session), encode_text(text))
         key = sha256(b"\0".join(pieces)).digest()
-        if self._asked_again(key, event.call_id, text):
+        if self._was_called_again(key, event.call_id, text):
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
@@ -135,7 +135,7 @@ class ToolHooks:
         return await self._shorten(output, cut, self._goals.get((who.scope, event.session)) or "", deadline)
 
     def _entry_cut(self, event: HookEvent) -> EntryCut:
-        """Return how the output enters. What the agent goes on to quote is not known here: it is cut as any other."""
+        """Return how to cut the output. Whether the agent will quote it is unknown, so it is cut like any other."""
         set_by_user = self._limits.threshold_tokens
         return EntryCut(set_by_user or self._policy.entry_cut(event.origin, edits_by_quoting=True).over_tokens)
 
@@ -151,12 +151,12 @@ class ToolHooks:
         return enter(output, scored, light, goal, self._seed)
 
     async def _is_cut(self, who: Caller, text: str) -> bool:
-        """Return whether a marker with an id that we gave out stands in the text."""
+        """Return whether the text contains a marker with one of our ids."""
         ids = quoted_ids(text)
         return bool(ids) and bool(await self._originals.live(who, ids))
 
-    def _asked_again(self, key: bytes, call_id: str, text: str) -> bool:
-        """Return whether another call of the session printed the same: the model missed something in what was left."""
+    def _was_called_again(self, key: bytes, call_id: str, text: str) -> bool:
+        """Return whether another call of the session had the same output: the model probably missed the cut part."""
         before = self._seen.get(key)
         self._seen.put(key, before or call_id)
         return before not in (None, call_id) and len(text) <= HUGE_CHARS
@@ -188,7 +188,7 @@ class ToolHooks:
             hidden = cut.form.hidden[0]
             count = hidden.text.count("\n") + 1
             fields: PruneFields = {
-                # Of an observed one nothing is kept, so it has no id.
+                # While observing nothing is stored, so there is no id.
                 "prune_id": None if is_observed else hidden.id,
                 "outcome": "observed" if is_observed else "pruned",
                 "via": "hooks",
@@ -202,4 +202,4 @@ class ToolHooks:
 
     def _report_uncut(self, why: str, what: str) -> None:
         self._metrics.hook_outputs.labels(why).inc()
-        log.warning("a hook let an output through whole", extra={"why": why, "what": what[:300]})
+        log.warning("a hook passed an output through uncut", extra={"why": why, "what": what[:300]})

@@ -1,4 +1,4 @@
-"""Notes what becomes of every chat request; the request does not wait for it."""
+"""Records every chat request without delaying it."""
 
 import asyncio
 import logging
@@ -33,8 +33,11 @@ from kimi_proxy.features.accounting import (
     sent_tokens,
     weights,
 )
-from kimi_proxy.features.context import EVENT as REINJECTED
-from kimi_proxy.features.context import Context, context_of
+from kimi_proxy.features.chat.context import EVENT as REINJECTED
+from kimi_proxy.features.chat.context import Context, context_of
+from kimi_proxy.features.chat.pipeline import Draft, Note
+from kimi_proxy.features.chat.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
+from kimi_proxy.features.chat.sessions import Session, directory_of, title_of
 from kimi_proxy.features.metering import (
     MAX_SESSIONS,
     PAID,
@@ -46,11 +49,8 @@ from kimi_proxy.features.metering import (
     with_ending,
 )
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, Note
-from kimi_proxy.features.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
-from kimi_proxy.features.sessions import Session, directory_of, title_of
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op
@@ -68,9 +68,9 @@ LEASE_S = 60.0  # an open request that was not held for so long belongs to a pro
 MAX_QUEUED = 2_000  # events that wait to be noted
 MAX_QUEUED_BYTES = 16 * 1024**2  # of requests whose tokens wait to be counted
 BYTES_PER_TOKEN = 4
-PATIENCE_S = 2.0  # of a reader, for what was not noted yet
+PATIENCE_S = 2.0  # for a reader that waits for pending records
 RETRY_S = 10.0  # after the disk could not be read
-# Why nothing was saved where no stage says more: tool results are short, or there are none.
+# The reason if no stage gives one: tool results are short, or there are none.
 BELOW_THRESHOLD: Reason = "below_threshold"
 NOTHING_TO_DO: Reason = "nothing_to_do"
 
@@ -97,7 +97,7 @@ class AccountStart:
 
 
 class Accounts:
-    """Works out what requests saved, with what it has seen of prompt caches so far."""
+    """Calculates the savings of requests from the prompt cache behaviour seen so far."""
 
     def __init__(self, models: Models, metrics: Metrics) -> None:
         self._models = models
@@ -117,7 +117,7 @@ class Accounts:
         return AccountStart(model, wanted, is_rewritten, *kept, outgoing.clears_thinking)
 
     def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
-        """Return `metric` with what the request saved, after all that this cost."""
+        """Return `metric` with the net savings of the request."""
         prices = prices_of(start.wanted), prices_of(start.model)
         if ending.status == PAID:
             model = f"{metric.provider} {metric.model}"
@@ -136,7 +136,7 @@ class Accounts:
         return replace(metric, account=done)
 
     def observe(self, metric: Metric, start: AccountStart, would: Sent | None, ending: Ending) -> Metric:
-        """Return `metric` with what it would have saved, if it was only observed and answered."""
+        """Return `metric` with its potential savings, if it was only observed and got a response."""
         if not start.is_observed or ending.status != PAID:
             return metric
         observed = start.observed
@@ -204,7 +204,7 @@ class WriteQueue:
         self._has_work.set()
 
     def close_request(self, id: str) -> None:
-        """Release a request that is over: its usage has been added or dropped."""
+        """Release a finished request: its usage was added or dropped."""
         self._opened.pop(id, None)
         self._held.discard(id)
 
@@ -266,7 +266,7 @@ class WriteQueue:
                 self._has_work.clear()
 
     def _written(self, sessions: Sequence[SessionRecord], metrics: Collection[str]) -> None:
-        """Forget what is on disk, and nothing that came meanwhile."""
+        """Forget what is on disk, but nothing that was added in the meantime."""
         for session in sessions:
             if self._sessions.get(session.id) is session:
                 del self._sessions[session.id]
@@ -372,7 +372,7 @@ class Journal(ChatObserver):
             self._open(entry, len(outgoing.request.body) // BYTES_PER_TOKEN)
 
     def _open(self, entry: JournalEntry, tokens: int) -> None:
-        """Have a request on disk as long as it runs, with the price of what was sent."""
+        """Keep a request on disk while it runs, with its estimated price."""
         prices, caller = prices_of(entry.start.model), entry.caller
         usd = prices.cost_usd(Usage(tokens, 0, 0)) if prices else 0.0
         model = self._models.counted_name(entry.target)[:MAX_MODEL_CHARS]
@@ -418,7 +418,7 @@ class Journal(ChatObserver):
         self._publish(who, "session_renamed", SessionFields(session=serialize.session(session)))
 
     def forget(self, who: Caller, session: str | None) -> None:
-        """Forget a session that was deleted, or all of a person's: if it comes back, it is new."""
+        """Forget a deleted session, or all sessions of a person: if one returns, it is new."""
         self._windows.forget(who.scope, session)
         self._publish(who, DELETED, DeletedFields(session_id=session))
 
@@ -431,7 +431,7 @@ class Journal(ChatObserver):
                 self._windows.forget(who.scope, session)
 
     async def caught_up(self) -> None:
-        """Wait for what has happened to be noted and written, for a while."""
+        """Wait up to a limit for pending records to be written."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(PATIENCE_S):
                 await self._queue.join()
@@ -492,7 +492,7 @@ class Journal(ChatObserver):
     async def _publish_sent(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None
     ) -> None:
-        """Publish a request that has left, with its tokens as it came and as it left."""
+        """Publish a sent request, with its tokens as received and as sent."""
         sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
         start, cache = entry.start, entry.start.cache
         entry.sent = replace(
@@ -533,7 +533,7 @@ class Journal(ChatObserver):
                 publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
     async def _conclude(self, entry: JournalEntry, ending: Ending) -> None:
-        """Settle the account of a request that is over, and publish it."""
+        """Settle the account of a finished request, and publish it."""
         if entry.metric is None or entry.sent is None:
             return
         rules = entry.start.cache.rules if entry.start.cache else None

@@ -6,12 +6,12 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _TOOL_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
-# A time of creation beside every counter would double what each scrape carries.
+# A creation time for every counter would double the size of each scrape.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """All that one runtime counts; the process has none beside it."""
+    """The metrics of one runtime; there are no process-wide ones."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -52,16 +52,16 @@ class Metrics:
     def _add_pruner(self) -> None:
         self.prunes = self._counter(
             "prunes",
-            "Texts answered, by what happened: pruned, untouched or fallback.",
+            "Texts processed, by outcome: pruned, untouched or fallback.",
             ("source_type", "backend", "outcome"),
         )
         self.warnings = self._counter("prune_warnings", "Warning codes given with answers.", ("code",))
         self.faults = self._counter(
-            "prune_faults", "Faults of ours that an answer survived, by the step that failed.", ("step", "code")
+            "prune_faults", "Internal errors handled during a prune, by step.", ("step", "code")
         )
-        self.tokens_before = self._counter("prune_tokens_before", "Tokens of the texts as they came.")
-        self.tokens_after = self._counter("prune_tokens_after", "Tokens of the texts as they left, markers included.")
-        self.prune_seconds = self._histogram("prune_seconds", "Time from question to answer.", _SECONDS)
+        self.tokens_before = self._counter("prune_tokens_before", "Tokens of the texts as received.")
+        self.tokens_after = self._counter("prune_tokens_after", "Tokens of the texts as returned, markers included.")
+        self.prune_seconds = self._histogram("prune_seconds", "Duration of a prune.", _SECONDS)
         self.recoveries = self._counter(
             "recoveries", "Requests for original lines: ok, or the code of the error.", ("outcome",)
         )
@@ -74,32 +74,34 @@ class Metrics:
         )
         self.gateway_masked = self._counter(
             "gateway_masked",
-            "Texts in answers of MCP servers that were masked, or left whole because they could not be kept.",
+            "Texts in answers of MCP servers that were masked, or left uncut because they could not be stored.",
             ("server", "outcome"),
         )
 
     def _add_chat(self) -> None:
         self.chat_requests = self._counter(
             "chat_requests",
-            "Chat requests by what became of them: ok, client_gone or the code of an error, and the provider's status.",
+            "Chat requests by outcome (ok, client_gone or an error code) and the provider's status.",
             ("provider", "outcome", "status"),
         )
         self.chat_seconds = self._histogram(
-            "chat_seconds", "Time from a chat request to the last byte of its answer.", _LONG_SECONDS, ("provider",)
+            "chat_seconds", "Time from a chat request to the last byte of its response.", _LONG_SECONDS, ("provider",)
         )
         self.chat_first_byte_seconds = self._histogram(
             "chat_first_byte_seconds",
-            "Time from a chat request to the first byte of its answer's body.",
+            "Time from a chat request to the first byte of its response body.",
             _LONG_SECONDS,
             ("provider",),
         )
         self.chat_added_seconds = self._histogram(
             "chat_added_seconds", "Time added before a chat request is sent to its provider.", _SECONDS
         )
-        self.streams_in_flight = self._gauge("streams_in_flight", "Requests to providers whose answers are not over.")
+        self.streams_in_flight = self._gauge(
+            "streams_in_flight", "Requests to providers whose responses have not ended."
+        )
         self.prompt_cache_requests = self._counter(
             "prompt_cache_requests",
-            "Chat requests of which the provider's prompt cache held something (hit), or nothing (miss).",
+            "Chat requests for which the provider's prompt cache had something (hit), or nothing (miss).",
             ("provider", "outcome"),
         )
         self.budget_requests = self._counter(
@@ -120,42 +122,42 @@ class Metrics:
         )
         self.keep_warm_pings = self._counter(
             "keep_warm_pings",
-            "Requests of ours that keep a prompt cache warm: hit, miss, or the code of an error.",
+            "Our own requests that keep a prompt cache warm: hit, miss, or an error code.",
             ("provider", "outcome"),
         )
         self.chat_faults = self._counter(
-            "chat_faults", "Faults of ours that a chat request survived, by the stage that failed.", ("stage", "code")
+            "chat_faults", "Internal errors handled during a chat request, by stage.", ("stage", "code")
         )
         self.journal_dropped = self._counter(
-            "journal_dropped", "Chat requests that were not noted, by reason: busy, disk, fault, stopped.", ("reason",)
+            "journal_dropped",
+            "Chat requests that were not recorded, by reason: busy, disk, fault, stopped.",
+            ("reason",),
         )
         self.viewers_evicted = self._counter("viewers_evicted", "Viewers of /ws that read too slowly.")
 
     def _add_sanitizer(self) -> None:
         self.sanitizer_outputs = self._counter(
             "sanitizer_outputs",
-            "Long tool results in chat requests, by what was done about them or why nothing was.",
+            "Long tool results in chat requests, by action taken or the reason for none.",
             ("why",),
         )
         self.sanitizer_tokens_saved = self._counter(
             "sanitizer_tokens_saved",
-            "Tokens that requests did not carry because outputs were cut, counted in every request.",
+            "Tokens removed from requests by cutting tool results, counted in every request.",
         )
 
     def _add_hooks(self) -> None:
         self.hook_outputs = self._counter(
-            "hook_outputs", "Outputs of tools that hooks handed over: cut, or why a fault let one through.", ("why",)
+            "hook_outputs", "Tool outputs received from hooks: cut, or the reason why not.", ("why",)
         )
-        self.hook_tokens_saved = self._counter("hook_tokens_saved", "Tokens that hooks kept out of conversations.")
+        self.hook_tokens_saved = self._counter("hook_tokens_saved", "Tokens removed by hooks.")
 
     def _add_server(self) -> None:
-        self.http_refusals = self._counter(
-            "http_refusals", "Requests that the guard turned away, by reason.", ("code",)
-        )
+        self.http_refusals = self._counter("http_refusals", "Requests rejected by the guard, by reason.", ("code",))
         self.tool_calls = self._counter("tool_calls", "Tool calls: ok, or the code of the error.", ("tool", "outcome"))
-        self.tool_seconds = self._histogram("tool_seconds", "Time that tool calls took.", _TOOL_SECONDS, ("tool",))
-        self.store_originals = self._gauge("store_originals", "Originals kept.")
-        self.store_bytes = self._gauge("store_bytes", "Room that the store takes on disk.")
+        self.tool_seconds = self._histogram("tool_seconds", "Duration of tool calls.", _TOOL_SECONDS, ("tool",))
+        self.store_originals = self._gauge("store_originals", "Originals stored.")
+        self.store_bytes = self._gauge("store_bytes", "Disk space used by the store.")
         self.store_pool_size = self._gauge("store_pool_size", "Connections to the database that are open.")
         self.store_pool_idle = self._gauge("store_pool_idle", "Of these, connections that nothing uses now.")
         self.store_pool_waiting = self._gauge("store_pool_waiting", "Calls that wait for a connection.")

@@ -1,27 +1,30 @@
 """Turning a text into an original: the key by which it is found, its source, and its owner.
 
 Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
-outcome makes the same note: nothing in it depends on the time or the load.
+outcome makes the same note: nothing in it depends on the time or the load. An output that is too
+long for one original is kept in parts, and read back by the line numbers of the whole.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from kimi_proxy.core import json
+from kimi_proxy.core import json, markers
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, ParseError, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.lines import encode_text
-from kimi_proxy.core.markers import new_id
+from kimi_proxy.core.lines import decode_text, encode_text, join, split, with_number
+from kimi_proxy.core.markers import PruneMarker, new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Pruned, Question, SourceType
+from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.recovery import LineRange, Recover
 from kimi_proxy.services.store.protocols import Original, Originals, Store
 
 if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
@@ -61,11 +64,11 @@ def text_fingerprint(*parts: bytes) -> bytes:
 
 
 def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place: bytes = b"") -> bytes:
-    """Return the key of a text that no question was asked about."""
+    """Return the key of a text that was cut without a question."""
     return sha256(kind.encode() + b"\0" + place + raw).digest()
 
 
-# Where an original came from.
+# The origin of an original.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class HookOutput:
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A long text in an answer of a server behind the gateway. By its limits it is masked again as it was."""
+    """A long text in an answer of an MCP server; the same limits always produce the same mask."""
 
     server: str
     chars: int | None = None
@@ -182,7 +185,7 @@ def hidden_source(hidden: "Hidden", goal: str, session: str = "") -> PrunedLines
 
 
 def read_source(note: bytes) -> Source | None:
-    """Return where an original came from; None if its note does not say so."""
+    """Return the origin of an original; None if its note does not contain one."""
     try:
         value = json.decode(note)
         return _source(value) if isinstance(value, Mapping) else None
@@ -246,7 +249,7 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
     try:
         return PruneNote.model_validate(json.decode(note))
     except (ParseError, ValidationError) as e:
-        raise InvalidParams("prune_id", f"{prune_id} names an original that was not pruned for a goal") from e
+        raise InvalidParams("prune_id", f"{prune_id} was not pruned for a goal, so there is nothing to explain") from e
 
 
 class Keeper:
@@ -256,7 +259,7 @@ class Keeper:
         self._originals = originals
 
     async def id_for(self, who: Caller, key: bytes) -> str:
-        """Return the live id of what was kept under `key`, else a new one."""
+        """Return the live id of the original stored under `key`, or a new id."""
         try:
             found = await self._originals.find(who, key)
         except StoreUnavailable:
@@ -274,7 +277,7 @@ class Keeper:
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
-        """Keep `text` under an id of its own, and return the id."""
+        """Store `text` under a new id, and return the id."""
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
         prune_id = await self.id_for(who, key)
         await self.keep(who, prune_id, key, text, PrintedText(what))
@@ -292,3 +295,94 @@ async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | No
     await store.decisions.forget_sessions(who, sessions)
     await store.facts.forget_sessions(who, sessions)
     return len(deleted)
+
+
+PARTS = "parts"  # of an original that lists the parts, one marker a line
+REST_OF_OUTPUT = "suite de la sortie"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    id: str
+    first: int  # lines of the whole output, both included; where a line is cut, both parts have it
+    last: int
+
+
+async def keep_parts(who: Caller, keeper: Keeper, parts: AsyncIterator[bytes], first_line: int) -> str | None:
+    """Keep parts of an output that follow each other, and return a marker for all of them; None if there are none.
+
+    Raise StoreUnavailable if they cannot be kept.
+    """
+    kept: list[_Part] = []
+    first, newlines = first_line, 0
+    async for part in parts:
+        id = await keeper.keep_text(who, part, "output")
+        newlines = part.count(b"\n")
+        kept.append(_Part(id, first, first + newlines - part.endswith(b"\n")))
+        first += newlines
+    if not kept:
+        return None
+    if len(kept) == 1:
+        return str(PruneMarker(kept[0].id, 1, newlines + 1, REST_OF_OUTPUT))
+    table = join([str(PruneMarker(part.id, part.first, part.last, REST_OF_OUTPUT)) for part in kept])
+    id = await keeper.keep_text(who, table.encode(), PARTS)
+    return str(PruneMarker(id, kept[0].first, kept[-1].last, f"{REST_OF_OUTPUT}, {len(kept)} parties"))
+
+
+def is_list_of_parts(original: Original) -> bool:
+    source = read_source(original.about)
+    return isinstance(source, PrintedText) and source.what == PARTS
+
+
+async def read_parts(who: Caller, originals: Originals, listed: Original, asked: Recover) -> str:
+    """Return the lines that are asked for, by their numbers in the whole output; without any, all that is kept.
+
+    Raise InvalidRange for lines that are not there, and PruneIdNotFound if a part has expired.
+    """
+    parts = _parts(listed)
+    if set(asked.model_dump(exclude_none=True, exclude_defaults=True)) == {"id"}:
+        raw = [(await originals.get(who, part.id)).text for part in parts]
+        return await asyncio.to_thread(lambda: decode_text(b"".join(raw)))
+    ranges = _ranges(asked, parts)
+    found = [await _lines(who, originals, parts, start, end, asked.include_line_numbers) for start, end in ranges]
+    return "\n".join(found)
+
+
+def last_line(listed: Original) -> int:
+    """Return the number of the last line that the parts hold, in the whole output."""
+    return _parts(listed)[-1].last
+
+
+def _parts(listed: Original) -> list[_Part]:
+    found = filter(None, map(markers.read, split(decode_text(listed.text))))
+    parts = [_Part(marker.prune_id, marker.start, marker.end) for marker in found]
+    if not parts:
+        raise PruneIdNotFound(listed.id, "unknown")
+    return parts
+
+
+def _ranges(asked: Recover, parts: Sequence[_Part]) -> list[LineRange]:
+    first, last = parts[0].first, parts[-1].last
+    if asked.start_char is not None or asked.end_char is not None:
+        raise InvalidRange("this output is stored in parts: request lines, not characters")
+    start, end = asked.start_line or asked.start, asked.end_line or asked.end
+    ranges = [(one.start_line, one.end_line) for one in asked.ranges or ()] or [(start or first, end or last)]
+    recovery.check(ranges)
+    for start_line, _ in ranges:
+        if not first <= start_line <= last:
+            raise InvalidRange(f"line {start_line} is not stored here: lines {first} to {last} are", last)
+    return [(start_line, min(end_line, last)) for start_line, end_line in ranges]
+
+
+async def _lines(
+    who: Caller, originals: Originals, parts: Sequence[_Part], start: int, end: int, with_numbers: bool
+) -> str:
+    wanted = [part for part in parts if part.first <= end and start <= part.last]
+    raw = [(await originals.get(who, part.id)).text for part in wanted]
+    return await asyncio.to_thread(_cut_out, b"".join(raw), wanted[0].first, start, end, with_numbers)
+
+
+def _cut_out(raw: bytes, first: int, start: int, end: int, with_numbers: bool) -> str:
+    """Return the lines from `start` to `end` of a text whose first line has the number `first`."""
+    lines = split(decode_text(raw))[start - first : end - first + 1]
+    return join([with_number(start + at, line) for at, line in enumerate(lines)] if with_numbers else lines)

@@ -34,7 +34,7 @@ from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.sanitizer.rows import strip_row_numbers
+from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
@@ -43,7 +43,7 @@ from kimi_proxy.services.workers.pool import Workers
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker
     from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.output_parts import is_list_of_parts, read_parts
+from kimi_proxy.services.originals import is_list_of_parts, read_parts
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
@@ -53,7 +53,7 @@ MAX_TIMEOUT_S = 600.0
 EXPLAIN_TIMEOUT_S = 60.0
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
 CACHE_MAX_BYTES = 64 * 1024**2
-NO_ID = "prn_" + "0" * 16  # stands for an id where nothing is kept
+NO_ID = "prn_" + "0" * 16  # placeholder for an id if nothing is stored
 IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
 
 Key = TypeVar("Key", bound=Hashable)
@@ -256,7 +256,7 @@ class PendingAnswer:
     is_lasting: bool
 
     @property
-    def is_whole_by_fault(self) -> bool:
+    def is_uncut_by_fault(self) -> bool:
         return not self.is_lasting and not self.answer.pruned.annotations
 
 
@@ -306,7 +306,7 @@ class Pruner:
         )
 
     async def warm(self) -> None:
-        """Load what the first question to a server would otherwise wait for."""
+        """Load in advance everything that the first question would otherwise wait for."""
         await self._workers.warm()
 
     async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
@@ -358,7 +358,7 @@ class Pruner:
         return await self._fail_open("find", found, lambda code: None)
 
     async def _select(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
-        """Score the lines and select among them within the deadline; the whole text if that fails."""
+        """Score the lines and select among them within the deadline; return the whole text if that fails."""
 
         def fall_back(code: WarningCode) -> PendingAnswer:
             answer = PruneAnswer(prune_id, _leave_uncut(request.question, code), self._no_reranking())
@@ -402,14 +402,14 @@ class Pruner:
         return found, score.merge(local, chosen, reranked.scores)
 
     def _reranker_timeout_s(self, left_s: float, spent_s: float) -> float:
-        """Return how long the reranker may take, so that there is time left to prune without it."""
+        """Return the reranker's timeout, which leaves enough time to prune without it."""
         reserve_s = min(max(MIN_RESERVE_S, 3 * spent_s), left_s / 2)
         return min(self._config.deepinfra_timeout_ms / 1000, left_s - reserve_s)
 
     async def _commit(self, request: PruneRequest, pending: PendingAnswer, is_known: bool) -> PruneAnswer:
-        """Return the answer once its original is on disk, else the whole text without an id."""
+        """Return the answer once its original is on disk; otherwise the uncut text without an id."""
         answer = pending.answer
-        if is_known and pending.is_whole_by_fault:
+        if is_known and pending.is_uncut_by_fault:
             return answer  # it is on disk with an earlier note, which still explains the markers given then
 
         async def keep() -> PruneAnswer:
@@ -439,7 +439,7 @@ class Pruner:
         return fallback(code)
 
     async def recover(self, who: Caller, asked: Recover) -> str:
-        """Return the original lines that are asked for, byte for byte, in the order of their ranges; else all of it."""
+        """Return the requested original lines byte for byte, in the order of their ranges; all lines without any."""
         try:
             if asked.ranges is not None:
                 recovery.check([(lines.start_line, lines.end_line) for lines in asked.ranges])
@@ -460,15 +460,15 @@ class Pruner:
         original = await self._original(who, prune_id)
         note = decode_note(original.about, prune_id)
         if len(original.text) > 4 * self._config.max_input_chars:
-            raise InvalidParams("prune_id", f"{prune_id} is too large to judge its lines: it was never pruned")
+            raise InvalidParams("prune_id", f"{prune_id} is too large to explain: it was never pruned")
         question = replace(note.question, text=decode_text(original.text))
-        # A tool's row numbers say nothing of a line: they were taken off before it was scored.
+        # A tool's row numbers carry no information about a line: they are removed before scoring.
         judged = replace(question, text=join(strip_row_numbers(split(question.text)))) if question.context else question
         lines = await self._workers.explain(judged, note.cuts, EXPLAIN_TIMEOUT_S)
         return Explanation(prune_id, question, note.cuts, lines)
 
     async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
-        """Return what would be cut, and why each line would stay or go; nothing is kept, and no id is given."""
+        """Return what would be cut, with the reason for each line; store nothing and issue no id."""
         if len(question.text) > self._config.max_input_chars:
             return _leave_uncut(question, "input_too_large"), ()
         timeout_s = _timeout_s(question)
@@ -514,7 +514,7 @@ def _timeout_s(question: Question) -> float:
 
 
 def _leave_uncut(question: Question, code: WarningCode) -> Pruned:
-    """Return the text as it came. Its tokens are estimated: counting them takes time, which may be what we lack."""
+    """Return the text uncut. Its tokens are estimated, because there may be no time left to count them."""
     lines = question.text.count("\n") + 1 if question.text else 0
     return no_op_result(question.text, lines, tokens.estimate(question.text), code)
 

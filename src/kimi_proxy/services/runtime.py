@@ -10,16 +10,16 @@ from typing import Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
-from kimi_proxy.features.compression import presets
+from kimi_proxy.features.chat.compression import presets
+from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Stage
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
-from kimi_proxy.services.chat.context import LatestRequests, Reinjection
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
@@ -48,10 +48,10 @@ from kimi_proxy.services.chat.session_lookup import (
     SessionsByResponse,
 )
 from kimi_proxy.services.chat.summaries import Summaries
-from kimi_proxy.services.chat.tool_offer import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.supervisor import Supervisor
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
@@ -60,7 +60,6 @@ from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
-from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
@@ -120,8 +119,8 @@ class ChatStages:
             self.sanitizer.shorten,
             self.thinking.clear,
             self.compressor.repeat,
-            # The window that instructions are buried in is that of the model that the request goes to.
-            # Instructions that are repeated never come back: no mark stands behind them.
+            # Whether instructions are buried depends on the window of the model that gets the request.
+            # Repeated instructions are not in the next request, so no cache mark may follow them.
             self.automatic.compress,
             self.deferral.defer,
             self.routing.route,
@@ -199,7 +198,7 @@ class _Providers:
 
 @dataclass(frozen=True, slots=True)
 class _Observers:
-    """Those who see chat requests, in order; some are asked by others."""
+    """The observers of chat requests, in order; some of them depend on others."""
 
     journal: Journal
     latest: LatestRequests
@@ -213,7 +212,7 @@ class _Observers:
 async def running(
     config: Config,
     hub: Hub | None = None,
-    observers: Sequence[ChatObserver] = (),  # beside our own
+    observers: Sequence[ChatObserver] = (),  # in addition to our own
     newer_count: NewerCount = no_newer_count,
     thread_max_chars: int = 0,
     now: Callable[[], float] = time.time,
@@ -480,7 +479,7 @@ def _calls(
     config: Config, store: Store, replicas: Replicas, compressor: Compressor, compressions: SessionCompressions
 ) -> ReplicaCalls:
     """Return the calls between servers, and let compressions ask by them."""
-    # Beside the summary there is the counting, and the database.
+    # The summary also needs counting and the database.
     answer_s = config.compression.summary_timeout_s + ANSWER_S
     calls = ReplicaCalls(replicas, store.facts, compressions.works, compressor.has_seen, answer_s)
     compressions.elsewhere = calls.ask

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
-from kimi_proxy.features.context import CompositionBody, Context, Sink
+from kimi_proxy.features.chat.context import CompositionBody, Context, Sink
 from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import (
@@ -18,7 +18,7 @@ from kimi_proxy.services.store.protocols import (
 
 
 class LossesBody(TypedDict, total=False):
-    """Tokens that a session cost, by what they were spent on."""
+    """Tokens that a session cost, by cause."""
 
     tool: int
     cache: int
@@ -112,7 +112,7 @@ class AccountBody(TypedDict):
 
 
 class MetricBody(AccountBody):
-    """A request in answers, events and exports; the figures of its account are null until the answer is over."""
+    """A request in responses, events and exports; its account is null until the response has ended."""
 
     id: str
     session_id: str
@@ -421,7 +421,7 @@ class CompressionFields(SavingBody):
     kind: str
     automatic: bool
     summary_by: str
-    original_id: str | None  # of a simulation, nothing is kept
+    original_id: str | None  # a simulation stores nothing
     undone: bool
 
 
@@ -447,7 +447,7 @@ class UndoneBody(TypedDict):
 
 
 class UndoneFields(UndoneBody):
-    """The fields of a `compression_event` by which a history came back."""
+    """The fields of a `compression_event` for an undone compression."""
 
     event: Literal["undone"]
 

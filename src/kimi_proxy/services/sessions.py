@@ -13,9 +13,9 @@ from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.errors import SessionNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import accounting, metering
-from kimi_proxy.features.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
+from kimi_proxy.features.chat.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
+from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
-from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import iso_time
@@ -109,7 +109,7 @@ class SavingsRange(TypedDict):
 
 
 class StatusLineBody(TypedDict):
-    """`text` is the whole line; what no session or no price is known for is null."""
+    """`text` is the whole line; fields without a session or a price are null."""
 
     text: str
     percent: float | None
@@ -175,7 +175,7 @@ class Sessions:
         self._on_sign = on_sign
 
     async def caught_up(self) -> None:
-        """Wait for what has happened to be noted and written, for a while."""
+        """Wait up to a limit for pending records to be written."""
         await self._journal.caught_up()
 
     async def create(self, who: Caller, name: str, title: str) -> SessionRecord:
@@ -244,18 +244,18 @@ class Sessions:
         self._journal.follow(who, event, fields)
         deleted = fields.get("session_id", "")
         if event == DELETED and (deleted is None or isinstance(deleted, str)):
-            self._forget_more(who, deleted)
+            self._call_forgetters(who, deleted)
 
     def _forget(self, who: Caller, session: str | None) -> None:
         self._journal.forget(who, session)
-        self._forget_more(who, session)
+        self._call_forgetters(who, session)
 
-    def _forget_more(self, who: Caller, session: str | None) -> None:
+    def _call_forgetters(self, who: Caller, session: str | None) -> None:
         for forget in self._forgetters:
             forget(who, session)
 
     async def health(self, who: Caller, id_or_name: str) -> SessionHealthBody:
-        """Return how full the context window is by the newest request, what fills it, and what is buried in it."""
+        """Return how full the context window is, its composition, and its buried instructions."""
         session = await self.session(who, id_or_name)
         newest = await self._session_store.newest_metric(who, session.id)
         layout = await self._layout(who, session.id)
@@ -275,7 +275,7 @@ class Sessions:
             "reasons": newest.reasons if newest else (),
             "hint": _HINTS[level],
             "composition": newest.context.to_json() if newest and newest.context else None,
-            # As it was noted with the newest request; None if it was not looked at.
+            # As recorded with the newest request; None if it was not analysed.
             "distribution": layout["distribution"] if layout else None,
             "attention_sink": layout["attention_sink"] if layout else None,
         }
@@ -324,7 +324,7 @@ class Sessions:
         }
 
     async def status_line(self, who: Caller, id_or_name: str) -> StatusLineBody:
-        """Return what an agent shows in its status bar: its window, what was saved today, the life of its cache."""
+        """Return the status line of an agent: its context window, today's savings, the lifetime of its cache."""
         self._on_sign(who, id_or_name)
         today = datetime.fromtimestamp(self._now()).date()
         saved = accounting.sum_lines(await self._session_store.accounts(who, _midnight(today, None)))
@@ -352,7 +352,7 @@ class Sessions:
         return {"currency": self._display.currency, "currency_per_usd": self._display.currency_per_usd}
 
     async def losses(self, who: Caller, sessions: Sequence[SessionRecord]) -> Mapping[str, serialize.LossesBody]:
-        """Return what was spent in those of `sessions` that cost more than they saved, by their ids."""
+        """Return the costs of those `sessions` that cost more than they saved, by id."""
         losing = [each.id for each in sessions if each.net_saved_tokens < 0 or (each.net_saved_usd or 0.0) < 0]
         return {
             id: serialize.losses(accounting.sum_lines(await self._session_store.accounts(who, 0.0, id)))
@@ -378,14 +378,14 @@ class Sessions:
         return json.as_type(layout, NotedLayout)
 
     async def _sink_alert(self, who: Caller, session: str) -> HeldAlert | None:
-        """Return the alert of a session whose instructions are buried, as it was published once."""
+        """Return the alert of a session with buried instructions, as published."""
         layout = await self._layout(who, session)
         if layout is None or not layout["attention_sink"]["is_sunk"]:
             return None
         return {"type": "attention_sink_alert", "session_id": session, **layout["attention_sink"]}
 
     async def snapshot(self, who: Caller) -> Snapshot:
-        """Return what a viewer needs before it can make sense of events."""
+        """Return the initial state that a viewer needs before it can interpret events."""
         await self._journal.caught_up()
         sessions = await self._session_store.newest(who, SHOWN_SESSIONS)
         metrics = await self._session_store.newest_metrics(who, SHOWN_METRICS)

@@ -1,4 +1,4 @@
-"""Settings that may change while everything runs: switched at once, and written back into the file they came from."""
+"""Settings that can change at runtime: applied at once, and written back to their file."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
 
 @dataclass(slots=True)
 class ObserveMode:
-    """While it is on, nothing is changed and no original is kept; what would have been saved is counted."""
+    """While it is on, no request is changed and no original is stored; potential savings are counted."""
 
     is_on: bool = False
 
@@ -86,7 +86,7 @@ class LiveSettings:
         self._writing = asyncio.Lock()
 
     def to_json(self) -> SettingsBody:
-        """Return what is in force; of secrets, only whether they are set."""
+        """Return the current settings; for secrets, only whether they are set."""
         return {
             "file": str(self._config.file) if self._config.file else None,
             "switches": self._values(),
@@ -96,11 +96,11 @@ class LiveSettings:
         }
 
     async def change(self, who: Caller, wanted: Wanted) -> ChangedSettingsBody:
-        """Switch at once, then write it down; `problem` says why it lasts until the next start only."""
+        """Apply the change at once, then save it; `problem` says why it would be lost at the next start."""
         for name, value in wanted.items():
             if name not in (self._switches if isinstance(value, bool) else self._lists):
                 known = ", ".join((*self._switches, *(f"{each} (a list)" for each in self._lists)))
-                raise InvalidParams(name, f"only these can be changed while it runs: {known}")
+                raise InvalidParams(name, f"only these can be changed at runtime: {known}")
         async with self._writing:
             self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)
@@ -177,7 +177,7 @@ def _put(text: str, name: str, wanted: bool | Sequence[str]) -> str:
     try:
         return toml.merge(text, table, {key: value})
     except FileRefused:
-        # Where only tables inside of it are written, it can be one of its own.
+        # If only its subtables are written, the table itself can be added.
         added = toml.merge("", table, {key: value})
         joined = f"{text.rstrip()}\n\n{added}"
         with suppress(FileRefused):
@@ -187,7 +187,7 @@ def _put(text: str, name: str, wanted: bool | Sequence[str]) -> str:
 
 
 def _visible_settings(config: Config) -> JsonObject:
-    """Return every section as it is in force, without environments and arguments of commands: they may hold secrets."""
+    """Return all current settings, without environments and arguments of commands, which may contain secrets."""
     sections = set(FileSettings.model_fields) - {"mcp", "providers", "models"}
     shown: JsonObject = config.model_dump(mode="json", include=sections)
     return shown

@@ -18,7 +18,7 @@ from tests.support.evil import Heard, Line, evil
 from tests.support.model import Call, Says
 
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.features.prompt_cache import digests, first_difference
+from kimi_proxy.features.chat.prompt_cache import digests, first_difference
 
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\n[deferred_tools]\nclients = ["opencode", "claude"]\n'
 

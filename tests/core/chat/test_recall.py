@@ -9,8 +9,7 @@ from tests.support.model import Call, Says, body, events
 
 from kimi_proxy.core.chat import Request, Wire, edit, parse
 from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader
-from kimi_proxy.core.chat.wires.protocol import Usage
-from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RoundCalls
+from kimi_proxy.core.chat.wires.protocol import RecallCall, RecallRounds, RoundCalls, Usage
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))

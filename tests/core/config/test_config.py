@@ -79,8 +79,8 @@ def test_a_variable_with_a_name_of_its_own_wins():
     [
         ("KIMI_PROXY__SANITIZER__POLICY", "bold", "setting sanitizer.policy (KIMI_PROXY__SANITIZER__POLICY): Input"),
         ("KIMI_PROXY__TOOLS__ROOT", "[]", "tools.root (KIMI_PROXY__TOOLS__ROOT): there is no such setting: did you"),
-        ("KIMI_PROXY__HOME", "/x", "home is not a key"),
-        ("KIMI_PROXY__PROVIDER_KEYS", "{a = 'sk'}", "provider_keys is not a key"),
+        ("KIMI_PROXY__HOME", "/x", "home cannot be set in the configuration file"),
+        ("KIMI_PROXY__PROVIDER_KEYS", "{a = 'sk'}", "provider_keys cannot be set in the configuration file"),
         ("KIMI_PROXY__PROXY", "5", "setting proxy (KIMI_PROXY__PROXY)"),
     ],
 )

@@ -83,7 +83,7 @@ def test_the_pruner_may_be_configured_by_its_alias():
 
 
 def test_one_server_under_both_of_its_names_is_refused():
-    with pytest.raises(ConfigError, match="mcp-pruner is another name of pruner"):
+    with pytest.raises(ConfigError, match="mcp-pruner is an alias of pruner"):
         config("[mcp.servers.mcp-pruner]\ntimeout_s = 3\n[mcp.servers.pruner]\ntimeout_s = 4\n")
 
 
@@ -131,7 +131,7 @@ def test_the_way_to_speak_follows_from_the_address(line: str, way: str):
         ("[mcp.servers.x]\n", "give a url, or a command to run"),
         ('[mcp.servers.x]\ncommand = "b"\nrun = false\n', "give a url, or a command to run"),
         ('[mcp.servers.x]\nurl = "file:///etc/passwd"\n', "http://"),
-        ('[mcp.servers.x]\nurl = "http://a"\ntransport = "stdio"\n', "stdio goes with a command"),
+        ('[mcp.servers.x]\nurl = "http://a"\ntransport = "stdio"\n', "stdio needs a command"),
         ('[mcp.servers."a/b"]\nurl = "http://a"\n', "not a server's name"),
         ('[mcp.servers.x]\nurl = "http://a"\ntimeout = 3\n', "mcp.servers.x.timeout"),
         ('[mcp.servers.x]\ncommand = "a"\nenv = { GITHUB_TOKEN = "t" }\n', "environment only"),

@@ -6,9 +6,9 @@ from tests.support.conversations import Assistant, Call, Item, Result, User, req
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.features.accounting import Sent, Weights, sent_tokens, weights
-from kimi_proxy.features.context import composition
-from kimi_proxy.features.memory import weigh_text
-from kimi_proxy.features.pipeline import Note
+from kimi_proxy.features.chat.context import composition
+from kimi_proxy.features.chat.memory import weigh_text
+from kimi_proxy.features.chat.pipeline import Note
 
 
 def weighed(wire: Wire, *items: Item) -> Weights:

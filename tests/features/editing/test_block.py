@@ -31,5 +31,5 @@ def test_the_block_goes_without_a_trace(before: str, after: str):
 
 @pytest.mark.parametrize("text", [BEGIN, END, END + BEGIN, OURS + OURS])
 def test_marks_that_do_not_match_are_refused(text: str):
-    with pytest.raises(FileRefused, match="once, in this order"):
+    with pytest.raises(FileRefused, match="once each, in this order"):
         put_block(text, "ours")

@@ -54,5 +54,5 @@ def test_a_file_that_says_something_else_there_is_refused(text: str):
 
 
 def test_a_table_in_place_of_a_value_is_refused():
-    with pytest.raises(FileRefused, match="holds more than one value"):
+    with pytest.raises(FileRefused, match="has more than one value"):
         ENV.revert('{"env": {"URL": "http://x"}}', '{"env": {"URL": {"a": 1}}}')

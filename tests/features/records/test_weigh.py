@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.records.markup import read_json
+from kimi_proxy.features.records.choose import weigh, weights
+from kimi_proxy.features.records.formats import read_json
 from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import descend, units
-from kimi_proxy.features.records.weigh import weigh, weights
 
 Record: TypeAlias = dict[str, JsonValue]
 

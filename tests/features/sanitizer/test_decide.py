@@ -6,8 +6,8 @@ from dataclasses import replace
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.models.known import cache_rules
-from kimi_proxy.features.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.decide import (
     EntryLimits,
     Facts,

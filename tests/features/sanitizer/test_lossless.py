@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.lossless import Earlier, lossless_form, repeats
 from kimi_proxy.features.sanitizer.plan import result_of
-from kimi_proxy.features.sanitizer.rows import MIN_NUMBERED_ROWS, strip_terminal, thin_numbers
+from kimi_proxy.features.sanitizer.shorten import MIN_NUMBERED_ROWS, strip_terminal, thin_numbers
 
 CODE = [f"    value_{n} = compute({n}, {n * n})  # a line of some length" for n in range(1, 61)]
 

@@ -8,7 +8,7 @@ from tests.support.conversations import User, body, request, tool
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import recovery
-from kimi_proxy.features.context import MESSAGE_TOKENS, tokens_of
+from kimi_proxy.features.chat.context import MESSAGE_TOKENS, tokens_of
 from kimi_proxy.features.sanitizer import stage
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))

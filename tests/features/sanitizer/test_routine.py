@@ -6,7 +6,7 @@ from tests.support import outputs
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features.pruning.engine import outline
-from kimi_proxy.features.sanitizer.routine import MIN_LINES, notable_rows
+from kimi_proxy.features.pruning.structure.logs import MIN_LINES, notable_rows
 
 LOG = [
     f"2026-03-02T10:{i // 60 % 60:02}:{i % 60:02} INFO worker-{i % 8} job {i} done in {i % 90} ms" for i in range(600)

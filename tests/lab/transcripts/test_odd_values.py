@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kimi_proxy.lab.audit import where_spent
+from kimi_proxy.lab.audit import price_parts
 from kimi_proxy.lab.measured import measure
 from kimi_proxy.lab.savings import COMPARED, simulate
 from kimi_proxy.lab.transcripts import claude_code, codex, gemini_cli, kimi_cli, kimi_code, opencode, pi, swe_agents
@@ -118,7 +118,7 @@ def variants(value: object) -> Iterator[object]:
 def check(transcripts: Iterator[Transcript]) -> None:
     for transcript in transcripts:
         session = measure(transcript, count=len)
-        where_spent(session)
+        price_parts(session)
         for policy in COMPARED:
             simulate(session, policy)
 

@@ -210,18 +210,18 @@ async def test_a_server_that_stalls_in_the_middle_times_out():
 @pytest.mark.parametrize(
     ("reply", "error", "problem"),
     [
-        (b"", UpstreamUnreachable, "broke before it answered"),
-        (b"not http at all\r\n\r\n", UpstreamUnreachable, "broke before it answered"),
-        (http(b"<html>hello</html>", kind="text/html"), UpstreamUnreadable, "did not answer in JSON"),
-        (http(b'{"jsonrpc":"2.0","id":1,"result":'), UpstreamUnreadable, "did not answer in JSON"),
-        (http(b""), UpstreamUnreadable, "did not answer in JSON"),
+        (b"", UpstreamUnreachable, "broke before it responded"),
+        (b"not http at all\r\n\r\n", UpstreamUnreachable, "broke before it responded"),
+        (http(b"<html>hello</html>", kind="text/html"), UpstreamUnreadable, "is not JSON"),
+        (http(b'{"jsonrpc":"2.0","id":1,"result":'), UpstreamUnreadable, "is not JSON"),
+        (http(b""), UpstreamUnreadable, "is not JSON"),
         (http(b'"hello"'), UpstreamUnreadable, "not JSON-RPC"),
         (http(b"[1]"), UpstreamUnreadable, "not JSON-RPC"),
-        (http(b"[]"), UpstreamUnreadable, "not to this request"),
-        (http(b'{"jsonrpc":"2.0","id":2,"result":{}}'), UpstreamUnreadable, "not to this request"),
-        (http(b'{"jsonrpc":"2.0","method":"ping","id":1}'), UpstreamUnreadable, "not to this request"),
-        (http(b'{"ok":true}'), UpstreamUnreadable, "not to this request"),
-        (ACCEPTED, UpstreamUnreadable, "did not answer in JSON"),
+        (http(b"[]"), UpstreamUnreadable, "to another request"),
+        (http(b'{"jsonrpc":"2.0","id":2,"result":{}}'), UpstreamUnreadable, "to another request"),
+        (http(b'{"jsonrpc":"2.0","method":"ping","id":1}'), UpstreamUnreadable, "to another request"),
+        (http(b'{"ok":true}'), UpstreamUnreadable, "to another request"),
+        (ACCEPTED, UpstreamUnreadable, "is not JSON"),
         (http(b"xx", "200 OK", "application/json", "Content-Encoding: gzip"), UpstreamUnreadable, "decompressed"),
         (http(b"no", "500 Internal Server Error", "text/plain"), UpstreamError, "answered HTTP 500"),
         (http(b'{"detail":"no"}', "401 Unauthorized"), UpstreamError, "answered HTTP 401"),
@@ -282,7 +282,7 @@ async def test_an_endless_answer_is_given_up():
     def endless(_: Heard) -> list[bytes]:
         return [head, *([b"[" * 1_000_000] * 300)]
 
-    with pytest.raises(UpstreamUnreadable, match="more than 134217728 bytes"):
+    with pytest.raises(UpstreamUnreadable, match="exceeds 134217728 bytes"):
         await ask(endless, timeout_s=60)
 
 

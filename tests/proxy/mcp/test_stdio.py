@@ -260,7 +260,7 @@ async def test_a_program_that_never_introduces_itself_is_ended():
 
 async def test_a_program_that_refuses_is_an_error_that_says_why():
     async with running(command("refuse")) as client:
-        with pytest.raises(UpstreamError, match="script refused to begin: Method not found"):
+        with pytest.raises(UpstreamError, match="script refused the handshake: Method not found"):
             await client.forward(call("pid"), PATIENCE_S)
 
 

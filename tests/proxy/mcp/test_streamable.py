@@ -172,7 +172,7 @@ class TestHandshakeEra:
 
     async def test_a_server_that_refuses_the_handshake_says_why(self):
         async with client_of(lambda heard: failure(heard, -32603, "not today")) as (client, _):
-            with pytest.raises(UpstreamError, match="refused to begin a session: not today"):
+            with pytest.raises(UpstreamError, match="refused to start a session: not today"):
                 await client.forward(call(), PATIENCE_S)
 
     async def test_a_server_that_is_closed_to_us_says_so(self):
@@ -250,7 +250,7 @@ class TestEvents:
                 return http(b"", "405 Method Not Allowed")
             return events(b"id: e-1\nretry: 10\ndata:\n\n")
 
-        with pytest.raises(UpstreamUnreadable, match="without an answer"):
+        with pytest.raises(UpstreamUnreadable, match="without a response"):
             await self.ask(script)
 
     async def test_a_stream_that_never_says_anything_times_out(self):

@@ -19,7 +19,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting import Account, prices_of
-from kimi_proxy.features.context import HEADING
+from kimi_proxy.features.chat.context import HEADING
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.services.chat.handler import ChatRequest

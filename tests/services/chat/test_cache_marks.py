@@ -12,10 +12,10 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import digests
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import digests
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 
 OPUS = Target("anthropic", "claude-opus-5")

@@ -16,10 +16,10 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.sanitizer.lossless import readable_before
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.features.sessions import LOCAL_IDS
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import running
 

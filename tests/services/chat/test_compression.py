@@ -13,12 +13,12 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.compression import Preset
+from kimi_proxy.features.chat.compression import Preset
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.compression import MAX_LAST_BYTES, Compressor
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.metrics import Metrics

@@ -13,9 +13,9 @@ from tests.support.texts import a_log
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.context import MESSAGE_TOKENS, Composition, composition, tokens_of
-from kimi_proxy.features.memory import weigh_text
-from kimi_proxy.services.chat.counting import MAX_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter
+from kimi_proxy.features.chat.context import MESSAGE_TOKENS, Composition, composition, tokens_of
+from kimi_proxy.features.chat.memory import weigh_text
+from kimi_proxy.services.chat.context import MAX_COUNTED_CHARS, SHORT_BYTES, SHORT_CHARS, TokenCounter
 
 TOOLS: JsonValue = [
     {"type": "function", "function": {"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}}
@@ -139,12 +139,12 @@ async def test_much_that_is_new_is_left_to_the_thread(counting: TokenCounter):
 
 async def test_a_text_that_fits_no_window_is_estimated_from_its_length():
     counting = TokenCounter(lambda text: 10**9)
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_CHARS + 1)}]}).encode()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (MAX_COUNTED_CHARS + 1)}]}).encode()
     request = parse(body, Wire.CHAT)
     counted = await counting.composition(request)
     counting.close()
 
-    assert counted.total == MESSAGE_TOKENS + MAX_CHARS // 4 + 1
+    assert counted.total == MESSAGE_TOKENS + MAX_COUNTED_CHARS // 4 + 1
 
 
 async def test_lone_surrogates_are_counted_too(counting: TokenCounter):

@@ -15,7 +15,7 @@ from tests.support.model import body as answer_body
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
-from kimi_proxy.features.sessions import Session
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import MAX_STORED_KEYS, SessionsByAnswer, StoredKeys

@@ -13,7 +13,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.features.pipeline import Draft, Stage
+from kimi_proxy.features.chat.pipeline import Draft, Stage
 from kimi_proxy.proxy.upstream import Upstreams
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer

@@ -19,9 +19,9 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, worthwhile_pings
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models.known import cache_rules
-from kimi_proxy.features.prompt_cache import KEPT_WARM, worthwhile_pings
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import Runtime, running
 

@@ -10,9 +10,9 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyFacts
 from kimi_proxy.core.config import parse as settings
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.models import ModelWindows
 from kimi_proxy.services.chat.relay import Exchange
@@ -60,7 +60,9 @@ async def test_a_model_that_stays_unknown_is_reported_once_with_the_lines_to_pas
     lines = '[models."mystery"]\nprovider = "mine"\nmax_context_size = 131072  # replace it by the model\'s own\n'
     unknown = {"provider": "mine", "model": "mystery", "lines": lines}
     assert (len(w.asked), w.events, w.windows.unknown_windows(LOCAL)) == (1, [("model_unknown", unknown)], [unknown])
-    assert [record.message for record in caplog.records] == ["a model's window is not known: paste these lines"]
+    assert [record.message for record in caplog.records] == [
+        "unknown context window: paste these lines into config.toml"
+    ]
 
 
 async def test_what_the_table_or_the_file_knows_is_not_asked_for():

@@ -21,7 +21,7 @@ from tests.support.services.chat.deferral import CORE, CREATE, RARE, ask, body
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config import parse as parse_config
-from kimi_proxy.features.prompt_cache import digests, first_difference
+from kimi_proxy.features.chat.prompt_cache import digests, first_difference
 from kimi_proxy.services.runtime import Runtime, running
 
 PROVIDERS = {Wire.MESSAGES: ("anthropic", "claude-opus-5"), Wire.RESPONSES: ("openai", "gpt-5.4")}

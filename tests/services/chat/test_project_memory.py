@@ -13,10 +13,10 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore

@@ -14,10 +14,10 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import CacheMoment
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.relay import Exchange
 

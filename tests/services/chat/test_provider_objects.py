@@ -12,7 +12,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.provider_objects import AnswerIds, given_ids, ids_in, made_in, named_in, unknown_id
+from kimi_proxy.features.chat.provider_objects import AnswerIds, caller_ids, given_ids, ids_in, named_in, unknown_id
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.services.chat.provider_objects import OwnedObjects
 from kimi_proxy.services.metrics import Metrics
@@ -115,11 +115,11 @@ def test_an_answer_makes_its_items_and_files_and_only_a_new_one_makes_itself():
     said: JsonObject = {"id": "msg_1", "type": "message", "content": [{"file_id": "file_1"}]}
     answer: JsonObject = {"id": "resp_1", "output": [{"id": "rs_1", "type": "reasoning"}, said]}
 
-    assert made_in(answer, AnswerIds.ALL) == {"resp_1", "rs_1", "msg_1", "file_1"}
-    assert made_in(answer, AnswerIds.ITEMS) == {"rs_1", "file_1"}
-    assert made_in(answer, AnswerIds.NONE) == {"file_1"}
-    assert made_in({"response": answer}, AnswerIds.ALL, is_event=True) == {"resp_1", "rs_1", "msg_1", "file_1"}
-    assert made_in({"id": "resp_1", "delta": "x"}, AnswerIds.ALL, is_event=True) == frozenset()
+    assert caller_ids(answer, AnswerIds.ALL) == {"resp_1", "rs_1", "msg_1", "file_1"}
+    assert caller_ids(answer, AnswerIds.ITEMS) == {"rs_1", "file_1"}
+    assert caller_ids(answer, AnswerIds.NONE) == {"file_1"}
+    assert caller_ids({"response": answer}, AnswerIds.ALL, is_event=True) == {"resp_1", "rs_1", "msg_1", "file_1"}
+    assert caller_ids({"id": "resp_1", "delta": "x"}, AnswerIds.ALL, is_event=True) == frozenset()
 
 
 def test_every_id_in_a_request_is_one_that_the_client_gave():

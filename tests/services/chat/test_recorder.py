@@ -13,10 +13,10 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import Recording, RecordingHead, read
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.recorder import MAX_KNOWN, Recorder
 from kimi_proxy.services.chat.relay import Exchange
 

@@ -9,12 +9,11 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.edit import with_system
 from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
-from kimi_proxy.features.context import HEADING
+from kimi_proxy.features.chat.context import HEADING
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.context import Reinjection
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import Reinjection, TokenCounter
 
 MODELS = Models({"p": Provider(base_url="http://127.0.0.1:1/v1")}, {"p/m": Model(provider="p", max_context_size=2000)})
 TARGET = Target("p", "m", "p/m")

@@ -9,9 +9,9 @@ from tests.support.conversations import User, request
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import UpstreamDisconnected
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.proxy.headers import Header
 from kimi_proxy.services.chat.relay import MAX_HELD_BYTES, Relay
 

@@ -16,12 +16,12 @@ from kimi_proxy.core.config.providers import Model, Provider
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.accounting import Account
-from kimi_proxy.features.context import Composition
+from kimi_proxy.features.chat.context import Composition
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import Session
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import Routing
 from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore

@@ -22,7 +22,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.features import recovery
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.cuts import describe

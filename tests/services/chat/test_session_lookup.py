@@ -18,8 +18,8 @@ from tests.support.processes import until
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import SessionsByAnswer
 from kimi_proxy.services.runtime import Runtime, running

@@ -9,7 +9,7 @@ from tests.support.services.store.making import a_session, opened
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.sessions import LOCAL_IDS, Session, SessionIds, is_session_id, session_of
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, SessionIds, is_session_id, session_of
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.store.protocols import SessionStore
 

@@ -12,7 +12,7 @@ from tests.support.services.chat.sanitizing import Clock, world
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.stage import EVENT
 
 WARM_S, COLD_S = 200, 90_000

@@ -153,7 +153,7 @@ async def test_what_differs_after_the_copy_is_an_error_and_what_was_damaged_befo
     done = await _in_thread(file, url)
     with psycopg.connect(url) as target:
         target.execute("UPDATE text SET frame = '\\x00' WHERE seq = 3")
-    with pytest.raises(StoreUnavailable, match="not the same"):
+    with pytest.raises(StoreUnavailable, match="differs in PostgreSQL"):
         await _in_thread(file, url)
 
     assert (done.verified, done.damaged) == (4, (originals[1].id,))

@@ -95,9 +95,9 @@ async def test_a_wrong_argument_is_refused_by_name(folder: Path, arguments: dict
         ("nothing.txt", "nothing.txt does not exist in {folder}, where paths begin"),
         ("../state/store", "outside the allowed directories"),
         ("/etc/passwd", 'the user writes roots = ["/the/folder"] below [tools] in config.toml'),
-        (".env", ".env is on the list tools.denied_names"),
-        (".env.local", ".env.local is on the list tools.denied_names"),
-        ("app/.env.production", ".env.production is on the list tools.denied_names"),
+        (".env", ".env is in tools.denied_names"),
+        (".env.local", ".env.local is in tools.denied_names"),
+        ("app/.env.production", ".env.production is in tools.denied_names"),
         (".", "is a directory"),
         ("binary", "binary: a binary file of 5 bytes"),
     ],
@@ -112,7 +112,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(folder: Path, path:
 
 
 async def test_a_window_past_the_end_says_how_long_the_file_is(folder: Path):
-    assert "line 500 is past the end: there are 101 lines" in await text_of(
+    assert "line 500 is past the end: the file has 101 lines" in await text_of(
         folder, file_path="lines.txt", start_line=500
     )
 

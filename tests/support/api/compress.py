@@ -14,7 +14,7 @@ from tests.support.model import Says
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
-from kimi_proxy.features import context
+from kimi_proxy.features.chat import context
 
 PATHS = {wire: wire.format.paths[0].format(model="kimi-k2") for wire in Wire}
 

@@ -93,7 +93,7 @@ def started(home: Path, toml: str, **more: str) -> Iterator[Product]:
         **more,
     }
     with _process(["start"], env) as said:
-        said.wait_for("Ctrl-C stops it")
+        said.wait_for("press Ctrl-C to stop")
         yield Product(said.found["proxy"], home, said.found["pruner"])
 
 

@@ -12,9 +12,9 @@ from tests.support.fakes import MemoryOriginals
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.supervisor import Supervisor
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
-from kimi_proxy.services.supervisor import Supervisor
 from kimi_proxy.services.workers.pool import Workers
 
 

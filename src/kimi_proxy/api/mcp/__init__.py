@@ -67,7 +67,7 @@ class Catalog:
     def tool(self, name: str) -> AnyTool:
         found = self.tools.get(name)
         if found is None:
-            raise InvalidParams("name", f"no tool {name[:80]!r} here; there are {', '.join(self.tools)}")
+            raise InvalidParams("name", f"there is no tool {name[:80]!r}; use one of {', '.join(self.tools)}")
         return found
 
     async def call(self, who: Caller, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:
@@ -154,7 +154,7 @@ class NotOffered(InvalidParams):
 
 
 async def call_tool(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
-    """Run a tool; what is wrong with the call is an error of the protocol."""
+    """Run a tool; an invalid call is an error of the protocol."""
     return _tool_result(await catalog.call(who, *_choose_tool(catalog, params)))
 
 
@@ -305,7 +305,7 @@ HANDSHAKE = ProtocolVersion(
     statuses={-32700: 400, -32600: 400},
 )
 
-# No handshake: each request carries its envelope, each result says what it is.
+# Without a handshake, each request carries its envelope, and each result its type.
 STATELESS = ProtocolVersion(
     mcp.STATELESS_VERSIONS,
     {"server/discover": discover, **_LISTS, "tools/call": call_tool_or_report},
@@ -354,7 +354,7 @@ NOTHING = RpcReply(None, 202)
 async def reply(
     who: Caller, raw: bytes, versions: ProtocolVersions, catalog: Catalog, headers: Headers | None = None
 ) -> RpcReply:
-    """Answer one JSON text; `headers` are those it came with, if it came over HTTP."""
+    """Respond to one JSON text; `headers` are those of its HTTP request, if there was one."""
     try:
         message = json.decode(raw)
     except ParseError as e:
@@ -383,7 +383,7 @@ async def reply_to(
 async def _answer(
     who: Caller, call: RpcCall, version: ProtocolVersion, catalog: Catalog, headers: Headers | None = None
 ) -> JsonObject:
-    """Return the response to a call: its result, or what was wrong with it."""
+    """Return the response to a call: its result or its error."""
     try:
         result = await version.serve(who, call, catalog, headers)
     except KimiProxyError as e:
@@ -412,7 +412,7 @@ async def _reply_to_all(
 
 
 def log_unreadable(error: ParseError) -> None:
-    # What the tools need takes long to load: a client that starts us waits for its first answer.
+    # The tools take long to load, and a client that starts us waits for the first response.
     from kimi_proxy.services.tools.request import parse_failed
 
     parse_failed(str(error))
@@ -424,7 +424,7 @@ def _refusal(call_id: RpcId, error: KimiProxyError, version: ProtocolVersion) ->
 
 
 def advice(error: KimiProxyError) -> str:
-    """Return what a model reads when its tool call failed: the code, what is wrong, what to do next."""
+    """Return the text for a model whose tool call failed: the code, the problem, the next step."""
     if isinstance(error, InvalidParams):
         return f"{error.code}: {error}. Correct the argument {error.field!r} and call the tool again."
     return f"{error.code}: {error}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from kimi_proxy import __version__
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.services.tool_directory import ToolDirectory, every_tool, search_tools
+from kimi_proxy.services.gateway.tool_directory import ToolDirectory, every_tool, search_tools
 
 GATEWAY_INSTRUCTIONS = (
     "The tools of several MCP servers. Find one with search_tools, then call it by its full name with call_read_tool "

@@ -68,7 +68,7 @@ def endpoint(versions: ProtocolVersions, catalog: Catalog) -> Callable[[Request]
         # With a handshake a lost connection says nothing; without one it takes the request back. But no command, read
         # or search goes on when its caller is gone.
         ends = catalog.ends_with_caller or (stateless is not None and names_version(headers, stateless.versions))
-        work = cancel_if_gone(work, request.receive) if ends else work
+        work = cancel_on_disconnect(work, request.receive) if ends else work
         if is_asked and EVENTS in request.headers.get("accept", ""):
             return await with_notices(work)
         reply = await work
@@ -82,7 +82,7 @@ def names_version(headers: mcp.Headers, versions: tuple[str, ...]) -> bool:
     return any(name == mcp.VERSION_HEADER and value.decode("latin-1") in versions for name, value in headers)
 
 
-async def cancel_if_gone(work: Coroutine[None, None, RpcReply], receive: Receive) -> RpcReply:
+async def cancel_on_disconnect(work: Coroutine[None, None, RpcReply], receive: Receive) -> RpcReply:
     """Do `work`, or drop it when the client hangs up."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hang_up(receive))
     try:

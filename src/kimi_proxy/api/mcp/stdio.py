@@ -30,7 +30,7 @@ MAX_CONCURRENT = 64
 CHECK_S = 0.2
 INTRODUCTIONS = frozenset({"initialize", "ping", "server/discover"})  # need no tool
 DRAIN_S = 30.0  # input that ended still wants its answers; a client that left kills us sooner
-COMMAND_DRAIN_S = 0.2  # of a tool that does more than read, from its start: no client is left to stop it
+COMMAND_DRAIN_S = 0.2  # time limit of a tool that does more than read, because no client is left to stop it
 
 # Gives the tools, and whom they work for.
 LoadTools: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Catalog, Caller]]]
@@ -151,7 +151,7 @@ class LineWriter:
         try:
             while left:
                 left = left[self._target.write(left) or 0 :]
-        except (OSError, ValueError):  # ValueError: the conversation ended meanwhile, and the stream is closed
+        except (OSError, ValueError):  # ValueError: the conversation has ended, and the stream is closed
             return False
         return True
 
@@ -163,7 +163,7 @@ def _settle(written: asyncio.Future[bool], delivered: bool) -> None:
 
 @contextmanager
 def redirect_streams(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
-    """Yield both streams for one conversation alone; everything else that prints meanwhile goes to standard error."""
+    """Reserve both streams for one conversation; all other output goes to standard error."""
     sys.stdout.flush()
     wire_in, wire_out, nothing = os.dup(stdin.fileno()), os.dup(stdout.fileno()), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, stdin.fileno())
@@ -248,7 +248,7 @@ class StdioConversation:
         self._commands: dict[asyncio.Task[None], float] = {}  # that do more than read, with when they began
 
     def receive(self, line: bytes | None, done: Callable[[], None]) -> None:
-        """Start to answer a line; None stands for one that was too long to read."""
+        """Start to respond to a line; None means that the line was too long."""
         task = asyncio.create_task(self._answer(line))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
@@ -293,7 +293,7 @@ class StdioConversation:
         try:
             is_known = method in INTRODUCTIONS
             catalog, who = (self._introduction, ANONYMOUS) if is_known else await self._late.get()
-            if task is not None and _does_more_than_read(message, catalog):
+            if task is not None and _has_side_effects(message, catalog):
                 self._commands[task] = time.monotonic()
             reply = await mcp.reply_to(who, message, MCP, catalog)
         finally:
@@ -318,12 +318,12 @@ def _message(line: bytes | None) -> JsonValue:
 
 
 async def serve_stdio(catalog: Catalog, load: LoadTools | None = None) -> None:
-    """Serve on standard output, where nothing else is written meanwhile, until standard input ends."""
+    """Serve on standard output, reserved for this, until standard input ends."""
     with redirect_streams(FileIO(0, closefd=False), FileIO(1, "w", closefd=False)) as (source, target):
         await converse(catalog, source, target, load)
 
 
-def _does_more_than_read(message: JsonValue, catalog: Catalog) -> bool:
+def _has_side_effects(message: JsonValue, catalog: Catalog) -> bool:
     match message:
         case {"method": "tools/call", "params": {"name": str(name)}} if name in catalog.tools:
             return not catalog.tools[name].read_only

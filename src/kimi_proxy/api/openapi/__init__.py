@@ -1,1 +1,1 @@
-"""The HTTP interface for programs: an OpenAPI description, and JSON Schemas of what is sent, exported and recorded."""
+"""Machine-readable descriptions: OpenAPI for HTTP, and JSON Schemas for events, exports and recordings."""

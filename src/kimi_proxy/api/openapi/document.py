@@ -27,7 +27,7 @@ PATH = "/api/openapi.json"
 JSON = "application/json"
 REF = "#/components/schemas/{}"
 
-# What the guard, the router and a server that stops may answer on every route.
+# Statuses that the guard, the router or a stopping server may return on every route.
 REFUSALS: Mapping[int, tuple[str, ...]] = {
     400: ("body_incomplete",),
     401: ("token_required",),
@@ -49,7 +49,7 @@ PARAMETER_SCHEMAS: Mapping[str, JsonObject] = {
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINED = "#/$defs/{}"
-# What one document of each may be: a frame of `/ws`, the file of /api/export/json, a line of a recording.
+# The possible documents of each kind: a frame of `/ws`, the file of /api/export/json, a line of a recording.
 KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "events": ("A frame of /ws", EVENTS),
     "export": ("The file of /api/export/json", (MetricsBody,)),
@@ -96,13 +96,16 @@ class StoppingBody(TypedDict):
 # Described here alone: the server answers them before the guard and the router see the request (api/server.py).
 PROBES = (
     DescribedRoute(
-        "GET", "/health/live", Response(), RouteSpec("Say that the process answers", LiveBody, access=Access.EVERYONE)
+        "GET",
+        "/health/live",
+        Response(),
+        RouteSpec("Report that the process is alive", LiveBody, access=Access.EVERYONE),
     ),
     DescribedRoute(
         "GET",
         "/health/ready",
         Response(),
-        RouteSpec("Say whether requests may be sent", ReadyBody, more={503: StoppingBody}, access=Access.EVERYONE),
+        RouteSpec("Report whether requests may be sent", ReadyBody, more={503: StoppingBody}, access=Access.EVERYONE),
     ),
 )
 SCHEMA = RouteSpec(
@@ -154,7 +157,7 @@ class Components:
         return self._answers[_key(kind)]
 
     def request(self, kind: object) -> JsonObject:
-        """Return the schema of what a pydantic type accepts."""
+        """Return the schema of the values that a pydantic type accepts."""
         adapter: TypeAdapter[object] = TypeAdapter(kind)  # type: ignore[arg-type]  # any type of a body
         made = adapter.json_schema(ref_template=REF.format("{model}"))
         self.schemas.update(made.pop("$defs", {}))
@@ -243,7 +246,7 @@ def _success(spec: RouteSpec, components: Components) -> JsonObject:
 def schema_of(name: str) -> JsonObject:
     """Return the schema of `events`, `export` or `recording`. Raise InvalidParams for another name."""
     if name not in KINDS:
-        raise InvalidParams("name", f"there are schemas of {', '.join(KINDS)}")
+        raise InvalidParams("name", f"use one of {', '.join(KINDS)}")
     title, kinds = KINDS[name]
     made, defined = of_types(kinds, DEFINED)
     one: JsonObject = made[0] if len(made) == 1 else {"oneOf": made}

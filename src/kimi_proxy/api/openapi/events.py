@@ -2,8 +2,8 @@
 
 from typing import Literal, NotRequired, TypedDict
 
-from kimi_proxy.features.context import ReinjectedFields
-from kimi_proxy.features.memory import MemoryInjectedFields
+from kimi_proxy.features.chat.context import ReinjectedFields
+from kimi_proxy.features.chat.memory import MemoryInjectedFields
 from kimi_proxy.features.metering import LogCountFields
 from kimi_proxy.features.models.routing import ModelRoutedFields, RoutingUnavailableFields
 from kimi_proxy.features.sanitizer.stage import SanitizerFields

@@ -52,7 +52,7 @@ def open_body(body: bytes, model: str, is_stream: bool) -> bytes:
 
 
 def counted_body(body: bytes, model: str) -> bytes:
-    """Return what Bedrock is asked to count, as a body of Anthropic's own API. Raise ParseError if it is none."""
+    """Return the request that Bedrock should count, in Anthropic's own format. Raise ParseError if it is invalid."""
     asked = read.members(read.members(JsonBody(body).members.get("input")).get("invokeModel"))
     try:
         return open_body(base64.b64decode(read.string(asked.get("body")), validate=True), model, is_stream=False)
@@ -77,7 +77,7 @@ def close_body(cloud: str, body: bytes, betas: Sequence[str], counts: bool) -> C
 
 
 def plain_body(body: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """Return a body that came as a cloud's without what Anthropic's own API has in headers, and those betas."""
+    """Return a cloud's body without the fields that Anthropic's own API has in headers, and those betas."""
     if b'"anthropic_' not in body:
         return body, ()
     held = JsonBody(body)

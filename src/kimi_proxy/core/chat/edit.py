@@ -1,4 +1,4 @@
-"""A request with something changed: each function returns a new one, in which all other bytes stand as they stood."""
+"""Edits of a request: each function returns a new one, in which all other bytes stay unchanged."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
@@ -35,7 +35,7 @@ def with_items(request: Request, items: Sequence[JsonObject]) -> Request:
 
 
 def with_summary(request: Request, removed: Collection[int], at: int, item: JsonObject) -> Request:
-    """Remove the messages `removed`, which all stand before the message `at`, and put an item before that one."""
+    """Remove the messages `removed`, all of them before the message `at`, and insert an item before that one."""
     messages = request.messages
     edits: list[Edit] = [(messages[each].start, messages[each + 1].start, b"") for each in removed]
     start = messages[at].start
@@ -70,7 +70,7 @@ def with_native_search(
 
 
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:
-    """Mark the ends of these messages, or of what comes before all messages, for the provider's prompt cache."""
+    """Mark the ends of these messages, or of everything before the messages, for the provider's prompt cache."""
     found = (request.format.add_cache_mark(request.json, place, ttl) for place in places)
     return _apply_edits(request, [edit for edit in found if edit is not None])
 
@@ -91,7 +91,7 @@ def with_usage(request: Request) -> Request:
 
 
 def with_thinking_cleared(request: Request, keep_turns: int) -> Request:
-    """Have the provider leave out the thinking of all but the newest turns; the same request where it cannot."""
+    """Ask the provider to drop the thinking of all but the newest turns; unchanged if it cannot."""
     edit = request.format.clear_thinking(request.json, keep_turns)
     return request if edit is None else _apply_edits(request, [edit])
 
@@ -103,12 +103,12 @@ def with_one_token(request: Request) -> Request | None:
 
 
 def with_system(request: Request, text: str) -> Request:
-    """Add to what the system says; the same request where there is no place for it."""
+    """Append to the system prompt; unchanged if there is no place for it."""
     return _apply_edits(request, request.format.add_system(request.json, request.messages, text))
 
 
 def with_system_part(request: Request, index: int, text: str) -> Request:
-    """Replace one of the texts that the system says."""
+    """Replace one of the texts of the system prompt."""
     part = request.system[index]
     return _apply_edits(request, [] if part.text == text else [(part.start, part.end, json.encode(text))])
 

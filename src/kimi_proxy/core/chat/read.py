@@ -141,11 +141,11 @@ def as_index(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-Edit: TypeAlias = tuple[int, int, bytes]  # start and end of what is replaced, and what by
+Edit: TypeAlias = tuple[int, int, bytes]  # start and end of the replaced bytes, and the replacement
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking", "image", "other"]
 
-PARAGRAPH = "\n\n"  # between the text of a client and what we add to it
+PARAGRAPH = "\n\n"  # between a client's text and our addition
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -158,7 +158,7 @@ _ROLES: dict[str, Role] = {
 _COMMA = re.compile(rb"\s*,\s*")
 _WITHOUT_TEXT = frozenset({"image", "other"})
 
-# A backslash and what it escapes; the group is a lone half of a surrogate pair.
+# A backslash and the escaped character; the group is half of a surrogate pair.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
@@ -166,7 +166,7 @@ _ESCAPE = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a message, and where its text stands in the body."""
+    """A part of a message, and the position of its text in the body."""
 
     kind: Kind
     start: int
@@ -174,7 +174,7 @@ class Part:
     body: bytes = field(repr=False, compare=False)
     call_id: str = ""  # of the tool call that this is, or that it answers
     name: str = ""  # of the tool that is called
-    failed: bool = False  # a tool said so of its own result
+    failed: bool = False  # the tool marked its own result as an error
 
     @cached_property
     def text(self) -> str:
@@ -185,7 +185,7 @@ class Part:
         try:
             return STRING.decode(raw) if self.is_string else raw.decode()
         except UnicodeDecodeError as e:
-            raise ParseError("not JSON: a text is not UTF-8") from e
+            raise ParseError("not JSON: a string is not UTF-8") from e
         except msgspec.DecodeError:  # lone surrogates
             return str(json.decode(raw))
 
@@ -280,7 +280,7 @@ class JsonBody:
         return self.append_to(raw, items)
 
     def append_to(self, held: Raw, items: Sequence[JsonValue]) -> Edit:
-        """Add to the end of an array, wherever it stands."""
+        """Append to an array at any position in the body."""
         end = self.span(held)[1] - 1
         return end, end, (b"," if array(held) else b"") + json.encode(items)[1:-1]
 
@@ -321,5 +321,5 @@ def _address(view: bytes | Raw) -> int:
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
-    """The parser refuses what a file may hold; a copy of the same length shows where everything stands."""
+    """Replace escapes that the parser rejects by others of the same length, so that all positions stay the same."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)

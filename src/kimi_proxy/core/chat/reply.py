@@ -1,4 +1,4 @@
-"""An answer on its way: where its events end, and what they say of it."""
+"""A response in transit: the boundaries of its events, and the facts in them."""
 
 import re
 import zlib
@@ -13,7 +13,7 @@ __all__ = ["MAX_BYTES", "MAX_HELD_BYTES", "EventBuffer", "EventSplitter", "Reply
 MAX_HELD_BYTES = 64 * 1024  # a longer event passes in pieces; it may be an image, and it is no usage
 MAX_BYTES = 16 * 1024**2  # an answer, or an event, that is longer is not read to its end
 
-# The end of a line and an empty line. What may be half of a CRLF waits for its other half.
+# The end of a line and an empty line. A CR at the end of a slice waits for a possible LF.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z))(?:\r\n|\n|\r(?!\Z))")
 _BLANK = (b"\n\n", b"\n\r", b"\r\r")  # how the end of a line and an empty line may begin
 _BETWEEN = re.compile(rb"(?:(?::[^\r\n]*)?(?:\r\n|\n|\r))*")  # comments and empty lines belong to no event
@@ -43,7 +43,7 @@ class EventSplitter:
         del self._held[:at]
 
     def rest(self) -> bytes:
-        """Return what is left when the stream ends."""
+        """Return the remainder when the stream ends."""
         rest = bytes(self._held)
         self._held.clear()
         return rest
@@ -76,11 +76,11 @@ class EventBuffer:
         return self._shown(held[:cut]) + torn
 
     def end(self) -> bytes:
-        """Return what is held when the stream ends as it should."""
+        """Return the buffered rest when the stream ends normally."""
         return self._shown(b"".join(self._held))
 
     def followed_by(self, event: bytes) -> bytes:
-        """Return an event of ours as it is sent after the stream broke off."""
+        """Return one of our events, to be sent after the stream broke off."""
         return b"\n\n" + event if self._torn else event
 
     def _tear(self) -> bytes:
@@ -99,7 +99,7 @@ class EventBuffer:
 
 
 class ReplyReader:
-    """Is fed the bytes of an answer in slices of any size; `facts` is what is known so far."""
+    """Receives the bytes of a response in slices of any size; `facts` are those known so far."""
 
     def __init__(self, wire: Wire, is_stream: bool, encoding: str = "", max_bytes: int = MAX_BYTES) -> None:
         self._format = wire.format
@@ -116,7 +116,7 @@ class ReplyReader:
             return
         try:
             plain = piece if self._inflater is None else self._inflate(piece, self._inflater)
-        except zlib.error:  # it says gzip, and is not
+        except zlib.error:  # its header claims gzip, but it is not
             self._gave_up = True
         else:
             self._gave_up = self._read(plain) > self._max_bytes

@@ -1,4 +1,4 @@
-"""A client's request: the bytes that came, and what can be read in them."""
+"""A client's request: its bytes, and a view of their contents."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,5 +94,5 @@ def parse(body: bytes, wire: Wire) -> Request:
     """Raise ParseError if the body is no JSON object, InvalidParams if it names no model."""
     request = Request(wire, body)
     if not request.model:
-        raise InvalidParams("model", "name the model as a string")
+        raise InvalidParams("model", "must be a string")
     return request

@@ -49,7 +49,7 @@ def _clamp(low: int, high: int) -> BeforeValidator:
 
 
 class PrunerSettings(SettingsSection):
-    """The pruner: where it listens, what it accepts, how it scores."""
+    """The pruner's address, limits and backend."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8006, ge=0, le=65_535)
@@ -174,10 +174,10 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the configuration file is not valid TOML: {e}") from e
     _refuse_secrets(file, "")
-    file, variables = over(file, env)  # from here on with what the environment adds
+    file, variables = over(file, env)  # from here on with the settings from the environment
     for reserved in _RESERVED:
         if reserved in file:
-            raise ConfigError(f"{reserved} is not a key of the configuration file: set it in the environment")
+            raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
@@ -215,14 +215,14 @@ def require_keys(config: Config) -> None:
 
 
 def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
-    """Return what is wrong with a setting, by its name and its place; of an unknown one, which it may have meant."""
+    """Describe an invalid setting by name and position; for an unknown one, suggest the closest name."""
     *section, key = path
     name, line = ".".join(path), line_of(toml, ".".join(section), key)
     variable = next((variables[name] for name in _outwards(path) if name in variables), "")
     where = f" ({variable})" if variable else f" (line {line})" if line else ""
     if kind != "extra_forbidden":
         return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
-    near = get_close_matches(key, _keys_beside(section), 1)
+    near = get_close_matches(key, _known_keys(section), 1)
     return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
 
 
@@ -231,7 +231,7 @@ def _outwards(path: list[str]) -> list[str]:
     return [".".join(path[:end]) for end in range(len(path), 0, -1)]
 
 
-def _keys_beside(section: list[str]) -> list[str]:
+def _known_keys(section: list[str]) -> list[str]:
     """Return the names that a section may hold; none for sections whose names people choose."""
     model: type[BaseModel] = FileSettings
     for name in section:
@@ -249,11 +249,11 @@ def _override_addresses(providers: Mapping[str, Provider], env: Mapping[str, str
     for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):
         name, _, address = (part.strip() for part in pair.partition("="))
         if name not in moved:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}: write name=address")
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}; the format is name=address")
         try:
             moved[name] = Provider.model_validate(moved[name].model_dump() | {"base_url": address})
         except ValidationError as e:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: {name} needs an address that begins with http or https") from e
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: the address of {name} must begin with http:// or https://") from e
     return moved
 
 
@@ -277,7 +277,7 @@ def named_path(variable: str, env: Mapping[str, str]) -> Path | None:
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[Mapping[str, SecretStr], tuple[str, ...]]:
-    """Return the providers' keys, and what is wrong with those that cannot be used."""
+    """Return the providers' keys, and the problems with unusable ones."""
     keys: dict[str, SecretStr] = {}
     problems: list[str] = []
     for name, provider in config.providers.items():

@@ -1,4 +1,4 @@
-"""Settings from the environment: variables of their own names, and `KIMI_PROXY__SECTION__KEY` for all the others."""
+"""Settings from the environment: named variables, and `KIMI_PROXY__SECTION__KEY` for all others."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ def _set(settings: dict[str, object], path: list[str], value: object, variable: 
     for name in sections:
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
-            return  # reading the settings says what is wrong with it
+            return  # the settings report what is wrong with it
         table[name] = inner = dict(inner)
         table = inner
     below = table.get(key)
@@ -83,7 +83,7 @@ def _set(settings: dict[str, object], path: list[str], value: object, variable: 
 
 
 def _value(text: str) -> object:
-    """Return what a variable holds: a number, a switch, a list or a table as TOML writes it, else the text itself."""
+    """Return the value of a variable: a number, boolean, list or table in TOML syntax, otherwise the text itself."""
     try:
         read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

@@ -52,7 +52,7 @@ class Provider(SettingsSection):
     @classmethod
     def _is_reference(cls, given: str) -> str:
         if given and not _VARIABLE.fullmatch(given):
-            raise ValueError("name the variable that holds the key, such as ${KIMI_API_KEY}")
+            raise ValueError("must be a variable that contains the key, such as ${KIMI_API_KEY}")
         return given
 
     @property
@@ -100,9 +100,9 @@ def _address(given: str) -> str:
     except ValueError:
         parts, port_is_number = urlsplit(""), False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
-        raise ValueError("give an address that begins with http:// or https://")
+        raise ValueError("must begin with http:// or https://")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("an address here holds no user, no password, no query and no fragment")
+        raise ValueError("must not contain a user, password, query or fragment")
     return given
 
 
@@ -210,14 +210,14 @@ def maker_at(name: str, provider: Provider) -> str:
 
 
 def _at_same_address(provider: object) -> dict[str, object]:
-    """Return what is known of a provider that the file calls by another name: which APIs it does not speak."""
+    """Return the unsupported APIs of a known provider that the file configures under another name."""
     address = str(provider.get("base_url")).rstrip("/") if isinstance(provider, Mapping) else ""
     known = next((each for each in _DEFAULTS.values() if each["base_url"] == address), {})
     return {name: value for name, value in known.items() if name == "translate"}
 
 
 def _over_defaults(given: object) -> object:
-    """Return the file's providers with the known ones; one that the file names is enabled unless it says otherwise."""
+    """Return the file's providers merged with the known ones; a table enables its provider by default."""
     if not isinstance(given, Mapping):
         return given
     merged: dict[str, object] = {}

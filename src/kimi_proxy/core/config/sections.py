@@ -56,7 +56,7 @@ class ToolSettings(SettingsSection):
 
 
 def read_switch(text: str) -> bool:
-    """Return what a variable such as `true`, `0` or `off` says. Raise ValueError for anything else."""
+    """Return the boolean in a variable such as `true`, `0` or `off`. Raise ValueError for anything else."""
     word = text.strip().lower()
     if word in ("true", "1", "yes", "on"):
         return True
@@ -66,7 +66,7 @@ def read_switch(text: str) -> bool:
 
 
 class CompressionSettings(SettingsSection):
-    """Old exchanges are replaced by a summary when the context window is nearly full; the originals are kept."""
+    """A summary replaces old exchanges when the context window is nearly full; the originals are stored."""
 
     automatic: bool = False
     threshold_percentage: float = Field(default=85, gt=0, le=100)
@@ -94,7 +94,7 @@ class MemorySettings(SettingsSection):
 
 
 class CacheSettings(SettingsSection):
-    """The provider's prompt cache: what is done for it, and what is saved when it is lost anyway."""
+    """Use of the provider's prompt cache, and of the moments when it is lost anyway."""
 
     marks: bool = True
     anchor: bool = True
@@ -150,7 +150,7 @@ class RecordSettings(SettingsSection):
 
 
 class RunnerSettings(SettingsSection):
-    """Timeouts of the tools server that `kimi-proxy run` starts beside an agent."""
+    """Timeouts of the tool server that `kimi-proxy run` starts for an agent."""
 
     startup_timeout_ms: int = Field(default=15_000, ge=1, le=600_000)
     shutdown_timeout_ms: int = Field(default=5000, ge=1, le=600_000)
@@ -166,7 +166,7 @@ class ShutdownSettings(SettingsSection):
 
 
 class MetricsSettings(SettingsSection):
-    """A port of its own for Prometheus, which needs no token because it serves figures alone."""
+    """A separate port for Prometheus, which needs no token because it serves only figures."""
 
     enabled: bool = False
     host: str = "127.0.0.1"
@@ -190,14 +190,14 @@ class UpgradeSettings(SettingsSection):
 
 
 class HookSettings(SettingsSection):
-    """Outputs of an agent's tools that its hooks hand to us are shortened as the sanitizer's policy says."""
+    """Tool outputs received from agents' hooks are shortened by the sanitizer's policy."""
 
     enabled: bool = True
     budget_ms: int = Field(default=100, ge=1, le=10_000)  # a third of the time that agents wait for a hook
 
 
 class RoutingSettings(SettingsSection):
-    """A request that nearly fills its context window goes to a larger model of the same provider."""
+    """A request that nearly fills its context window is sent to a larger model of the same provider."""
 
     fallback_threshold: float = Field(default=0.90, gt=0, le=1)
     fallback_models: tuple[str, ...] = ()  # known models that [models] lacks and that may answer too, as PROVIDER/NAME
@@ -205,12 +205,12 @@ class RoutingSettings(SettingsSection):
 
 
 class SanitizerSettings(SettingsSection):
-    """Long tool results are shortened before they are sent; the originals are kept."""
+    """Long tool results are shortened before they are sent; the originals are stored."""
 
     enabled: bool = True
-    mode: Literal["on", "observe"] = "on"  # observe: everything is decided and counted, and nothing is changed
+    mode: Literal["on", "observe"] = "on"  # observe: decide and count, but change nothing
     policy: Literal["careful", "default", "deep"] = "default"
-    threshold_tokens: int = Field(default=0, ge=0)  # 0: as the policy says
+    threshold_tokens: int = Field(default=0, ge=0)  # 0: the policy's limit
     preview_length: int = Field(default=200, ge=0)
     budget_ms: int = Field(default=400, ge=1, le=60_000)
     recover_tool: bool = True

@@ -1,4 +1,4 @@
-"""The MCP servers behind the gateway: how each is reached, and what may pass through."""
+"""The MCP servers behind the gateway: how to reach them, and the limits on their calls and answers."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -33,7 +33,7 @@ class PruningSettings(SettingsSection):
 
 
 class McpServer(SettingsSection):
-    """One upstream MCP server: a URL or a command, and what may pass through."""
+    """One upstream MCP server: a URL or a command, and the limits on its calls and answers."""
 
     enabled: bool = True
     url: str = ""
@@ -60,7 +60,7 @@ class McpServer(SettingsSection):
         if self.url and not urlsplit(self.url).hostname:
             raise ValueError("url must name a host")
         if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
-            raise ValueError("transport stdio goes with a command alone, plain and streamable go with url")
+            raise ValueError("transport stdio needs a command without a url; plain and streamable need a url")
         return self
 
     @property
@@ -112,7 +112,7 @@ def _over_defaults(given: object) -> object:
             raise ValueError(f"{name!r} is not a server's name: use letters, digits, '.', '_' and '-'")
         known = ALIASES.get(name, name)
         if known != name and known in given:
-            raise ValueError(f"{name} is another name of {known}: keep one of the two")
+            raise ValueError(f"{name} is an alias of {known}: remove one of the two")
         merged[known] = _over(_DEFAULTS.get(known, {}), server)
     return merged
 
@@ -127,7 +127,7 @@ def _over(default: Mapping[str, object], given: object) -> object:
         below = merged.get(key)
         merged[key] = {**below, **value} if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     if merged.get("run") is True and all(merged.get(key) == default.get(key, "") for key in ("url", "command")):
-        # A known program speaks stdio; the default URL was for one that the user runs.
+        # A known program uses stdio; its default URL was for a server that the user runs.
         merged.pop("url", None)
     return merged
 

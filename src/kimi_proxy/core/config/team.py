@@ -1,4 +1,4 @@
-"""A team on one server: whether there is one, how its people log in, what they share, and what they may spend."""
+"""Team mode: logins, sharing and budgets."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -28,7 +28,7 @@ class BudgetSettings(SettingsSection):
     @model_validator(mode="after")
     def _limits_something(self) -> "BudgetSettings":
         if not self.requests and not self.usd:
-            raise ValueError("give it requests, usd, or both")
+            raise ValueError("set requests, usd, or both")
         return self
 
 
@@ -62,7 +62,7 @@ class OidcSettings(SettingsSection):
     @classmethod
     def _is_issuer(cls, url: str) -> str:
         if url and (not is_private_address(url) or urlsplit(url).query or urlsplit(url).fragment):
-            raise ValueError("must begin with https:// (http:// is for this machine alone) and have no query")
+            raise ValueError("must begin with https:// (http:// only on this machine) and have no query")
         return url
 
     @field_validator("public_url")
@@ -71,17 +71,17 @@ class OidcSettings(SettingsSection):
         parts = urlsplit(url)
         is_origin = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/")
         if url and (not is_origin or parts.query or parts.fragment or "@" in parts.netloc):
-            raise ValueError("must be the dashboard's address as browsers know it, such as https://kimi.example.org")
+            raise ValueError("must be the dashboard's address in browsers, such as https://kimi.example.org")
         return url.rstrip("/")
 
     @model_validator(mode="after")
     def _is_whole(self) -> "OidcSettings":
         if self.issuer and not (self.client_id and self.public_url):
-            raise ValueError("an issuer needs client_id and public_url beside it")
+            raise ValueError("an issuer also needs client_id and public_url")
         if "openid" not in self.scopes:
             raise ValueError('scopes need "openid"')
         if bool(self.admin_claim) != bool(self.admin_values):
-            raise ValueError("admin_claim and admin_values belong together")
+            raise ValueError("set both admin_claim and admin_values, or neither")
         return self
 
     @property
@@ -110,7 +110,7 @@ class TeamSettings(SettingsSection):
     @model_validator(mode="after")
     def _has_people(self) -> "TeamSettings":
         if self.oidc.issuer and not self.enabled:
-            raise ValueError("a login by oidc is for the people of a team: set enabled = true")
+            raise ValueError("login through oidc needs team mode: set enabled = true")
         return self
 
     @field_validator("budgets")

@@ -1,10 +1,10 @@
-// Why lines were cut; the keys with `kind` are the words of features/pruning/explain.py.
+// Reasons why lines were cut. Keys that begin with `kind` come from features/pruning/explain.py.
 export default {
   en: {
     off_focus: "off focus",
     off_focus_about: "off focus: {about}",
     repeated: "repeated lines: {times} × {line}",
-    swe_pruner: "off topic, says swe-pruner",
+    swe_pruner: "off topic (swe-pruner)",
     rest: "rest of {name}",
     blocks: "{n} blocks: {names}",
     "kind fonction": "function",
@@ -25,7 +25,7 @@ export default {
     off_focus: "hors focus",
     off_focus_about: "hors focus : {about}",
     repeated: "lignes répétées : {times} × {line}",
-    swe_pruner: "hors sujet selon swe-pruner",
+    swe_pruner: "hors sujet (swe-pruner)",
     rest: "suite de {name}",
     blocks: "{n} blocs : {names}",
     "kind fonction": "fonction",

@@ -1,14 +1,14 @@
 export default {
   en: {
-    how: "Start your agent through this address, in another terminal; its requests appear here live:",
-    init: "Or write the address into the agent’s own settings, for every start (--undo reverts it):",
+    how: "In another terminal, start your agent with this address; its requests appear here live:",
+    init: "Or save the address in the agent’s own settings (--undo reverts it):",
     demo: "Or watch a scripted working day, without a key or a network:",
     try: "Try it on a text of your own",
   },
   fr: {
-    how: "Lancez votre agent par cette adresse, dans un autre terminal ; ses requêtes apparaîtront ici au fil de l’eau :",
-    init: "Ou écrivez l’adresse dans les réglages de l’agent, pour tous ses lancements (--undo l’enlève) :",
-    demo: "Ou regardez une journée de travail rejouée, sans clé ni réseau :",
-    try: "Essayer sur un texte à vous",
+    how: "Dans un autre terminal, lancez votre agent avec cette adresse ; ses requêtes apparaissent ici en direct :",
+    init: "Ou enregistrez l’adresse dans les réglages de l’agent (--undo l’annule) :",
+    demo: "Ou regardez une journée de travail simulée, sans clé ni réseau :",
+    try: "Essayer avec votre propre texte",
   },
 };

@@ -1,4 +1,4 @@
-// What the pruner warns of, by the codes of core/errors.py.
+// The pruner's warnings, by their codes in core/errors.py.
 export default {
   en: {
     constraints_unmet: "nothing can be cut within the limits",
@@ -12,20 +12,20 @@ export default {
     deepinfra_docs_truncated: "some lines were not sent to the reranker",
     deepinfra_http_error: "the reranker is not responding",
     deepinfra_config_error: "the reranker is not configured",
-    deepinfra_parse_error: "the reranker’s answer is not readable",
+    deepinfra_parse_error: "the reranker’s response cannot be read",
   },
   fr: {
-    constraints_unmet: "les limites ne laissent rien à couper",
+    constraints_unmet: "rien ne peut être coupé dans ces limites",
     scorer_refused: "noté sans le modèle entraîné",
-    cache_hit: "répondu de mémoire",
-    recovery_unavailable: "entier, car l’original n’a pas pu être gardé",
-    timeout: "entier, car le temps était écoulé",
+    cache_hit: "réponse tirée du cache",
+    recovery_unavailable: "non coupé : l’original n’a pas pu être conservé",
+    timeout: "non coupé : délai dépassé",
     input_too_large: "trop long pour l’élagueur",
-    internal_error: "entier, après une erreur de notre part",
-    deepinfra_error: "noté ici : le reclasseur a échoué",
-    deepinfra_docs_truncated: "toutes les lignes ne sont pas allées au reclasseur",
-    deepinfra_http_error: "le reclasseur n’a pas répondu",
+    internal_error: "non coupé : erreur interne",
+    deepinfra_error: "noté localement : le reclasseur a échoué",
+    deepinfra_docs_truncated: "certaines lignes n’ont pas été envoyées au reclasseur",
+    deepinfra_http_error: "le reclasseur ne répond pas",
     deepinfra_config_error: "le reclasseur n’est pas configuré",
-    deepinfra_parse_error: "la réponse du reclasseur n’avait pas de sens",
+    deepinfra_parse_error: "la réponse du reclasseur est illisible",
   },
 };

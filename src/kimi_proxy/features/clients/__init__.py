@@ -58,13 +58,13 @@ class ClientApp:
     project: str = ""
     scope: Scope = "project"
     moved_by: str = ""  # a variable with another directory, or another file, for `user`
-    is_locked: bool = False  # the client takes a lock directory beside the file while it writes
+    is_locked: bool = False  # the client takes a lock directory next to the file while it writes
     stdio: str = ""  # its `type` of a server that it starts
     http: str = ""  # its `type` of a server that it calls
     http_key: str = "url"  # its key for the address of such a server
     is_list: bool = False  # it writes a command and its arguments as one list
     token: tuple[str, str] | None = None  # the key and value that make it send a token from a variable
-    workspace: str = ""  # what it replaces with the open folder
+    workspace: str = ""  # the placeholder that it replaces with the open folder
     needs_cwd: bool = False  # it starts servers in an arbitrary directory
     eager: str = ""  # its key for a server whose tools are not hidden from the model until the model searches for them
     timeout_s: int = 0  # how long it is to wait for a server, where its own limit is too short for a busy machine
@@ -72,10 +72,10 @@ class ClientApp:
     user_rules: str = ""
     rules_start: str = ""
     instead: tuple[str, ServersFile] | None = None  # the user's file that is changed in place of `user`, if it exists
-    memory: tuple[tuple[str, ServersFile], ...] = ()  # where a memory server goes: the last file, if it exists
+    memory: tuple[tuple[str, ServersFile], ...] = ()  # the place for a memory server: the last file, if it exists
     by_hand: str = ""  # what else the user has to do for a part of this client
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
-    proxied: BaseUrl | str = ""  # how it is made to call the proxy, or what the user has to do instead
+    proxied: BaseUrl | str = ""  # how to make it call the proxy, or instructions for the user
 
 
 _MCP_SERVERS = SharedFile(jsonc, "mcpServers", SERVER_NAME)

@@ -11,7 +11,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.plan import MAX_CHARS, origin_of
-from kimi_proxy.features.sanitizer.rows import READERS
+from kimi_proxy.features.sanitizer.shorten import READERS
 
 AFTER_TOOL = "PostToolUse"
 AFTER_PROMPT = "UserPromptSubmit"
@@ -55,7 +55,7 @@ class HookEvent:
 
 
 def parse(given: JsonObject) -> HookEvent:
-    """Return the event. What is missing or of another type is left empty: then there is nothing to cut."""
+    """Return the event. Missing or mistyped fields are empty: there is then nothing to cut."""
     match given:
         case {"hook_event_name": "UserPromptSubmit", "prompt": str(prompt)}:
             return HookEvent(AFTER_PROMPT, _session(given), prompt[: 4 * MAX_CHARS])
@@ -113,7 +113,7 @@ def _at(value: JsonValue, steps: Steps) -> JsonValue:
 
 
 def replace_texts(response: JsonValue, texts: Sequence[tuple[Steps, str]]) -> JsonValue:
-    """Return `response` with these texts at their places, everything else as it was."""
+    """Return `response` with these texts replaced, and everything else unchanged."""
     for steps, text in texts:
         response = _with(response, steps, text)
     return response

@@ -62,7 +62,7 @@ export const KimiProxy = async () => ({
 });
 """
 
-# A tool of Cline's makes several calls at once, each with a result of its own.
+# One of Cline's tools makes several calls at once, each with its own result.
 _CLINE = """\
 const sessionOf = (snapshot) => snapshot.conversationId ?? snapshot.runId ?? snapshot.agentId;
 

@@ -36,7 +36,7 @@ class ProxyTarget:
 
 
 def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarget:
-    """Return the target for a proxy with these settings; Anthropic answers if no other speaks its API there."""
+    """Return the target for a proxy with these settings; Anthropic is the default provider of its API."""
     on = [provider for provider in config.providers.values() if provider.enabled]
     # Where the file switches none on, known providers answer clients that bring their own key or login.
     on = on or [config.providers[name] for name in config.on_demand]
@@ -119,7 +119,7 @@ def _claude(target: ProxyTarget) -> Values:
 
 
 def _codex(target: ProxyTarget) -> Values:
-    # A provider of its own would hide the sessions that Codex began with `openai`.
+    # A separate model provider would hide the sessions that Codex started with `openai`.
     return {(): {"openai_base_url": f"{target.url}/v1"}}
 
 

@@ -1,4 +1,4 @@
-"""Small changes to configuration files of other programs: what we don't change stays as it is, byte for byte."""
+"""Small edits of other programs' configuration files, which leave all other bytes unchanged."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,14 @@ from kimi_proxy.core.errors import FileRefused
 
 
 def check_rest(before: str, after: str, rest: Callable[[str], object]) -> None:
-    """Raise FileRefused unless both texts say the same but for what is ours; `rest` returns what is not."""
+    """Raise FileRefused unless both texts are equal apart from our part; `rest` returns the other part."""
     said = repr(rest(before))  # the order of keys counts, and NaN equals itself
     try:
         same = said == repr(rest(after))
     except FileRefused as e:
-        raise FileRefused(f"a change would break it ({e}): change it by hand") from e
+        raise FileRefused(f"changing it would break it ({e}): edit it by hand") from e
     if not same:
-        raise FileRefused("a change would alter something else in it: change it by hand")
+        raise FileRefused("changing it would also alter something else in it: edit it by hand")
 
 
 def newline_of(text: str) -> str:
@@ -22,7 +22,7 @@ def newline_of(text: str) -> str:
 
 
 def gap_before(text: str) -> str:
-    """Return what has to follow `text` so that something new begins after a blank line."""
+    """Return the newlines that must follow `text` so that an addition begins after a blank line."""
     newline = newline_of(text)
     end = "" if not text or text.endswith("\n") else newline
     return end + (newline if text.strip() and not (text + end).endswith(newline * 2) else "")

@@ -67,7 +67,7 @@ class SharedFile:
         changed = self._merge(text, entry, dropped)
         now = self.entry(changed)
         if not isinstance(now, dict) or {key: now.get(key) for key in entry} != entry or set(now) & set(dropped):
-            raise FileRefused("our entry cannot be written there: add it by hand")
+            raise FileRefused("cannot add our entry: add it by hand")
         return changed
 
     def restore(self, text: str, before: str) -> str:
@@ -78,17 +78,17 @@ class SharedFile:
         mark, plain = split_bom(text)
         changed = self._check(plain, self.format.remove(plain, (self.key, self.name)))
         if self.entry(changed) is not None:
-            raise FileRefused("our entry cannot be removed there: remove it by hand")
+            raise FileRefused("cannot remove our entry: remove it by hand")
         return mark + changed
 
     def entry(self, text: str) -> object:
-        """Return what is under our name; None if nothing is."""
+        """Return the value under our name; None if there is none."""
         root = self.format.load(split_bom(text)[1])
         servers = root.get(self.key) if isinstance(root, dict) else None
         return servers.get(self.name) if isinstance(servers, dict) else None
 
     def others(self, text: str) -> object:
-        """Return everything else that the file says."""
+        """Return everything else in the file."""
         root = self.format.load(text)
         if not isinstance(root, dict):
             return root
@@ -101,7 +101,7 @@ class SharedFile:
         return mark + self._check(plain, self.format.merge(plain, (self.key, self.name), entry, dropped))
 
     def _check(self, before: str, after: str) -> str:
-        """Return `after`. Raise FileRefused if it does not say the same as `before` but for our entry."""
+        """Return `after`. Raise FileRefused unless it equals `before` apart from our entry."""
         check_rest(before, after, self.others)
         return after
 
@@ -125,7 +125,7 @@ class SettingsKeys:
         check_rest(plain, changed, self._rest)
         for place, value in self._places():
             if self._value(changed, place) != value:
-                raise FileRefused(f"{'.'.join(place)} cannot be set there: set it by hand")
+                raise FileRefused(f"{'.'.join(place)} cannot be set: set it by hand")
         return mark + changed
 
     def revert(self, text: str, before: str) -> str:
@@ -147,7 +147,7 @@ class SettingsKeys:
         if isinstance(value, str | bool | int | float):
             return self.format.merge(text, place[:-1], {place[-1]: value})
         if value is not None:
-            raise FileRefused(f"{'.'.join(place)} holds more than one value: change it by hand")
+            raise FileRefused(f"{'.'.join(place)} has more than one value: edit it by hand")
         if self._value(text, place) is None:
             return text
         text = self.format.remove(text, place)
@@ -172,7 +172,7 @@ class SettingsKeys:
 
 
 def _prune_empty(at: object, place: KeyPath) -> object:
-    """Return `at` without what is at `place`, and without the tables on the way that are empty then."""
+    """Return `at` without the value at `place`, and without tables on its path that are then empty."""
     key, *deeper = place
     if not isinstance(at, dict) or key not in at:
         return at
@@ -221,7 +221,7 @@ class ListItems:
         return [item for item in found if self.mark in repr(item)] if isinstance(found, list) else []
 
     def _rest(self, text: str) -> JsonValue:
-        """Return what the file says without our items, and without what is empty."""
+        """Return the contents without our items, and without empty containers."""
         return _without(jsonc.load(text), tuple(self.items), self.mark)
 
 
@@ -256,7 +256,7 @@ class OwnTextFile:
 
     def _refuse_others(self, text: str) -> None:
         if text and self.mark not in text:
-            raise FileRefused("it was not written by kimi-proxy: change it by hand, or move it away")
+            raise FileRefused("it was not created by kimi-proxy: edit it by hand, or move it away")
 
 
 def put_block(text: str, block: str) -> str:
@@ -286,7 +286,7 @@ def _block_place(text: str) -> tuple[int, int] | None:
     if begins == ends == 0:
         return None
     if (begins, ends) != (1, 1) or text.index(END) < text.index(BEGIN):
-        raise FileRefused(f"{BEGIN} and {END} must stand there once, in this order")
+        raise FileRefused(f"it must contain {BEGIN} and {END} once each, in this order")
     return text.index(BEGIN), text.index(END) + len(END)
 
 

@@ -35,7 +35,7 @@ class Value:
     def member(self, key: str) -> "Member | None":
         found = [member for member in self.members or () if member.key == key]
         if len(found) > 1:
-            raise FileRefused(f"{key!r} stands there more than once")
+            raise FileRefused(f"it contains {key!r} more than once")
         return found[0] if found else None
 
 
@@ -48,7 +48,7 @@ class Member:
 
 @lru_cache(maxsize=2)  # one change reads the same text several times
 def parse(text: str) -> Value:
-    """Return the one value of `text`. Raise FileRefused, which says where it is not JSON."""
+    """Return the one value of `text`. Raise FileRefused with the position of the first error."""
     return _Parser(text).document()
 
 
@@ -64,7 +64,7 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
     for key, value in values.items():
         if get(text, (*path, key)) != value:
             text = put(text, (*path, key), value)
-    for key in dropped:  # last: what is new has lines of its own where these have them
+    for key in dropped:  # at the end; the addition has lines of its own if the existing members do
         text = remove(text, (*path, key))
     return text
 
@@ -83,7 +83,7 @@ def put(text: str, path: Path, value: JsonValue) -> str:
     at = parse(text)
     for depth, key in enumerate(path):
         if at.members is None:
-            raise FileRefused(f"{'.'.join(path[:depth]) or 'the whole'} is not an object")
+            raise FileRefused(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
         member = at.member(key)
         if member is None:
             for missing in reversed(path[depth + 1 :]):
@@ -262,7 +262,7 @@ def _cut(text: str, parent: Value, member: Member) -> str:
         if text[end:comma].strip():  # a comment
             return _without(text[:comma] + text[comma + 1 :], member.start, end)
         return _without(text, member.start, comma + 1)
-    # The last one, and no comma after it: the comma before it goes, too.
+    # The last member without a trailing comma: remove the comma before it too.
     before = _comma_after(text, members[-2].value.end) or member.start
     if not text[before + 1 : member.start].strip():
         return text[:before] + text[end:]
@@ -292,7 +292,7 @@ def _end_of_line(text: str, at: int) -> int:
 
 
 def _spread(text: str, parent: Value) -> bool:
-    """Return whether an object has its members on lines of their own."""
+    """Return whether an object has its members on separate lines."""
     return bool(parent.members) and "\n" in text[parent.start : (parent.members or ())[0].start]
 
 

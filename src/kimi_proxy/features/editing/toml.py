@@ -40,7 +40,7 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
     if path and not any(_is_below(path, statement) for statement in statements):
         return _append(text, path, values)
     if path and not any(statement.is_header and statement.path == path for statement in statements):
-        raise FileRefused(f"{_dotted_key(path)} has no header of its own: write it as [{_dotted_key(path)}]")
+        raise FileRefused(f"{_dotted_key(path)} is not a table with its own header: write it as [{_dotted_key(path)}]")
     for key in dropped:
         text = remove(text, (*path, key))
     for key, value in values.items():
@@ -49,7 +49,7 @@ def merge(text: str, path: Path, values: Mapping[str, JsonValue], dropped: Seque
 
 
 def remove(text: str, path: Path) -> str:
-    """Return `text` without what is at `path` and below it. Comments stay."""
+    """Return `text` without the table at `path` and its subtables. Comments stay."""
     statements = list(_statements(text))
     kept = [statement for statement in statements if not _is_below(path, statement)]
     gone = [statement for statement in statements if _is_below(path, statement)]
@@ -78,7 +78,7 @@ def _statements(text: str) -> Iterator[Statement]:
         start = end
     if start < end:
         load(text[start:])
-        raise FileRefused(f"line {text.count(chr(10), 0, start) + 1} cannot be understood")
+        raise FileRefused(f"line {text.count(chr(10), 0, start) + 1} cannot be parsed")
 
 
 def _key(statement: str) -> Path:
@@ -136,7 +136,7 @@ def _assign(text: str, path: Path, key: str, value: JsonValue) -> str:
         # A blank line keeps the comments of the first table apart from our line.
         return f"{key} = {_value(value)}{newline}{newline if text.strip() else ''}{text}"
     if last is None:
-        raise FileRefused(f"{_dotted_key(path)} has no header of its own: write it as [{_dotted_key(path)}]")
+        raise FileRefused(f"{_dotted_key(path)} is not a table with its own header: write it as [{_dotted_key(path)}]")
     before = text[: last.end] + ("" if text[: last.end].endswith("\n") else newline)
     return f"{before}{key} = {_value(value)}{newline}{text[last.end :]}"
 
@@ -161,7 +161,7 @@ def _tail(statement: str, meaning: Mapping[str, object]) -> str:
 
 
 def _value(value: JsonValue) -> str:
-    """Return a value as TOML: JSON's strings and lists are valid there, but for one character."""
+    """Return a value as TOML: JSON's strings and lists are valid TOML, except for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""YAML: our server in a file of its own, or as one item of the user's list, with every other line as it was."""
+"""YAML: our server in its own file, or as one item of the user's list, with every other line unchanged."""
 
 import json
 import re
@@ -34,7 +34,7 @@ class OwnYamlFile:
         if self.variable:
             lines += rf'|env: \{{"{re.escape(self.variable)}": "(?:[^"\\\r\n]|\\.)*"\}}'
         if text and not re.fullmatch(rf"{re.escape(self._head())}(?:    (?:{lines})\n)+", text):
-            raise FileRefused("it holds more than our entry: change it by hand, or move it away")
+            raise FileRefused("it contains more than our entry: edit it by hand, or move it away")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class YamlList:
     def _lines(self, text: str) -> list[str]:
         """Return the lines. Raise FileRefused if the file is of a kind that we do not edit."""
         if "\t" in text or re.search(r"(?m)^(?:---|\.\.\.)\s*$", text.lstrip()[3:]):
-            raise FileRefused("it has tabs or several documents: add our entry by hand")
+            raise FileRefused("it contains tabs or several documents: add our entry by hand")
         lines = text.split(newline_of(text))
         return lines[:-1] if lines[-1] == "" else lines
 
@@ -91,7 +91,7 @@ class YamlList:
             return None
         value = lines[found[0]].removeprefix(f"{self.key}:").split("#")[0].strip()
         if len(found) > 1 or value not in ("", "[]"):
-            raise FileRefused(f"{self.key} is not written as a list with one item to a line: add our entry by hand")
+            raise FileRefused(f"{self.key} is not a list with one item per line: add our entry by hand")
         return found[0]
 
     def _content(self, lines: list[str], at: int) -> Iterator[tuple[int, str]]:

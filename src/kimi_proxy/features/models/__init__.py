@@ -134,7 +134,7 @@ class Models:
         return self._maker(provider) == "anthropic"
 
     def sends_our_key(self, provider: str, credential: str) -> bool:
-        """Return whether a request goes out with a key of ours in place of the client's own credential."""
+        """Return whether a request is sent with our key instead of the client's own credential."""
         return provider in self._keyed and not (provider in self._on_demand and is_key_of(provider, credential))
 
     def is_paid_by_plan(self, provider: str, credential: str) -> bool:
@@ -147,7 +147,7 @@ class Models:
         return ((key, model) for key, model in self._models.items() if model.provider in self._providers)
 
     def model(self, target: Target) -> Model | None:
-        """Return what is known of a model: the settings' word first, then the provider's, then the table's."""
+        """Return the properties of a model: from the settings, otherwise the provider, otherwise the table."""
         known = self._known.get(target)
         if known is None:
             known = (self._merge_settings(target),)
@@ -206,7 +206,7 @@ class Models:
     def learn(self, target: Target, window: int) -> None:
         """Remember a window that the provider itself lists."""
         self._listed.put((target.provider, target.model), window)
-        self._known.forget_where(lambda _: True)
+        self._known.forget_matching(lambda _: True)
 
     def siblings(self, target: Target, named: Collection[str] = ()) -> list[Target]:
         """Return the models of the same provider that a request may go to, those of the settings first.
@@ -224,12 +224,12 @@ class Models:
         return [*configured, *(Target(provider, name) for name in (*(each.name for each in later), *added))]
 
     def configured_target(self, key: str) -> Target:
-        """Return where a name of the settings goes."""
+        """Return the target of a name in the settings."""
         model = self._models[key]
         return Target(model.provider, model.model or key.removeprefix(f"{model.provider}/"), key)
 
     def _unlisted_target(self, name: str, wire: Wire, credential: str, translate: bool) -> Target:
-        """Return where a name that is not in the settings goes; providers of the file come before all others."""
+        """Return the target of a name that is not in the settings; configured providers come first."""
         prefix, slash, rest = name.partition("/")
         model = rest if slash and rest else name
         if rest and (prefix in self._providers or prefix in self._on_demand):
@@ -252,7 +252,7 @@ class Models:
         return self._on_demand_target(name, maker, wire, credential)
 
     def _is_asked_on_demand(self, maker: str, wire: Wire, credential: str) -> bool:
-        """Return whether the maker of a model speaks the client's API, and there is a key for it."""
+        """Return whether a model's maker supports the client's API, and there is a key for it."""
         has_key = maker in self._keyed or is_key_of(maker, credential)
         return has_key and maker in self._on_demand and self._on_demand[maker].speaks(wire)
 
@@ -271,7 +271,7 @@ class Models:
             return self._check_target(Target(chosen, name.removeprefix(f"{chosen}/")), wire, credential)
         names = ", ".join(f"{each}/{name[:80]}" for each in keyed[:5])
         raise NoProvider(
-            f"no provider is configured that could answer {wire.format.paths[0]} for {name[:80]!r}: "
+            f"no configured provider can answer {wire.format.paths[0]} for {name[:80]!r}: "
             + (f"write it as one of {names}, or " if names else "")
             + f'put [providers.NAME] with type = "{wire.format.provider_types[0]}" in {self._file or "config.toml"} '
             "(kimi-proxy config init writes one), and start again"
@@ -289,16 +289,16 @@ class Models:
             raise self._switched_off(name)
         if not provider.speaks(wire) and not (translate and provider.translates(wire)):
             raise NoProvider(
-                f"{target.model[:80]!r} is answered by {name}, which does not speak the API of "
+                f"{target.model[:80]!r} is offered by {name}, which does not support the API of "
                 f"{wire.format.paths[0]}: "
-                f'add a provider of type = "{wire.format.provider_types[0]}" for it, or ask it by another route'
+                f'add a provider of type = "{wire.format.provider_types[0]}" for it, or use another route'
             )
         has_key = name in self._providers or name in self._keyed or is_key_of(name, credential)
         if not has_key and name not in self._local:
             # Without a key the provider would refuse, but it would have read the request.
             raise NoProvider(
-                f"{target.model[:80]!r} is answered by {name}, and there is no key for it: set {provider.key_variable} "
-                "where kimi-proxy is started, or let your client send its own key"
+                f"{target.model[:80]!r} is offered by {name}, but there is no key for it: set {provider.key_variable} "
+                "in kimi-proxy's environment, or let your client send its own key"
             )
         return target
 

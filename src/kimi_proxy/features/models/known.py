@@ -1,4 +1,4 @@
-"""What is known of models without configuration: their windows and prices, and the prompt cache rules of each provider.
+"""Known models and prompt cache rules of each provider: context windows, prices and lifetimes.
 
 Each row has its date and its source.
 """
@@ -95,7 +95,7 @@ def identity(name: str, keeps_tags: bool = False) -> str:
 
 
 def maker(name: str) -> str:
-    """Return the provider that makes a model: by the table, else by how its name begins; "" if neither says."""
+    """Return the maker of a model, by the table or the beginning of its name; "" if unknown."""
     row = find(name)
     if row is not None and row.provider not in _SERVE_OTHERS:
         return row.provider
@@ -161,7 +161,7 @@ Match = Literal["marks", "prefix", "breakpoints", "units"]
 class CacheRules:
     """The rules of a provider's prompt cache. Prices are multiples of the price of a plain input token."""
 
-    life_s: float  # without use; 0: nothing is cached
+    life_s: float  # without use; 0: no caching
     clock: Clock  # whether the life counts from the start of a request or from the end of its answer
     is_refreshed: bool  # a read renews the lifetime
     read: float
@@ -176,7 +176,7 @@ class CacheRules:
 
     @property
     def cold_after_s(self) -> float:
-        """Return the pause after which nothing is left of a prefix."""
+        """Return the pause after which the prefix is certainly lost."""
         return self.life_s + COLD_AFTER_S if self.life_s else 0.0
 
 
@@ -209,7 +209,7 @@ def _providers() -> frozenset[str]:
 
 
 def long_write_price(provider: str, model: str) -> float:
-    """Return what it costs to write for the longest life that the provider sells; 0 if it sells one only."""
+    """Return the price of a write with the provider's longest lifetime; 0 if there is only one lifetime."""
     name = _name(model)
     longer = (row for row in cache_rows() if row.ttl and row.fits(provider, name))
     first = next(longer, None)

@@ -6,8 +6,8 @@ from typing import TypedDict
 
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.features import metering
+from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, Note
 
 HEADER = b"x-kimi-proxy-model"
 NO_LARGER_MODEL: Reason = "no_larger_model"

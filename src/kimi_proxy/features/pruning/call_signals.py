@@ -75,7 +75,7 @@ def call_signals(lines: Sequence[str], words: TextWords, context: CallContext, s
 
 
 def output_signals(lines: Sequence[str], context: CallContext) -> dict[str, float]:
-    """Return what is the same for all lines of an output, whose numbers were taken off."""
+    """Return the signals that are equal for all lines of an output, whose row numbers were removed."""
     suffix = PurePath(context.path.replace("\\", "/")).suffix.lower()
     command = context.arguments[:LINE_CHARS]
     is_run = TOOLS["runs"].search(context.tool) is not None

@@ -34,7 +34,7 @@ VERSION = "5"
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"
 SMALL_TOKENS = 3 * MARKER_TOKENS
-MIN_SAVING = 0.10  # below this share a reader is better served by the whole text
+MIN_SAVING = 0.10  # below this share the whole text serves a reader better
 
 _PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -50,7 +50,7 @@ class Analysis:
     lines: Sequence[str]
     outline: Outline
     scores: Floats
-    is_of_use: bool = False  # the scores say what an agent will use as well as what answers the goal
+    is_of_use: bool = False  # the scores combine an agent's likely use with relevance to the goal
 
 
 def prune(
@@ -89,7 +89,7 @@ def prune(
 
 
 def preparations() -> tuple[Callable[[], object], ...]:
-    """Return, in steps, what the first text would wait for: the model and how code is read, 70 ms of CPU time."""
+    """Load in steps what the first text would wait for: the model and the parsers, 70 ms of CPU time."""
     return (load_scorers, lambda: load_scorers().learned.get(score.USED), languages.openers, lambda: parser("python"))
 
 
@@ -225,7 +225,7 @@ class Fitted:
     """
 
     blank_share: float = 0.1  # of its neighbours' value: an empty line has little value on its own
-    toll_share: float = 0.7  # of a marker's tokens: what a gap pays while gaps are chosen
+    toll_share: float = 0.7  # of a marker's tokens: the price of a gap during selection
     import_share: float = 0.25  # of what its score is worth: an import repeats the goal's words and answers little
 
 
@@ -238,12 +238,12 @@ FITTED: Mapping[SourceType, Fitted] = {
 # The likelihood of use differs from row to row more than relevance does: dear gaps make few and large ones of many.
 FITTED_TO_USE = Fitted(toll_share=2.0)
 # Up to this ratio every protected line stays. Beyond it the caller asks for so little text that an
-# outline of all of it would leave no room for the answer: the headers of what is kept stay.
+# signature would leave no room for the answer: only headers of kept lines stay.
 GENEROUS_RATIO = 0.6
 OUTLINE_SHARE = 0.6  # of the text's tokens: a dearer outline would leave little to save
 REPORTS_SHARE = 0.5  # of the lines that may stay
-QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # what the goal quotes stays if no more lines hold it than these
-NAMED_LINES = 5  # the same of what the goal only names, for the output of an agent's tool
+QUOTED_SHARE, QUOTED_LINES = 0.1, 20  # lines with a quotation from the goal stay if there are at most this many
+NAMED_LINES = 5  # the same for names in the goal, in the output of an agent's tool
 EXEMPLARS_SHARE = 0.2  # of the lines that have to stay: what examples of all templates may take
 KEYS_PER_TEMPLATE = 4  # lines of one template may differ in words too; where there are more, templates are many as well
 ALWAYS = frozenset({"no_prune"})
@@ -286,7 +286,7 @@ def _forced_lines(analysis: Analysis, source_type: SourceType, max_prune_ratio: 
         for row in failure_rows(lines, analysis.outline, (1 - max_prune_ratio) * len(lines)):
             stays[row] = True
     if lines and not lines[-1]:
-        stays[-1] = True  # what ends with a newline goes out with one
+        stays[-1] = True  # a final newline is preserved
     return stays
 
 

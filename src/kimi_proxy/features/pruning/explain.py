@@ -42,10 +42,10 @@ def _reason(start: int, end: int, outline: Outline, lines: Sequence[str], source
     """Return why lines went; if some of them report errors, how many do."""
     first, last = (bisect_left(outline.errors, row) for row in (start, end))
     errors = f"dont {last - first} erreur{'s' if last - first > 1 else ''}, " if last > first else ""
-    return errors + _what_went(start, end, outline, lines, source_type)
+    return errors + _describe_gap(start, end, outline, lines, source_type)
 
 
-def _what_went(start: int, end: int, outline: Outline, lines: Sequence[str], source_type: SourceType) -> str:
+def _describe_gap(start: int, end: int, outline: Outline, lines: Sequence[str], source_type: SourceType) -> str:
     repeated = _repetition(lines[start:end]) if source_type == "logs" else None
     if repeated is not None:
         return repeated
@@ -64,7 +64,7 @@ def _what_went(start: int, end: int, outline: Outline, lines: Sequence[str], sou
 
 
 def _outermost(blocks: Sequence[Block]) -> list[Block]:
-    """Return those with a name that stand in no other with one; parents come first, so one look at each is enough."""
+    """Return the named blocks inside no other named block; parents come first, so one pass is enough."""
     found: list[Block] = []
     for block in blocks:
         if block.name and (not found or block.end > found[-1].end):

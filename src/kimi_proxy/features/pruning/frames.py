@@ -14,7 +14,7 @@ WHOLE_LINES = 60  # a longer one may be cut inside
 HEADERS = frozenset({"signature", "heading"})
 # Blocks whose first lines are their header though nothing protects them.
 UNPROTECTED_KINDS = frozenset({"closure", "object"})
-# What says nothing without its neighbours: brackets, `end`, an empty line.
+# Lines without meaning on their own: brackets, `end`, an empty line.
 _FIRST_WORD = re.compile(r"[^\W_]")
 _END = re.compile(r"end[\W_]*$")
 BARE_CHARS = 200
@@ -85,7 +85,7 @@ def framing(lines: Sequence[str], outline: Outline) -> Framing:
     for block in outline.blocks:
         while opened and opened[-1].end <= block.start:
             opened.pop()
-        # What begins in the header of another block, or in a block that is whole, has no header of its own.
+        # A block that begins in another one's header, or in a block that is kept as a whole, has no header.
         if opened and (not opened[-1].headers or block.start <= opened[-1].headers[-1]):
             continue
         frame = _frame(block, outline.protected)

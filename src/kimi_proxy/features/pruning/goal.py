@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 
 WORD = re.compile(r"[^\W\d]\w*|\d+")
-# Lines of minified code are cut here: what stands beyond cannot be judged by its words anyway.
+# Lines of minified code are cut here: words further to the right say little about a line anyway.
 MAX_WORD_CHARS = 80
 GOAL_MAX_CHARS = 4000
-TRANSLATED = 0.9  # what a word counts that the goal has in French
-OTHERWISE = 0.7  # what a word counts that means the same as one of the goal's, or that two of its words make together
+TRANSLATED = 0.9  # weight of a word that translates one of the goal's French words
+OTHERWISE = 0.7  # weight of a synonym, and of a word made of two words of the goal
 PHRASES = " phrases"  # no stem has a space
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|'([^'\n]{2,80})'|«([^«»\n]{2,90})»")
-# Each begins where a word does: from every letter of a long word on it would take quadratic time.
+# Each match begins at the start of a word: trying every letter of a long word would take quadratic time.
 _PATHLIKE = re.compile(r"(?<![\w.~-])[\w.~-]*+(?:/[\w.-]++)+|(?<!\w)\w++(?:\.\w++)+")
-# A file, by its folders or its suffix: it says where, not what. `read/write` and `app.cache` are words.
+# A file, by its folders or its suffix: it is a place, not a subject. `read/write` and `app.cache` are words.
 _FILE = re.compile(
     r"(?<![\w/.~@+-])(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?|[\w.@+-]+(?:/[\w.@+-]+){2,}/?"
     r"|(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\."
@@ -76,8 +76,8 @@ def stem(word: str) -> str:
 
 
 def parts(word: str) -> tuple[str, ...]:
-    """Return the stems that a word of the text stands for; an identifier of several parts stands for itself too."""
-    return _parts(word[:MAX_WORD_CHARS])  # what is remembered of it, too
+    """Return the stems of a word; an identifier of several parts also has a stem of its own."""
+    return _parts(word[:MAX_WORD_CHARS])  # size of its cache
 
 
 @lru_cache(maxsize=65_536)
@@ -94,10 +94,10 @@ class Goal:
 
     stems: dict[str, float]
     exact: tuple[str, ...]
-    # From a French stem to the English ones that stand for the same.
+    # From a French stem to the English ones with the same meaning.
     translated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    quoted: tuple[str, ...] = ()  # those of `exact` that stand in quotes
-    # From a stem, and from all phrases, to the stems that may stand for them in a text.
+    quoted: tuple[str, ...] = ()  # those of `exact` in quotes
+    # From a stem or phrase to the stems that may replace it in a text.
     otherwise: dict[str, tuple[str, ...]] = field(default_factory=dict)
     compounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # two of its words as one, with their stems
 
@@ -112,7 +112,7 @@ class Goal:
 
 
 def read_goal(goal: str) -> Goal:
-    return _read_goal(goal[:GOAL_MAX_CHARS])  # what is remembered of it, too
+    return _read_goal(goal[:GOAL_MAX_CHARS])  # size of its cache
 
 
 @lru_cache(maxsize=64)
@@ -207,7 +207,7 @@ FRENCH_ROOT_CHARS = 4
 
 @lru_cache(maxsize=4096)
 def english(word: str) -> tuple[str, ...]:
-    """Return what a French word without its accents may be called in English; nothing if that is not known."""
+    """Return the English translations of a French word without accents, if there are any."""
     by_word, by_root = _dictionary()
     singular = word[:-1] if word.endswith(("s", "x")) else word
     return by_word.get(word) or by_word.get(singular) or by_root.get(_root(word)) or ()
@@ -236,7 +236,7 @@ def _root(word: str) -> str:
     return word
 
 
-LINE_CHARS = 2000  # what stands beyond in a line is machine-made and cannot be judged by its words
+LINE_CHARS = 2000  # the rest of a longer line is machine-made, and its words say little
 CHECK_EVERY = 512
 
 
@@ -357,7 +357,7 @@ class Spans:
 
 
 def _rarity(found: Rows, count: int) -> Floats:
-    """Return the inverse document frequency of what is found in so many of `count`."""
+    """Return the inverse document frequency of a word found in that many of `count`."""
     idf: Floats = np.log(1 + (count - found + 0.5) / (found + 0.5))
     return idf
 
@@ -398,7 +398,7 @@ def find(
 
 
 def _with_others(words: TextWords, goal: Goal, is_terse: bool) -> dict[str, float]:
-    """Return the goal's stems with their weights, and what stands in this text for those that it does not have."""
+    """Return the goal's stems with their weights, and replacements for those that this text lacks."""
     asked = {one for others in goal.otherwise.values() for one in others} | goal.stems.keys() | goal.compounds.keys()
     has = {part for pieces in words.parts for part in pieces if part in asked}
     added = {one for one, pair in goal.compounds.items() if one in has and not has.issuperset(pair)}
@@ -407,13 +407,11 @@ def _with_others(words: TextWords, goal: Goal, is_terse: bool) -> dict[str, floa
     return goal.stems | dict.fromkeys(sorted(added - goal.stems.keys()), OTHERWISE)
 
 
-Uses = dict[
-    int, dict[int, int]
-]  # from a stem to the words of the vocabulary that stand for it, and how often each does
+Uses = dict[int, dict[int, int]]  # from a stem to the words of the vocabulary that have it, and how often
 
 
 def _uses(words: TextWords, stems: Sequence[str]) -> Uses:
-    """Return for each stem that the text knows the words that stand for it."""
+    """Return for each stem in the text the words that have it."""
     column = {stem: i for i, stem in enumerate(stems)}
     uses: Uses = {}
     for i, pieces in enumerate(words.parts):
@@ -447,7 +445,7 @@ ROOT_CHARS, LONG_ROOT_CHARS = 3, 6
 
 
 class _SharedRoots(dict[str, tuple[int, ...]]):
-    """From a word to the stems that it shares a root with: one begins with the other, or both with six letters."""
+    """From a word to the stems that share its root: one is the start of the other, or they share six letters."""
 
     def __init__(self, stems: Sequence[str]) -> None:
         super().__init__()
@@ -472,7 +470,7 @@ def _share_root(word: str, stem: str) -> bool:
 
 
 def _per_line(read: TextWords, uses: Sequence[dict[int, int]]) -> Floats:
-    """Return how often each line has each stem, from how often each word stands for it."""
+    """Count each stem in each line, from the counts of the words that have it."""
     counts = np.zeros((read.line_count, len(uses)), order="F")
     for i, weights in enumerate(uses):
         of_word = np.zeros(len(read.vocabulary))
@@ -482,7 +480,7 @@ def _per_line(read: TextWords, uses: Sequence[dict[int, int]]) -> Floats:
 
 
 def _exact(lines: Sequence[str], wanted: Sequence[str], check: Callable[[], None]) -> Floats:
-    """Return how much of what the goal names exactly stands in each line; the rarer, the more it says."""
+    """Return how much of the goal's exact strings each line contains; rare ones weigh more."""
     scores = np.zeros(len(lines))
     if not wanted or not lines:
         return scores

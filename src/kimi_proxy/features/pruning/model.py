@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kimi_proxy.features.pruning.structure.blocks import Floats, Rows
 
 TREES_AT_ONCE = 16  # whose lines fit into a processor's cache together
-MOST_LEAVES = 32  # a tree's leaves are the bits of one 32-bit number
+MOST_LEAVES = 32  # a tree's leaves are the bits of a 32-bit number
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """The trees of one type of text. `odds` turns a sum of leaves into a probability."""
+    """The trees for one type of text. `odds` turns a sum of leaves into a probability."""
 
     signals: Sequence[str]
     trees: Sequence[Tree]
@@ -70,7 +70,7 @@ ODDS_ONE = 2**20
 
 Bits: TypeAlias = NDArray[np.uint32]
 Places: TypeAlias = NDArray[np.int16]
-Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and what the turn that it decided adds
+Turns: TypeAlias = tuple[tuple[int, int], ...]  # a signal, and the contribution of the decision based on it
 
 _EVERY_LEAF = 0xFFFFFFFF
 _DE_BRUIJN = np.uint32(0x077CB531)
@@ -116,7 +116,7 @@ class CompiledForest:
         return probability
 
     def contributions(self, signals: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return for each signal what it adds to the logarithm of each line's odds."""
+        """Return the contribution of each signal to the log odds of each line."""
         names = self.forest.signals
         total = np.zeros((len(next(iter(signals.values()))), len(names)), dtype=np.int64)
         leaves = (leaf for _, some in self._reach_leaves(signals) for leaf in some)
@@ -202,14 +202,14 @@ def _tables(tree: Tree, limits: Sequence[Mapping[int, int]]) -> list[tuple[int, 
     for node, (signal, limit) in enumerate(zip(tree.signal, tree.limit, strict=True)):
         if signal not in tables:
             tables[signal] = np.full(len(limits[signal]) + 1, _EVERY_LEAF, dtype=np.uint32)
-        # Above the limit the line goes right: it can no longer reach a leaf on the left.
+        # Above the limit the line goes right: leaves on the left are out of reach.
         tables[signal][limits[signal][limit] + 1 :] &= np.uint32(_EVERY_LEAF ^ below[tree.left[node]])
     # The last row of a table rules out every leaf that any row of it does.
     return [(signal, table, _EVERY_LEAF ^ int(table[-1])) for signal, table in tables.items()]
 
 
 def _leaves_below(tree: Tree) -> dict[int, int]:
-    """Return for each node and leaf the bits of the leaves that can be reached from it."""
+    """Return for each node and leaf the bits of the leaves below it."""
     below = {~leaf: 1 << leaf for leaf in range(len(tree.leaves))}
     for node in range(len(tree.signal) - 1, -1, -1):
         below[node] = below[tree.left[node]] | below[tree.right[node]]
@@ -254,9 +254,9 @@ def read(raw: bytes) -> Forests:
     """Return the forests in a file that `write` made; raise ModelRefused if any byte differs."""
     first, _, packed = raw.partition(b"\n")
     if not first.startswith(KIND) or len(raw) > MAX_BYTES:
-        raise ModelRefused("it is not a scorer of this version")
+        raise ModelRefused("it is not a model of this version")
     if first[len(KIND) :] != sha256(packed).hexdigest().encode():
-        raise ModelRefused("its checksum does not match its bytes")
+        raise ModelRefused("its checksum does not match")
     try:
         forests: Forests = _forests.decode(zlib.decompressobj().decompress(packed, _PACKED_MAX_BYTES))
         _check(forests)

@@ -34,7 +34,7 @@ CODE: Mapping[str, float] = {
 PROSE: Mapping[str, float] = {"line": 0.2, "window2": 0.3, "window5": 0.5, "stretch": 0.6, "exact": 0.2}
 # A run ends where it fails: in the log of a build the end counts, and failures with what follows them.
 RUN_LOG: Mapping[str, float] = {"near": 1.0, "trouble": 1.0, "late": 0.3, "rare": 0.25}
-# A system goes on: in its log the goal's words count, and lines of a rare template.
+# In the log of a long-running system, the goal's words and rare templates count most.
 SYSTEM_LOG: Mapping[str, float] = {"line": 1.5, "alarm": 0.6, "rare": 0.8}
 END_WEIGHT, END_POWER = 0.6, 12
 
@@ -47,7 +47,7 @@ USED, USED_OUTPUT = "used", "used output"  # the forests that were learned from 
 
 
 def use(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
-    """Return one score per line of an agent's tool, between 0 and 1: by how likely the agent goes on to use it."""
+    """Return one score per line of a tool result, from 0 to 1: how likely the agent will use it."""
     return scale_to_one(np.sqrt(use_probability(signals, scorers, check)))
 
 
@@ -61,13 +61,13 @@ def blend(used: Floats, asked: Floats) -> Floats:
 
 
 def use_probability(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats:
-    """Return for each line of an agent's tool the probability that the agent goes on to use it."""
+    """Return for each line of a tool result the probability that the agent will use it."""
     learned = scorers.learned[USED]
     return learned.probability(_with_all(signals, learned.forest.signals), check)
 
 
 def likely_used(signals: Mapping[str, float], scorers: Scorers) -> float | None:
-    """Return the probability that an agent goes on to use any line of an output; None where nothing was learned."""
+    """Return the probability that an agent will use any line of an output; None without a trained model."""
     learned = scorers.learned.get(USED_OUTPUT)
     if learned is None:
         return None

@@ -27,11 +27,11 @@ class Costs:
     marker: int
 
     def with_toll(self, share: float) -> "Costs":
-        """Return the same, but for a gap that pays only this share of its marker."""
+        """Return the same prices, but with only this share of a marker for each gap."""
         return Costs(self.lines, round(share * self.marker))
 
     def of(self, keep: Sequence[bool]) -> int:
-        """Return what is left to pay when only these lines stay."""
+        """Return the remaining cost if only these lines stay."""
         return sum(compress(self.lines, keep)) + self.marker * len(gaps(keep))
 
 
@@ -78,7 +78,7 @@ def neighbours(
     somewhere, as one in thousands of random texts has it: then it may find another such pair.
     """
     by_price = sorted((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), reverse=True)
-    scale = PriceScale(2 * (by_price[0] if by_price else 0.0) + 1e-9)  # at the dearest nothing is worth keeping
+    scale = PriceScale(2 * (by_price[0] if by_price else 0.0) + 1e-9)  # at the highest price no line is worth keeping
     enough: Trial | None = None
     few: Trial | None = None
     low, high, wanted, trials = 0, PRICES, float(floor), 0
@@ -238,7 +238,7 @@ class Search:
         return states.kept_rows(self._steps, len(gains))
 
 
-KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)  # the even ones are those in which a line is kept
+KEPT, CUT, KEPT_ALONE, CUT_ALONE = range(4)  # in the even states a line is kept
 
 Came: TypeAlias = tuple[int, int, int, int]
 
@@ -357,7 +357,7 @@ class _States:
         self._kept = self._cut = NEVER
 
     def leave(self, may_go: bool) -> None:
-        """Close a frame: what was found in it, or all of it cut, in which case -1 - state says where from."""
+        """Close a frame with its best result, or cut all of it; -1 - state then says where from."""
         kept, cut, kept_alone, cut_alone = self._outer.pop()
         self._kept_alone = NEVER
         if not may_go:

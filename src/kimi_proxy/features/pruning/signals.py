@@ -122,7 +122,7 @@ SAID_CHARS, ARGUMENT_CHARS = 280, 280  # as much as of the user's words
 
 
 def wider_goal(goal: str, context: CallContext) -> str:
-    """Return a goal with what an agent said last and what it called the tool with."""
+    """Return a goal extended by an agent's last message and the arguments of its call."""
     return f"{goal} {context.said[-SAID_CHARS:]} {context.arguments[:ARGUMENT_CHARS]}"
 
 
@@ -183,7 +183,7 @@ _INTENTS: Mapping[str, re.Pattern[str]] = {
 
 
 def _score_text_and_goal(found: Matches, goal: Goal, folded: str) -> dict[str, Floats]:
-    """Return the signals that all lines share: lengths of text and goal, how often they meet, what the goal wants."""
+    """Return the signals shared by all lines: lengths of text and goal, their overlap, the kind of goal."""
     n = len(found.lengths)
     values = {
         "text_lines": math.log1p(n) / 8,
@@ -324,7 +324,7 @@ def _names(found: Matches, blocks: Sequence[Block]) -> tuple[Floats, Floats]:
 
 
 def _stretches(found: Matches, blocks: Sequence[Block]) -> dict[str, Floats]:
-    """Score the text cut at every border of a block: what a reader sees between two headings."""
+    """Score the text between block borders: the stretch that a reader sees between two headings."""
     n = len(found.lengths)
     if not n:
         return {"stretch": np.zeros(0), "stretch_coverage": np.zeros(0)}
@@ -346,7 +346,7 @@ def _stretches(found: Matches, blocks: Sequence[Block]) -> dict[str, Floats]:
 BEST_SHARE, BEST_LINES = 0.02, 5
 MOST_WORDS = 25
 WORD_CHARS = 3
-COMMON_SHARE = 0.15  # of the lines: a word so common says nothing
+COMMON_SHARE = 0.15  # of the lines: a more frequent word carries no information
 
 
 def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
@@ -366,7 +366,7 @@ def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]
 
 
 def _cooccurrence_weights(words: TextWords, first_guess: Floats) -> Floats:
-    """Return for each word of the vocabulary how much more often it stands in the best lines than elsewhere."""
+    """Return for each word how much more often it occurs in the best lines than elsewhere."""
     n, size = words.line_count, len(words.vocabulary)
     best = np.argsort(-np.round(first_guess, 9), kind="stable")[: max(BEST_LINES, int(n * BEST_SHARE))]
     trust = np.zeros(n)

@@ -30,7 +30,7 @@ _LEVEL = re.compile(
     r"[CDEFINTW](?<!\w.)(?:(?<=T)RACE|(?<=D)EBUG|(?<=I)NFO|(?<=N)OTICE|(?<=W)ARN(?:ING)?|(?<=E)RROR|(?<=F)ATAL"
     r"|(?<=C)RITICAL)\b"
 )
-CLOCK_CHARS, LEVEL_CHARS = 60, 80  # that may stand before them
+CLOCK_CHARS, LEVEL_CHARS = 60, 80  # spaces allowed before them
 _LOG_LINE = re.compile(
     r"Traceback |PASSED|FAILED|npm (?:ERR!|WARN)|E {2,}|=+ .* =+$|(?:PASS|FAIL|ok)[ :]|[ -]{0,4}--- (?:PASS|FAIL|SKIP)"
     r"|(?:warning|error|note)(?:\[\w+\])?: |[-dlbcps][-rwxsStT]{9}[.+@ ]"
@@ -63,7 +63,7 @@ def guess(name: str, text: str) -> SourceType:
     if votes["logs"] >= votes["docs"] - SURE * len(sample) and votes["logs"] >= len(sample) / 2:
         return "logs"  # a sentence behind a time or a level was logged, not written
     if not any(votes.values()) and len(lines) >= RUN_LINES and not _has_settings(sample):
-        return "logs"  # what a command printed: a listing, a zone, a list of names
+        return "logs"  # output of a command: a listing, a zone, a list of names
     return max(votes, key=lambda kind: votes[kind])
 
 
@@ -81,7 +81,7 @@ def _votes(lines: Sequence[str]) -> dict[SourceType, int]:
 
 
 def is_logged(line: str) -> bool:
-    """Return whether a line begins with a time or a level, or is one of a test run or a build."""
+    """Return whether a line begins with a time or a level, or is from a test run or a build."""
     clock = _CLOCK.search(line)
     if clock is not None and clock.start() <= CLOCK_CHARS:
         return True

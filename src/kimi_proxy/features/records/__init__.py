@@ -1,1 +1,1 @@
-"""Records: texts read as trees of records, those worth reading chosen within a budget, and what stands in the gaps."""
+"""Records: texts as trees of records, the choice of records within a budget, and the markers in the gaps."""

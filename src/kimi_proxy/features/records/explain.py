@@ -54,7 +54,7 @@ def _worth(unit: JudgedUnit) -> float:
 
 
 def _speaks(unit: JudgedUnit) -> str:
-    """Return what speaks for a unit; empty if nothing does."""
+    """Return the reasons to keep a unit; empty if there are none."""
     if _worth(unit) < WORTH_KEEPING:
         return ""
     failed = "reports a failure" if unit.failed else "differs from the records beside it"

@@ -13,7 +13,7 @@ from kimi_proxy.features.records.prune import gap_reason
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import PIECE, RecordGap, fills_lines, write
 
-TIGHTER = 0.85  # of the characters tried before, while what is left has too many tokens
+TIGHTER = 0.85  # of the characters tried before, while the rest has too many tokens
 TRIES = 6
 
 
@@ -67,7 +67,7 @@ def fills_all_lines(text: str, gaps: Sequence[RecordGap]) -> bool:
 
 
 def write_by_lines(text: str, gaps: Sequence[RecordGap], prune_id: str, hint: str = "") -> str:
-    """Return `text` with gaps of whole lines, each named by its lines; `hint` stands in the first marker."""
+    """Return `text` with gaps of whole lines, each marked with its line numbers; `hint` is in the first marker."""
 
     def marker(gap: RecordGap) -> str:
         first = text.count("\n", 0, gap.start) + 1
@@ -78,7 +78,7 @@ def write_by_lines(text: str, gaps: Sequence[RecordGap], prune_id: str, hint: st
 
 
 def write_by_chars(text: str, gaps: Sequence[RecordGap], mask_id: str, hint: str = "") -> str:
-    """Return `text` with gaps that are named by their characters: `head` stand before one, `tail` after it."""
+    """Return `text` with gaps marked by character counts: `head` before a gap, `tail` after it."""
 
     def marker(gap: RecordGap) -> str:
         said = str(MaskMarker(mask_id, len(text), gap.start, len(text) - gap.end)).strip()

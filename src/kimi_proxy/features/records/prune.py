@@ -93,7 +93,7 @@ def _record_cuts(
 
 
 def _line_around(text: str, gap: RecordGap, marker: str) -> str:
-    """Return the line that stands in the place of the gap's lines: with their indentation, and their comma."""
+    """Return the line that replaces a gap's lines, with their indentation and comma."""
     line = text.rfind("\n", 0, gap.start) + 1
     end = text.find("\n", gap.end)
     return f"{text[line : gap.start]}{gap.style.wrap(marker)}{text[gap.end : len(text) if end < 0 else end]}"

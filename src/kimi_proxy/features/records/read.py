@@ -7,8 +7,7 @@ from itertools import accumulate, pairwise
 
 from kimi_proxy.core.lines import split
 from kimi_proxy.features.records import tree
-from kimi_proxy.features.records.alike import read_lines, read_paragraphs
-from kimi_proxy.features.records.markup import read_json, read_ndjson, read_xml
+from kimi_proxy.features.records.formats import read_json, read_lines, read_ndjson, read_paragraphs, read_xml
 
 MIN_ROWS = 6
 MIN_CHARS = 600
@@ -51,7 +50,7 @@ def read_rows(text: str) -> tree.Node | None:
 
 
 def parts(text: str) -> list[str]:
-    """Return what a number counts in a text: its lines, or of one long line the parts that make it up."""
+    """Return the parts of a text that line numbers count: its lines, or the parts of one long line."""
     root = read(text) if tree.is_one_line(text) else None
     if root is None:
         return split(text)
@@ -228,11 +227,11 @@ _YAML_LINE = re.compile(r"( *)(?:(- +|-$)|([\w.$/@<\"'][^\s:{}()\[\]=;,]*(?: [^\
 _YAML_ANY = re.compile(rf"{_YAML_LINE.pattern}| *#|---$")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d*\s*(?:#.*)?$")
 YAML_LIKE = 0.75
-MAX_INDENT = 120  # deeper than that nothing is looked into
+MAX_INDENT = 120  # deeper levels are not examined
 
 
 def _read_yaml(rows: Rows) -> tree.Node | None:
-    """Read YAML by its indentation. What is not sure to be YAML is none: a mapping names nothing twice."""
+    """Read YAML by its indentation. Doubtful texts are rejected: a mapping has no duplicate keys."""
     if len(rows.filled) < 2 * MIN_ROWS:
         return None
     if "\t" in rows.text or not rows.most_match(_YAML_ANY, YAML_LIKE):
@@ -277,7 +276,7 @@ def _add_block(rows: Rows, heads: Sequence["re.Match[str] | None"], around: tree
         if here == indent:
             is_item = line.lstrip().startswith("- ") or line.strip() == "-"
             if begins and is_item and not _is_item(rows.lines[begins[0]]):
-                continue  # a list may stand at the indentation of its key
+                continue  # a list may have the indentation of its key
             if heads[row] is None:
                 return False
             begins.append(row)
@@ -308,12 +307,12 @@ def _last_filled(rows: Rows, first: int, last: int) -> int:
 
 
 def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.Node, row: int, last: int) -> None:
-    """Add what stands in a member or an item; a text of several lines stays a leaf."""
+    """Add the contents of a member or an item; a text of several lines stays a leaf."""
     line = rows.lines[row]
     head = heads[row]
     rest = line[head.end() :].strip() if head is not None else ""
     last = _last_filled(rows, row, last)
-    if head is not None and head[2] is not None:  # an item: its first member stands behind the dash
+    if head is not None and head[2] is not None:  # an item: its first member follows the dash
         node.style = tree.YAML_COMMENT
         first = tree.Node(node.start, rows.starts[row] + len(line), "", rest, is_pinned=True)
         inner = _YAML_LINE.match(rest)
@@ -329,7 +328,7 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.N
         node.value = rest
         return
     if rest and not rest.startswith("#"):
-        return  # a text that goes on below, or a block of text
+        return  # a text that continues below, or a block of text
     node.style = tree.YAML_COMMENT
     below = next(
         at for at in range(row + 1, last + 1) if rows.lines[at].strip() and not rows.lines[at].lstrip().startswith("#")
@@ -341,7 +340,7 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.N
 def _add_members(
     rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.Node, first: int, last: int, head: tree.Node
 ) -> bool:
-    """Add the members of an item that stand below its first one, which may itself go on there."""
+    """Add the members of an item below its first one, which may itself continue there."""
     indent = rows.lines[first - 1].index("- ") + 2
     while rows.lines[first - 1][indent : indent + 1] == " ":
         indent += 1
@@ -391,7 +390,7 @@ def _read_commits(rows: Rows) -> tree.Node | None:
 
 
 def _name_lines(rows: Rows, commit: tree.Node, first: int, last: int) -> None:
-    """Give a commit the values by which it is compared with others: what its header says, its subject, its words."""
+    """Give a commit the values for comparison with others: its header fields, its subject, its words."""
     said: list[str] = []
     for line in rows.lines[first : last + 1]:
         name, colon, value = line.partition(":")
@@ -464,7 +463,7 @@ def _hunk(rows: Rows, first: int, last: int) -> tree.Node:
     return hunk
 
 
-# Traces: blocks of a line that says what happened, and frames below it.
+# Traces: blocks with a line that names the error, and frames below it.
 
 _FRAME = re.compile(
     r'\s+at [\w.$<>/@]+ ?[(\[]|\s+File "[^"]*", line \d|\s+from \S+:\d+:in |\s+\S+\.go:\d|\s*#\d+ +0x'
@@ -496,7 +495,7 @@ def _read_traces(rows: Rows) -> tree.Node | None:
 
 
 def _pin_ends(trace: tree.Node) -> None:
-    """Keep what a trace says happened, and the frames beside: the first below it, in Python the last above it."""
+    """Keep the line of a trace that names the error, and the frame next to it: above it in Python, else below."""
     said = [at for at, line in enumerate(trace.children) if line.value[:1].strip()]
     for at in said:
         for beside in range(max(0, at - FRAMES_BESIDE), min(len(trace.children), at + FRAMES_BESIDE + 1)):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from kimi_proxy.core.json import JsonValue, is_container
 from kimi_proxy.core.markers import MaskMarker
-from kimi_proxy.features.records.markup import JSON_TOKEN, read_json
+from kimi_proxy.features.records.formats import JSON_TOKEN, read_json
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, Node
 
 MIN_ROWS = 4
@@ -38,7 +38,7 @@ def write_table(text: str) -> Callable[[str], str] | None:
 
 
 def read_table(value: JsonValue) -> JsonValue:
-    """Return the value that tables in `value` stand for."""
+    """Return the value that the tables in `value` encode."""
     if isinstance(value, dict):
         if value.keys() == {CONSTANTS, COLUMNS, ROWS}:
             constants, columns, rows = value[CONSTANTS], value[COLUMNS], value[ROWS]
@@ -84,7 +84,7 @@ def _table(text: str, node: Node, keys: list[str]) -> str:
 
 
 def _value(text: str, member: Node) -> str:
-    """Return the value of a member of minified JSON, as it is written there."""
+    """Return a member of minified JSON, exactly as written."""
     return text[member.start + len(member.key) + 3 : member.end]
 
 

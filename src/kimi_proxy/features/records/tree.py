@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-MARKER_CHARS = 150  # of a marker with what is around it: a shorter gap is not worth one
+MARKER_CHARS = 150  # of a marker with its surroundings: a shorter gap is not worth one
 ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
 UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
 ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
@@ -37,7 +37,7 @@ YAML_COMMENT = GapStyle("# ")
 SCRIPT_COMMENT = GapStyle("/* ", " */")
 INLINE = GapStyle(" ", " ")
 
-PIECE = "#piece"  # the key of what is only a stretch of a text, and like no other
+PIECE = "#piece"  # the key of a stretch of text, which equals no other
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RecordGap:
-    """`count` children of a node that are left out: `text[start:end]`."""
+    """`count` omitted children of a node: `text[start:end]`."""
 
     start: int
     end: int
@@ -72,7 +72,7 @@ class RecordGap:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit that is kept or cut as a whole, with the nodes around it, outermost first."""
+    """A unit that is kept or cut as a whole, with its enclosing nodes, outermost first."""
 
     node: Node
     around: tuple[Node, ...]
@@ -148,7 +148,7 @@ def write(text: str, gaps: Sequence[RecordGap], marker: Callable[[RecordGap], st
 
 
 def fills_lines(text: str, start: int, end: int) -> bool:
-    """Return whether nothing but a comma stands beside `text[start:end]` on its lines."""
+    """Return whether `text[start:end]` has only a comma next to it on its lines."""
     line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     return not text[line:start].strip() and text[end : len(text) if after < 0 else after].strip() in ("", ",")
 

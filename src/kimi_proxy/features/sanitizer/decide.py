@@ -14,7 +14,7 @@ from kimi_proxy.core.chat import Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.prune import CallContext
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.lossless import (
     aged_form,
     bounded_form,
@@ -51,7 +51,7 @@ class RequestResults:
     request: Request
     outputs: Sequence[LongOutput]
     goal: str = ""
-    hint: str = ""  # how a model without our tool reads what was cut, `{id}` in it
+    hint: str = ""  # how a model without our tool reads cut text, with `{id}` in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Facts:
     draw: Draw
     known: Mapping[bytes, Decision] = field(default_factory=dict)  # the forms that earlier requests sent
     scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # new results as the engine cut them
-    contexts: Mapping[Place, CallContext] = field(default_factory=dict)  # what the agent was doing at each result
+    contexts: Mapping[Place, CallContext] = field(default_factory=dict)  # the agent's activity at each result
     rows: RowsOf = rows_of
     may_cut_old: bool = True
 
@@ -116,7 +116,7 @@ def _is_decided(made: ShortenedOutput) -> bool:
 class EntryLimits:
     """The user's limits for new results."""
 
-    threshold_tokens: int = 0  # 0: as the policy says
+    threshold_tokens: int = 0  # 0: the policy's limit
     preview_chars: int = 0
 
 
@@ -128,7 +128,7 @@ def entry_task(
     seed: bytes,
     context: CallContext | None = None,
 ) -> Task | None:
-    """Return what the engine has to do for a new result; None if it is too short for that."""
+    """Return the engine's task for a new result; None if it is too short."""
     if limits.threshold_tokens:
         cut = EntryCut(limits.threshold_tokens)
     else:
@@ -146,7 +146,7 @@ def task_of(
     hint: str = "",
     context: CallContext | None = None,
 ) -> Task | None:
-    """Return what the engine has to do for a result that enters by this cut; None if it is too short for that."""
+    """Return the engine's task for a result that enters with this cut; None if it is too short."""
     if len(output.text) <= cut.over_tokens:  # a token has one character at least
         return None
     return Task(
@@ -203,7 +203,7 @@ def enter(
 
 
 def leave_uncut(output: LongOutput, why: Reason) -> ShortenedText:
-    """Return the form of a result of which nothing is cut, for that reason."""
+    """Return the uncut form of a result, with the reason."""
     return ShortenedText(output.text, why, (), 0, 0)
 
 

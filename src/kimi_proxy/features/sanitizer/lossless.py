@@ -1,4 +1,4 @@
-"""Forms of a tool result that need no scores, in linear time: without what is redundant, or of an old one its ends."""
+"""Forms of a tool result without scores, in linear time: redundant text removed, or only its ends."""
 
 import json
 from array import array
@@ -17,8 +17,14 @@ from kimi_proxy.features.records.fitting import rank, within_tokens, write_by_ch
 from kimi_proxy.features.records.table import MIN_SAVING, write_table
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import readable_rows, strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import Hidden, NextId, ShortenedText, ids_of
+from kimi_proxy.features.sanitizer.shorten import (
+    Hidden,
+    NextId,
+    ShortenedText,
+    ids_of,
+    readable_rows,
+    strip_row_numbers,
+)
 from kimi_proxy.features.sanitizer.stage import Decision
 
 MIN_REPEATED_LINES = 6
@@ -36,7 +42,7 @@ def repeats(lines: Sequence[str], earlier: Sequence[str], source: str) -> tuple[
 
 
 def _single(lines: Sequence[str]) -> dict[str, int]:
-    """Return where each line stands that stands there once."""
+    """Return the position of each line that occurs only once."""
     at: dict[str, int] = {}
     twice: set[str] = set()
     for row, line in enumerate(lines):
@@ -126,7 +132,7 @@ def _pointers(lines: Sequence[str], earlier: Sequence[Earlier]) -> tuple[Cut, ..
 
 
 def aged_form(output: LongOutput, seed: bytes, hint: str = "") -> ShortenedText | None:
-    """Return the ends of an old result around a marker that names what it was; None if that saves too little."""
+    """Return the ends of an old result around a marker that identifies it; None if that saves too little."""
     if is_container(output.text) and (form := _json_ends(output, seed, END_CHARS, END_CHARS // 2, "aged", hint)):
         return form
     before = tokens.count(output.text)
@@ -182,7 +188,7 @@ def bounded_form(
 def _chosen_form(
     output: LongOutput, seed: bytes, max_tokens: int, hint: str, before: int, goal: str
 ) -> ShortenedText | None:
-    """Return what is chosen of a result by its records or lines; None if there is nothing to choose by."""
+    """Return the chosen records or lines of a result; None if there is nothing to choose by."""
     text, mask_id = output.text, ids_of(seed)("msk")
     ranking = rank(text, goal, int(max_tokens * len(text) / max(1, before)))
     if ranking is None:
@@ -260,7 +266,7 @@ def _by_lines(
 
 
 def source_of(output: LongOutput) -> str:
-    """Return what a result was about, in a few words: the tool, and its file or command."""
+    """Return a short description of a result: the tool, and its file or command."""
     about = output.origin.path or output.origin.command
     return f"{output.origin.tool} {about}".strip()[:60]
 

@@ -21,7 +21,7 @@ from kimi_proxy.core.prune import CallContext, Origin
 
 @dataclass(frozen=True, slots=True)
 class LongOutput:
-    """`text` with its head and tail is what stands from `start` to `end` in the text of the part at `spot`."""
+    """`text` with its head and tail covers `start` to `end` in the text of the part at `spot`."""
 
     spot: Place
     start: int
@@ -47,7 +47,7 @@ _COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 _RECOVERING = re.compile(r"recover_(?:text|range)\b|recover_(?:text|range)$")
 _RECOVERING_CALL = re.compile(r"\brecover_(?:text|range)\(|__recover_(?:text|range)\(")
 _REMINDER = "system-reminder"
-# How agents introduce what a command printed, and what they say after it: Codex, Qwen Code and Gemini CLI,
+# How agents introduce the output of a command, and the text they add after it: Codex, Qwen Code, Gemini CLI,
 # mini-swe-agent, Copilot CLI.
 _HEAD = re.compile(
     r"(?:(?:Chunk ID|Wall time|Process exited with code|Process running with session ID|Original token count"
@@ -60,7 +60,7 @@ _TAIL = re.compile(
     r"|\n?</output>\s*\Z|\n?<(?:exited|shellId: \S{1,40} completed|command with shellId) [^<>\n]{0,200}>\s*\Z"
 )
 MAX_TAIL_CHARS = 1000
-# Clients without tool calls of their own write results as text: [execute_command for 'npm test'] Result:
+# Clients without tool calls write results as text: [execute_command for 'npm test'] Result:
 _WRITTEN_RESULT = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
 _WRITTEN_RECOVERY = re.compile(r"<tool_name>\s*\w*recover_(?:text|range)\s*</tool_name>")
 
@@ -114,7 +114,7 @@ def _tool_calls(message: Message) -> Iterator[tuple[str, _CallOrigin]]:
 
 
 def origin_of(tool: str, arguments: str) -> Origin:
-    """Return what a call with these arguments, JSON or plain text, was about."""
+    """Return the subject of a call with these arguments, JSON or plain text."""
     if len(arguments) > MAX_ARGUMENT_BYTES:
         return Origin(tool)
     try:
@@ -139,7 +139,7 @@ def _first_text(given: Mapping[str, JsonValue], names: Iterable[str]) -> str:
 def _outputs(
     request: Request, at: int, calls: Mapping[str, _CallOrigin], threshold_tokens: int, is_unread: bool
 ) -> Iterator[LongOutput]:
-    """Yield the outputs in a message: results of tools, and what a user pasted or a client wrote as text."""
+    """Yield the outputs in a message: tool results, and texts that a user pasted or a client wrote."""
     message = request.messages[at]
     for index, part in enumerate(message.parts):
         if not _may_be_long(part, threshold_tokens):
@@ -163,7 +163,7 @@ def result_of(
     is_unread: bool = True,
     is_recovered: bool = False,
 ) -> LongOutput:
-    """Return a tool's result, without what the client says before and after it."""
+    """Return a tool's result without the client's text before and after it."""
     end = _before_reminders(text)
     why: Reason | Literal[""] = "recovered" if is_recovered else ""
     head = _HEAD.match(text, 0, end)
@@ -176,7 +176,7 @@ def result_of(
 
 
 def _before_reminders(text: str) -> int:
-    """Return the end of what the tool itself printed: some clients speak to the model at the end of it."""
+    """Return the end of the tool's own output: some clients append text for the model."""
     end = len(text)
     while text[:end].rstrip().endswith(f"</{_REMINDER}>") and (start := text.rfind(f"<{_REMINDER}>", 0, end)) >= 0:
         end = start
@@ -205,7 +205,7 @@ def _follows_recovery(request: Request, at: int) -> bool:
 
 
 def conversation_hash(request: Request) -> bytes:
-    """Return the hash of what a conversation began with: call ids are often unique in theirs only."""
+    """Return the hash of a conversation's beginning: call ids are often unique only within a conversation."""
     first = next((message.parts for message in request.messages if message.role == "user"), ())
     digest = sha256()
     for part in first:
@@ -238,7 +238,7 @@ def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[Lon
 
 MAX_QUESTION_CHARS = 2000
 
-# What a client wraps outputs in. A tag such as <system-reminder> holds instructions, and stays as it is.
+# Elements in which clients wrap outputs. Tags such as <system-reminder> contain instructions, and stay.
 _ELEMENT = re.compile(
     r"<((?:file|tool|console|command|terminal|bash|local-command)[-_](?:contents?|output|result|stdout|stderr)"
     r"|file|codebase|tool|console|output|stdout|stderr)(\s[^<>]{0,300})?>"
@@ -346,7 +346,7 @@ def _end_of_fence(text: str, fence: re.Match[str]) -> int:
 
 
 def _before_question(text: str, start: int) -> int:
-    """Return where a last section ends: people ask below what they paste, so the last paragraph is theirs."""
+    """Return the end of the last section: people ask below the pasted text, so the last paragraph is theirs."""
     end = text.rstrip().rfind("\n\n", start)
     return end + 1 if end >= 0 and len(text) - end <= MAX_QUESTION_CHARS else len(text)
 
@@ -385,7 +385,7 @@ def prompt_goal(prompt: str) -> str:
 
 
 def _user_texts(request: Request) -> Iterator[str]:
-    """Yield what the user wrote in each message, without what tools and clients put there."""
+    """Yield the user's own text in each message, without that of tools and clients."""
     for message in request.messages:
         if message.role == "user":
             texts = (own_words(part.text) for part in message.parts if part.kind == "text")
@@ -394,7 +394,7 @@ def _user_texts(request: Request) -> Iterator[str]:
 
 
 def own_words(text: str) -> str:
-    """Return what the user wrote in a text, without what tools and clients put there."""
+    """Return the user's own words in a text, without those of tools and clients."""
     found = sections(text, MAX_CHARS)
     starts, ends = (0, *(section.end for section in found)), (*(section.start for section in found), len(text))
     text = "".join(text[start:end] for start, end in zip(starts, ends, strict=True))
@@ -454,7 +454,7 @@ class MadeCall(NamedTuple):
 
 
 class CallHistory:
-    """Fed with a conversation in its order; says of each result what the agent was doing when it came."""
+    """Reads a conversation in order, and returns the agent's activity at each result."""
 
     def __init__(self, edits_by_quoting: bool) -> None:
         self._edits_by_quoting = edits_by_quoting
@@ -469,13 +469,13 @@ class CallHistory:
         self._seen: set[int] = set()
 
     def user(self, words: str) -> None:
-        """Take what the user said, without what clients put among it."""
+        """Add the user's words, without the client's text."""
         self._newest = _encodable(words[:USER_CHARS])
         self._first = self._first or self._newest
         self._end_answer()
 
     def answer(self, said: str, calls: Iterable[MadeCall]) -> None:
-        """Take what the agent said, and the calls that it made with it; an answer may come in pieces."""
+        """Add the agent's text and its calls; an answer may arrive in pieces."""
         made = list(calls)
         said = self._said = _encodable(said[-SAID_CHARS:]) or self._said
         user = self._newest if self._first == self._newest else f"{self._first}\n{self._newest}"
@@ -502,12 +502,12 @@ class CallHistory:
         self._answer += [said, *(one.arguments for one in contexts)] if made else []
 
     def _end_answer(self) -> None:
-        """An answer has ended: what was said and called in it is what came before the next."""
+        """End an answer: its text and calls are the previous activity from now on."""
         self._recent = "\n".join((self._recent, *self._answer))[-RECENT_CHARS:] if self._answer else self._recent
         self._said, self._answer = "", []
 
     def result(self, call_id: str, text: str, failed: bool = False) -> CallContext | None:
-        """Return what the agent was doing when this result came; None if its call is unknown."""
+        """Return the agent's activity at the time of this result; None if its call is unknown."""
         context = self._calls.get(call_id)
         self._results += 1
         self._end_answer()

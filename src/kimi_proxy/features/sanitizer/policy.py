@@ -10,13 +10,12 @@ from typing import Literal
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.lines import split
 from kimi_proxy.core.prune import CallContext, Origin
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.rows import READERS, strip_row_numbers
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, READERS, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -129,7 +128,7 @@ def _prints_file(origin: Origin) -> bool:
 
 
 def likely_used(text: str, context: CallContext | None) -> float | None:
-    """Return the probability that an agent goes on to use a line of a new result; None where nothing was learned."""
+    """Return the probability that an agent will use a line of a new result; None without a trained model."""
     if context is None or len(text) > LIKELY_MAX_CHARS:
         return None
     return score.likely_used(output_signals(strip_row_numbers(split(text)), context), load_scorers())
@@ -140,7 +139,7 @@ def edits_by_quoting(tools: Iterable[str]) -> bool:
     return any(name.lower() in QUOTING_EDITORS for name in tools)
 
 
-MARKER_TOKENS = 60  # of what is left of an old result: its ends and the marker
+MARKER_TOKENS = 60  # tokens left of an old result: its ends and the marker
 # A file is edited soon after it was read: of those that a free cut took, nine in ten that were missed had been read
 # within the last 25 requests. Longer ones cost more than that.
 FILE_TOKENS = 4_000
@@ -179,16 +178,16 @@ class CutMoment:
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A tool result in the order of the conversation, with what speaks for and against cutting it now."""
+    """A tool result in conversation order, with the facts for and against cutting it now."""
 
-    tokens: int  # as it stands in the request now; 0 if a cut would leave as much
+    tokens: int  # in its current form; 0 if a cut would not shorten it
     is_unread: bool  # the model has not answered since
     failed: bool = False  # it reports a failure that nothing has fixed yet
     is_referred: bool = False  # the newest words of the user or the model name its file
     is_recovered: bool = False  # it was read back: never cut again
     shows_file: bool = False
-    place: int = 0  # tokens that stand before it
-    is_cached: bool = True  # the provider still has it, as it was sent
+    place: int = 0  # tokens before it
+    is_cached: bool = True  # the provider still has it cached as sent
     age: int = 0  # answers of the model since
     likely: float | None = None  # how likely it still is to be quoted; None where nothing was learned
 
@@ -232,7 +231,7 @@ def may_be_young_file(result: Aged, policy: Policy) -> bool:
 class CachedCut:
     """A cut of a result that the provider has cached."""
 
-    place: int  # tokens that stand before it
+    place: int  # tokens before it
     saved: int
 
 

@@ -12,7 +12,7 @@ from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import AnyReason
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
-from kimi_proxy.features.pipeline import Draft, Note
+from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.sanitizer.plan import LongOutput
 
 EVENT = "sanitizer_event"

@@ -52,7 +52,7 @@ class MessagesTranslation(Translation):
         answer = ChatAnswer()
         blocks: list[JsonObject] = []
         calls: dict[ChatToolCall, None] = {}
-        for delta in answer.take_whole(body):
+        for delta in answer.take_body(body):
             if delta.call is None:
                 blocks.append(_block(delta) | {_DELTAS[delta.kind][1]: delta.text} | _signature(delta))
             else:
@@ -70,7 +70,7 @@ class MessagesTranslation(Translation):
 def _request(body: JsonObject, dialect: ChatDialect, dropped: Dropped) -> JsonObject:
     for name in _REFUSED:
         if body.get(name):
-            raise refuse(name, "Anthropic's own servers run it")
+            raise refuse(name, "it runs on Anthropic's own servers")
     dropped.all_but((name for name, value in body.items() if value is not None), (*_CARRIED, *_REFUSED))
     request: JsonObject = {"model": body.get("model")}
     request |= _tools(body, dropped)
@@ -98,7 +98,7 @@ def _tools(body: JsonObject, dropped: Dropped) -> JsonObject:
         # Claude Code offers such a tool only where the request is about it: without it, the model would invent results.
         if tool.get("type") not in (None, "custom"):
             kind = read.as_text(tool.get("type"))[:60]
-            raise refuse("tools", f"{kind} is run by Anthropic's own servers, or known to its models alone")
+            raise refuse("tools", f"{kind} runs on Anthropic's own servers, or only its models know it")
     if not tools:
         return {}
     return {"tools": [_tool(tool, dropped) for tool in tools], **_tool_choice(body, dropped)}
@@ -145,7 +145,7 @@ def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
                 parts = [_part(block, where, dropped) for block in blocks]
                 yield {"role": "system", "content": chat.content(parts)}
             case other:
-                raise InvalidParams(f"messages.{at}.role", f"{str(other)[:40]!r} is no role")
+                raise InvalidParams(f"messages.{at}.role", f"{str(other)[:40]!r} is not a role")
 
 
 def _user_messages(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterator[JsonObject]:

@@ -102,7 +102,7 @@ class EventTranslator(ABC):
         if self._is_over:
             return shown
         if not self._answer.finish:
-            raise UpstreamDisconnected("the provider ended its answer before it was complete")
+            raise UpstreamDisconnected("the provider ended its response before it was complete")
         return shown + self._finish()
 
     def _take(self, data: bytes) -> bytes:
@@ -119,16 +119,16 @@ class EventTranslator(ABC):
     def _chunk(self, chunk: JsonObject) -> bytes:
         for delta in self._answer.take(chunk):
             self._block_of(delta).pieces.append(delta.text)
-        return self._begin_once() + b"".join(self._show_ready())
+        return self._begin_if_needed() + b"".join(self._show_ready())
 
     def _finish(self) -> bytes:
         self._is_over = True
-        shown = [self._begin_once()]
+        shown = [self._begin_if_needed()]
         for block in self._blocks:
             shown += [*self._show(block), self._stop_block(block)]
         return b"".join((*shown, self._completion_events()))
 
-    def _begin_once(self) -> bytes:
+    def _begin_if_needed(self) -> bytes:
         if self._has_begun:
             return b""
         self._has_begun = True
@@ -256,11 +256,11 @@ class ChatAnswer:
         deltas = [*_text_deltas(delta), *self._call_deltas(delta)]
         return (each for each in deltas if each.text or each.call)
 
-    def take_whole(self, body: JsonObject) -> list[ChatDelta]:
+    def take_body(self, body: JsonObject) -> list[ChatDelta]:
         """Return what an answer says that came in one piece. Raise UpstreamUnreadable if it says nothing at all."""
         deltas = list(self.take(body))
         if not read.as_objects(body.get("choices")):
-            raise UpstreamUnreadable("the provider's answer has no choices")
+            raise UpstreamUnreadable("the provider's response has no choices")
         return deltas
 
     def _call_deltas(self, delta: JsonObject) -> Iterator[ChatDelta]:
@@ -301,7 +301,7 @@ def arguments_of(call: ChatToolCall) -> JsonObject:
     except ParseError:
         value = None
     if not isinstance(value, Mapping):
-        raise UpstreamUnreadable(f"the model called {call.name[:80]!r} with arguments that are no JSON object")
+        raise UpstreamUnreadable(f"the model called {call.name[:80]!r} with arguments that are not a JSON object")
     return dict(value)
 
 

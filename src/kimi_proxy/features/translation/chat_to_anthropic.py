@@ -45,7 +45,7 @@ class ChatTranslation(Translation):
 
     def answer(self, body: JsonObject) -> JsonObject:
         if body.get("type") != "message":
-            raise UpstreamUnreadable("the provider's answer is no message")
+            raise UpstreamUnreadable("the provider's response is not a message")
         said, thought, calls = list[str](), list[str](), list[JsonObject]()
         for block in read.as_objects(body.get("content")):
             match block.get("type"):
@@ -72,7 +72,7 @@ class ChatTranslation(Translation):
 
 def _request(body: JsonObject, dropped: Dropped) -> JsonObject:
     if body.get("n") not in (None, 1):
-        raise _refuse("n", "several answers to one question")
+        raise _refuse("n", "several answers to one request")
     dropped.all_but((name for name, value in body.items() if value is not None), _CARRIED)
     limit = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_MAX_TOKENS
     request: JsonObject = {"model": body.get("model"), "max_tokens": limit, **_tools(body, dropped)}
@@ -258,7 +258,7 @@ class ChatEvents:
         """Return the end of the stream. Raise UpstreamDisconnected if the answer is not complete."""
         shown = self.feed(b"\n\n")
         if not self._is_over:
-            raise UpstreamDisconnected("the provider ended its answer before it was complete")
+            raise UpstreamDisconnected("the provider ended its response before it was complete")
         return shown
 
     def _event(self, data: bytes) -> bytes:

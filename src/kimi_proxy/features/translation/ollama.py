@@ -97,13 +97,15 @@ def _messages(messages: list[JsonObject]) -> Iterator[JsonObject]:
         if role == "tool":
             yield {"role": "tool", "tool_call_id": _take_call(message, open_calls), "content": text}
         elif calls:
-            told: list[JsonValue] = []
+            chat_calls: list[JsonValue] = []
             for call in calls:
                 function, made = read.as_object(call.get("function")), made + 1
                 id, name = read.as_text(call.get("id")) or f"call_{made}", read.as_text(function.get("name"))
                 open_calls.append((id, name))
-                told.append({"id": id, "type": "function", "function": chat.function(name, function.get("arguments"))})
-            yield {"role": role, "content": text or None, "tool_calls": told}
+                chat_calls.append(
+                    {"id": id, "type": "function", "function": chat.function(name, function.get("arguments"))}
+                )
+            yield {"role": role, "content": text or None, "tool_calls": chat_calls}
         else:
             yield {"role": role, "content": _content(text, message.get("images"))}
 
@@ -136,9 +138,9 @@ def chat_answer(body: bytes) -> JsonObject:
     try:
         value = read.as_object(json.decode(body))
     except ParseError as e:
-        raise UpstreamUnreadable("the provider answered with something that is not JSON") from e
+        raise UpstreamUnreadable("the provider's response is not JSON") from e
     answer = ChatAnswer()
-    deltas = answer.take_whole(value)
+    deltas = answer.take_body(value)
     message: JsonObject = {"role": "assistant", "content": _join_deltas(deltas, "text")}
     message |= {"thinking": thought} if (thought := _join_deltas(deltas, "thinking")) else {}
     message |= _calls(answer, deltas)
@@ -242,11 +244,11 @@ def _ending(answer: ChatAnswer) -> JsonObject:
 def _calls(answer: ChatAnswer, deltas: list[ChatDelta]) -> JsonObject:
     """Return the calls of an answer. Raise UpstreamUnreadable if the arguments of one are no JSON object."""
     calls = dict.fromkeys(delta.call for delta in deltas if delta.call is not None)
-    told: list[JsonValue] = [
+    chat_calls: list[JsonValue] = [
         {"id": answer.call_id(call), "function": {"name": call.name, "arguments": chat.arguments_of(call)}}
         for call in calls
     ]
-    return {"tool_calls": told} if told else {}
+    return {"tool_calls": chat_calls} if chat_calls else {}
 
 
 def _join_deltas(deltas: list[ChatDelta], kind: str) -> str:

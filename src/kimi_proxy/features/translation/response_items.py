@@ -131,7 +131,7 @@ class ResponseItems:
     def _summary(self, item: JsonObject, where: str) -> None:
         name, summary = chat.kept_in(item.get("encrypted_content"))
         if name != SUMMARY:
-            raise refuse(where, "history that OpenAI compacted, and its models alone can read")
+            raise refuse(where, "history compacted by OpenAI, which only its models can read")
         self._add({"role": "user", "content": SUMMED_UP + summary})
 
     def _add(self, message: JsonObject) -> None:
@@ -262,7 +262,7 @@ def _objects(value: JsonValue, where: str) -> list[JsonObject]:
     """Raise InvalidParams for what is no list of objects: nothing may be left out unsaid."""
     found = read.as_objects(value)
     if value is not None and (not isinstance(value, list | tuple) or len(found) < len(value)):
-        raise InvalidParams(where, "give a text, or a list of objects")
+        raise InvalidParams(where, "must be a string, or a list of objects")
     return found
 
 

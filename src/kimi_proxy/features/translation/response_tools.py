@@ -162,7 +162,7 @@ class ResponseTools:
                 environment = read.as_text(read.as_object(tool.get("environment")).get("type"))
                 if environment in ("", "local"):
                     return self._offer(ResponseTool(f"{kind}_call", kind), *_LOCAL[kind])
-        raise refuse("tools", f"{kind[:60]} is run by OpenAI's own servers, or known to its models alone")
+        raise refuse("tools", f"{kind[:60]} runs on OpenAI's own servers, or only its models know it")
 
     def _offer(
         self, tool: ResponseTool, description: JsonValue, schema: JsonValue, more: JsonObject | None = None

@@ -59,7 +59,7 @@ class ResponsesTranslation(Translation):
         answer = ChatAnswer()
         said: list[StreamedBlock] = []
         called: dict[ChatToolCall, StreamedBlock] = {}
-        for delta in answer.take_whole(body):
+        for delta in answer.take_body(body):
             if delta.call is None:
                 said.append(StreamedBlock(delta, [delta.text]))
             else:
@@ -197,7 +197,7 @@ def _compaction(answer: ChatAnswer, blocks: Iterable[StreamedBlock]) -> JsonObje
     """Return the item that stands for a conversation from now on. Raise UpstreamUnreadable if there is no summary."""
     summary = "".join(block.text for block in blocks if block.first.kind == "text").strip()
     if not summary or answer.finish in _INCOMPLETE:
-        raise UpstreamUnreadable("the model gave no summary of the conversation")
+        raise UpstreamUnreadable("the model returned no summary of the conversation")
     return {"type": "compaction", "id": f"cmp_{answer.id}", "encrypted_content": chat.seal_text(SUMMARY, summary)}
 
 
@@ -253,7 +253,7 @@ class _ResponseEvents(EventTranslator):
         _, code, message = chat.event_error(error)
         failed = _response(self._answer, self._asked, "failed", self._output)
         failed |= {"error": {"code": code, "message": message}}
-        return self._begin_once() + self._event("response.failed", response=failed)
+        return self._begin_if_needed() + self._event("response.failed", response=failed)
 
     def _message_events(self, block: StreamedBlock, item: JsonObject) -> bytes:
         kind = "reasoning_text" if block.first.kind == "thinking" else "output_text"

@@ -30,7 +30,7 @@ _KEYS = (
     *("isMeta", "isCompactSummary", "attachment", "version", "data"),
 )
 _SUB_AGENT = b'"type":"agent_progress"'
-# What the program itself puts where the user's words stand.
+# Text that the program itself writes as the user.
 _NOT_A_PERSON = (
     "<command-",
     "<local-command",
@@ -44,7 +44,7 @@ _NOT_A_PERSON = (
 def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     reader = _ClaudeReader(name)
     for line in lines:
-        # Most lines of a file may report progress. Only that of sub-agents stands nowhere else.
+        # Most lines of a file may be progress reports; only those of sub-agents are recorded nowhere else.
         if b'"type":"progress"' not in line[:600] or _SUB_AGENT in line:
             reader.take(entry(line, _KEYS))
     for builder in reader.builders.values():
@@ -72,7 +72,7 @@ class _ClaudeReader:
             self._take_progress(record, mapping(record.get("data")))
 
     def _take_progress(self, record: Mapping[str, JsonValue], data: Mapping[str, JsonValue]) -> None:
-        """Take what a sub-agent said or read, as an entry of its own sidechain."""
+        """Read the text or result of a sub-agent as an entry of its own sidechain."""
         inner = mapping(data.get("message"))
         if inner.get("type") in ("user", "assistant"):
             about = {name: record.get(name) for name in ("sessionId", "version")}

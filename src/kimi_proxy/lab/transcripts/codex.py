@@ -41,7 +41,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
 class _CodexReader:
     def __init__(self, name: str) -> None:
         self._builder = TranscriptBuilder(AGENT, name)
-        self._held: list[Callable[[str | None], None]] = []  # what came since the last answer ended
+        self._held: list[Callable[[str | None], None]] = []  # entries since the end of the last answer
         self._answers = 0
         self._has_id = False
 
@@ -101,7 +101,7 @@ class _CodexReader:
             self._builder.transcript.requests[-1].usage = counted
 
     def _flush(self, key: str | None) -> None:
-        """Words and outputs that came before an answer's first piece are part of its prompt; later ones are not."""
+        """Text and outputs before an answer's first piece are part of its prompt; later ones are not."""
         for action in self._held:
             action(key)
         self._held.clear()

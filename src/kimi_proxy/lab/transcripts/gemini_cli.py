@@ -84,7 +84,7 @@ def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], k
 
 
 def _output_of(call: Mapping[str, JsonValue]) -> str:
-    """Return what the model reads of a call: the responses of functions, and texts beside them."""
+    """Return the result of a call for the model: the function responses, and texts next to them."""
     texts: list[str] = []
     result = call.get("result")
     for part in [mapping(result)] if isinstance(result, Mapping) else map(mapping, items(result)):

@@ -42,7 +42,7 @@ else:
     from backports import zstd
 
 MAX_LINE_BYTES = 16 * 1024**2
-MAX_READ_BYTES = 512 * 1024**2  # of one file, after decompression; what is beyond is left out
+MAX_READ_BYTES = 512 * 1024**2  # limit of one file after decompression; the rest is ignored
 
 Form: TypeAlias = Literal["lines", "document", "opencode folder", "opencode database", "git"]
 
@@ -107,7 +107,7 @@ def find(folders: Iterable[tuple[str, Path]]) -> list[TranscriptPlace]:
 
 
 def load(place: TranscriptPlace) -> Iterator[Transcript]:
-    """Yield the sessions of a place. One that cannot be read, or has gone meanwhile, yields none."""
+    """Yield the sessions of a place; none if it cannot be read, or no longer exists."""
     path = Path(place.path)
     try:
         if place.form == "opencode database":
@@ -206,7 +206,7 @@ def _form(file: Path) -> Form | None:
         return "document"
     if file.suffix == ".json" and file.parent.name not in ("message", "part") and not name.startswith(("msg_", "prt_")):
         return "document" if _is_session(file) else None
-    # Kimi CLI's wire.jsonl only repeats what is in the context.jsonl beside it.
+    # Kimi CLI's wire.jsonl only repeats the context.jsonl next to it.
     if name == "wire.jsonl" and (file.parent / "context.jsonl").exists():
         return None
     return "lines" if name.endswith((".jsonl", ".jsonl.zst")) else None
@@ -238,7 +238,7 @@ def _name(path: Path) -> str:
     if path.parent.parent.name == "agents":
         session, agent = path.parent.parent.parent.name, path.parent.name
         return session if agent == "main" else f"{session}/{agent}"
-    if path.stem.startswith("context"):  # context_1.jsonl is what was before a compaction
+    if path.stem.startswith("context"):  # context_1.jsonl is the history before a compaction
         return path.parent.name if path.stem == "context" else f"{path.parent.name}/{path.stem}"
     return path.name.split(".jsonl")[0]
 

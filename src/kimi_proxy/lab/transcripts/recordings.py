@@ -30,7 +30,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
 
 
 def limit_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines until one is damaged, or what they stand for would not fit into memory."""
+    """Yield lines until one is damaged, or the decoded requests would not fit into memory."""
     size = 0
     for line in lines:
         record = entry(line, ("recording", "same_head", "same_tail", "body"))
@@ -56,7 +56,7 @@ def transcript_of(recorded: Recording, name: str) -> Transcript:
             described = request.format.tools(request.json)
             builder.transcript.tools = {name: bytes(raw).decode("utf-8", "replace") for name, raw in described if name}
         known = _take_new(builder, request, known, taken.at)
-        # What the model answers stands in the next request.
+        # The model's answer is in the next request.
         made = builder.answer(str(at), taken.at)
         if usage := taken.usage:
             plain = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
@@ -72,7 +72,7 @@ def _request(body: str, wire: Wire) -> Request | None:
 
 
 def _take_new(builder: TranscriptBuilder, request: Request, known: list[int], at: float) -> list[int]:
-    """Take the messages that the request before did not have, and return all of them by what they say."""
+    """Collect the messages that are new in this request, and return all of them by content."""
     # Not by their bytes: clients move the marks for the prompt cache to the end with every request.
     messages = [hash((m.role, *((p.kind, p.call_id, p.text) for p in m.parts))) for m in request.messages]
     pairs = enumerate(zip(known, messages, strict=False))

@@ -55,7 +55,7 @@ def _answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], text: 
             AgentCall(string(call.get("id")), string(function.get("name")), arguments_of(function.get("arguments")))
         )
     if not request.calls and (block := _FENCE.search(text)):
-        # The command is part of what was said: only its place among the calls is new.
+        # The command is part of the model's text: only its position among the calls is new.
         builder.add_call(AgentCall(str(len(builder.transcript.requests)), _TOOL, block[1].strip()))
         builder.transcript.has_tools = False
         request.said = text[: block.start()] + text[block.end() :]

@@ -12,7 +12,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 
-MAX_SESSION_CHARS = 64 * 1024**2  # what is read of one session; a longer one ends there
+MAX_SESSION_CHARS = 64 * 1024**2  # limit of one session; the rest is ignored
 
 MAX_DOCUMENT_BYTES = 48 * 1024**2  # of a file that is one JSON document
 
@@ -23,7 +23,7 @@ _NUMBER = (int, float)
 
 @dataclass(slots=True)
 class ProviderUsage:
-    """Tokens as the provider counted them; `input` is what was neither read from the prompt cache nor written to it."""
+    """The provider's token counts; `input` was neither read from the prompt cache nor written to it."""
 
     input: int = 0
     cache_read: int = 0
@@ -52,11 +52,11 @@ class CallOutput:
 
 @dataclass(slots=True)
 class AgentRequest:
-    """One request to the provider: what was new in its prompt, and what the model answered."""
+    """One request to the provider: the new part of its prompt, and the model's answer."""
 
     at: float = 0.0  # seconds since 1970; 0 if the agent keeps no times
     model: str = ""
-    user: list[str] = field(default_factory=list)  # words of the user, and what the agent puts among them
+    user: list[str] = field(default_factory=list)  # words of the user, and text that the agent adds to them
     outputs: list[CallOutput] = field(default_factory=list)
     said: str = ""
     thinking: str = ""
@@ -80,7 +80,7 @@ class Transcript:
 
 
 class TranscriptBuilder:
-    """Collects what goes into the next prompt until the model answers; an answer may come in pieces."""
+    """Collects the next prompt until the model answers; an answer may arrive in pieces."""
 
     def __init__(self, agent: str, name: str, max_chars: int = MAX_SESSION_CHARS) -> None:
         self._max_chars = max_chars

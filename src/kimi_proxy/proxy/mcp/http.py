@@ -19,7 +19,7 @@ from kimi_proxy.proxy import http
 from kimi_proxy.proxy.mcp import protocol
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, ServerIntroduction
 
-RETRY_MS = 1000  # what a stream that closes early waits for if it does not say
+RETRY_MS = 1000  # wait after a stream that closes early without a retry time
 MAX_CONNECTIONS = 256
 KEEP_ALIVE_S = 3.0  # servers keep an idle connection for five seconds and more; ours are dropped first
 _PRINTABLE = re.compile(r"(?!\s)[\x20-\x7e]*(?<!\s)")
@@ -43,7 +43,7 @@ class HttpRefused(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class McpReply:
-    """The answer, and the headers it came with."""
+    """The response, and its headers."""
 
     message: JsonObject | None
     headers: Mapping[str, str]
@@ -83,7 +83,7 @@ class HttpExchange:
     async def _answer(self, response: aiohttp.ClientResponse, call_id: JsonValue) -> JsonObject:
         body = await http.read(response, MAX_ANSWER_BYTES)
         if body is None:
-            raise UpstreamUnreadable(f"{self._server} answered more than {MAX_ANSWER_BYTES} bytes")
+            raise UpstreamUnreadable(f"the response of {self._server} exceeds {MAX_ANSWER_BYTES} bytes")
         is_success = 200 <= response.status < 300
         found = None
         try:
@@ -97,7 +97,7 @@ class HttpExchange:
         if not is_success and (found is None or found.get("id") is None):
             raise HttpRefused(self._server, response.status, body[:4096], found)
         if found is None:
-            raise UpstreamUnreadable(f"{self._server} answered, but not to this request")
+            raise UpstreamUnreadable(f"{self._server} responded to another request")
         return found
 
     async def _read_stream(
@@ -105,7 +105,7 @@ class HttpExchange:
     ) -> JsonObject:
         """Return the answer among the events; a stream that a server closes early is taken up again."""
         answer, last = await self._answer_in_events(response, SseEvent(b""), call_id, headers)
-        # An id that no header can carry cannot be gone on from.
+        # A stream cannot be resumed after an id that does not fit into a header.
         while answer is None and last.id is not None and _PRINTABLE.fullmatch(last.id):
             await asyncio.sleep(max(last.retry_ms if last.retry_ms is not None else RETRY_MS, 50) / 1000)
             again = {**(headers or {}), "accept": "text/event-stream", "last-event-id": last.id}
@@ -114,7 +114,7 @@ class HttpExchange:
                     break
                 answer, last = await self._answer_in_events(resumed, last, call_id, headers)
         if answer is None:
-            raise UpstreamUnreadable(f"{self._server} ended its stream of events without an answer")
+            raise UpstreamUnreadable(f"{self._server} ended its event stream without a response")
         return answer
 
     async def _answer_in_events(
@@ -171,7 +171,7 @@ def stateless_headers(message: JsonObject) -> dict[str, str]:
 
 
 def header_value(text: str) -> str:
-    """Return `text` as a header can carry it; what isn't printable ASCII goes as base64."""
+    """Return `text` as a header value; in base64 unless it is printable ASCII."""
     if _PRINTABLE.fullmatch(text) and not text.startswith("=?base64?"):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
@@ -179,22 +179,22 @@ def header_value(text: str) -> str:
 
 @asynccontextmanager
 async def translate_errors(server: str, timeout_s: float) -> AsyncIterator[None]:
-    """Translate what goes wrong on the way to a server into our errors, within `timeout_s`."""
+    """Translate errors of a connection into our own, within `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except aiohttp.ConnectionTimeoutError as e:
-        raise UpstreamUnreachable(f"{server} cannot be reached: it did not accept a connection in time") from e
+        raise UpstreamUnreachable(f"{server} cannot be reached: connecting timed out") from e
     except TimeoutError as e:
         raise UpstreamTimeout(f"{server} did not answer within {timeout_s:g} s") from e
     except aiohttp.InvalidURL as e:
-        raise UpstreamUnreachable(f"the url of {server} cannot be used") from e
+        raise UpstreamUnreachable(f"the url of {server} is not valid") from e
     except aiohttp.ClientConnectorError as e:
         raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
     except (aiohttp.ClientError, OSError) as e:
         if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
             raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
-        raise UpstreamUnreachable(f"the connection to {server} broke before it answered") from e
+        raise UpstreamUnreachable(f"the connection to {server} broke before it responded") from e
 
 
 class PlainHttp:
@@ -228,7 +228,7 @@ def header_arguments(schema: JsonValue) -> dict[str, tuple[str, ...]] | None:
     """Return for each header the keys that lead to its argument; None if a mark is not where or what it may be."""
     found: list[tuple[str, tuple[str, ...]]] = []
     rest: list[tuple[tuple[str, ...], JsonValue]] = [((), schema)]
-    while rest:  # only what is reached through `properties` alone is an argument of a known place
+    while rest:  # only arguments reached through `properties` have a known position
         path, node = rest.pop()
         properties = node.get("properties") if isinstance(node, Mapping) else None
         for key, inner in properties.items() if isinstance(properties, Mapping) else ():
@@ -243,7 +243,7 @@ def header_arguments(schema: JsonValue) -> dict[str, tuple[str, ...]] | None:
 
 
 def _count_marks(schema: JsonValue) -> int:
-    """Return how many marks there are anywhere, examples and defaults left out."""
+    """Return the number of marks anywhere, except in examples and defaults."""
     rest: list[JsonValue] = [schema]
     marks = 0
     while rest:
@@ -405,9 +405,9 @@ class StreamableHttp:
             case {"result": dict(about)}:
                 session = McpSession(ServerIntroduction(False, about), reply.headers.get("mcp-session-id"))
             case {"error": {"message": problem}}:
-                raise UpstreamError(f"{self._server} refused to begin a session: {str(problem)[:200]}")
+                raise UpstreamError(f"{self._server} refused to start a session: {str(problem)[:200]}")
             case _:
-                raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+                raise UpstreamUnreadable(f"{self._server} did not complete the handshake")
         await self._exchange.send(protocol.INITIALIZED, session.headers(protocol.INITIALIZED))
         return session
 

@@ -15,7 +15,7 @@ from kimi_proxy.proxy.process import Command, OrphanCleanup, Process
 FIRST_S = 0.5
 LONGEST_S = 30.0
 STEADY_S = 60.0  # a program that lived this long did not crash for the old reason
-HOPELESS = 5  # crashes in a row after which no call is kept waiting
+HOPELESS = 5  # number of crashes in a row after which calls no longer wait
 LAST_LINES = 40  # of its output, among which the cause of its end is looked for
 _TROUBLE = re.compile(
     r"error|exception|fatal|panic|cannot|could not|can't|failed|denied|refused|not found", re.IGNORECASE
@@ -32,7 +32,7 @@ _NPM_ADVICE = {
     "EACCES": "npm may not write to its folder: check who owns ~/.npm",
     "ENOSPC": "npm found no room on the disk",
 }
-OUTPUT_BYTES = 64 * 1024  # what we remember of a program's output
+OUTPUT_BYTES = 64 * 1024  # the amount of a program's output to keep
 
 
 class Backoff:
@@ -70,14 +70,14 @@ class ServerProcess(Process):
 
     @property
     def output(self) -> str:
-        """The end of what it wrote."""
+        """The end of its output."""
         return self._output.decode("utf-8", "replace")
 
     @property
     def ending(self) -> UpstreamUnreachable:
         """Return how it ended, in words."""
         lines = [line.strip() for line in reversed(self.output.strip().splitlines()[-LAST_LINES:]) if line.strip()]
-        # What it said last may be that it listens, and no cause of its end.
+        # Its last output may only be that it listens, which does not explain why it exited.
         telling = [line for line in lines if not _INFO.search(line)]
         said = next((line for line in telling if _TROUBLE.search(line)), telling[0] if telling else "")
         said = _npm_cause(lines) or said
@@ -106,7 +106,7 @@ ProgramState = Literal["idle", "starting", "ready", "down", "degraded", "stopped
 
 @dataclass(frozen=True, slots=True)
 class RunningServer(Generic[P, T]):
-    """A program that answers, and how it is spoken to."""
+    """A running program, and its client."""
 
     process: P
     connection: T
@@ -158,7 +158,7 @@ class ServerProgram(Generic[P, T]):
 
     @property
     def output(self) -> str:
-        """The end of what the program wrote, in this run and in those before."""
+        """The end of the program's output, in this run and earlier ones."""
         return self._past + (self._process.output if self._process else "")
 
     @property
@@ -192,7 +192,7 @@ class ServerProgram(Generic[P, T]):
             if self._running.process.is_alive:
                 return self._running
             await self._clear(self._running)
-            if not self._wanted.is_set():  # it was stopped meanwhile
+            if not self._wanted.is_set():  # it was stopped in the meantime
                 raise self._stopped_error()
         if self._starting is None or self._starting.done():
             # The first caller may give up; the others still wait for the same start.
@@ -270,7 +270,7 @@ class ServerProgram(Generic[P, T]):
         return process
 
     def _why(self, error: Exception) -> str:
-        """Return what is wrong with the program of the settings, and where it is set."""
+        """Describe the problem with the configured program, and where it is set."""
         program, where = self._command.argv[0], f"command in [mcp.servers.{self._server}]"
         if isinstance(error, FileNotFoundError):
             node = ", or Node, which it comes with" if program == "npx" else ""
@@ -293,7 +293,7 @@ class ServerProgram(Generic[P, T]):
         if self._backoff.is_hopeless and wait_s > 0:
             raise UpstreamUnreachable(
                 f"{self._server} crashed {self._backoff.crashes} times in a row: "
-                f"it is started again in {wait_s:.1f} s at the earliest",
+                f"it restarts in {wait_s:.1f} s at the earliest",
                 retry_after_s=wait_s,
             )
         await asyncio.sleep(wait_s)

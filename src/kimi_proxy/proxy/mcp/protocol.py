@@ -72,7 +72,7 @@ class ServerIntroduction:
 
 
 def _without_subscriptions(capabilities: JsonValue) -> JsonObject:
-    """Return what a server can do for a stateless client, which gets no notifications and knows no logging."""
+    """Return a server's capabilities for a stateless client, without notifications and logging."""
     given = capabilities if isinstance(capabilities, Mapping) else {}
     return {
         name: {key: value for key, value in details.items() if key not in ("listChanged", "subscribe")}

@@ -1,4 +1,4 @@
-"""MCP servers that are programs of ours, spoken to over their standard input and output, or over HTTP."""
+"""MCP servers that are our child processes, called over their standard input and output, or over HTTP."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
 from kimi_proxy.proxy.mcp.protocol import MAX_ANSWER_BYTES, McpClient, ServerIntroduction, within
 from kimi_proxy.proxy.process import SIGKILL, STDERR, STDIN, STDOUT, Command, OrphanCleanup
 
-MAX_UNREAD_BYTES = 64 * 1024**2  # what we wrote and the program has not read
+MAX_UNREAD_BYTES = 64 * 1024**2  # the data that we wrote and the program has not read
 
 
 class StdioProcess(ServerProcess):
@@ -34,7 +34,7 @@ class StdioProcess(ServerProcess):
         self._failing: asyncio.Task[None] | None = None
 
     async def send(self, message: JsonObject) -> JsonObject | None:
-        """Write `message`; return the answer to a request, under the id that it came with."""
+        """Write `message`; return the response to a request, with its original id."""
         if "id" not in message or "method" not in message:
             self._write(message)
             return None
@@ -78,7 +78,7 @@ class StdioProcess(ServerProcess):
             self._fail(self.ending)
 
     async def _fail_when_read(self) -> None:
-        """Let those who wait have what the program wrote before it ended."""
+        """Deliver the program's remaining output to waiting calls before they fail."""
         await asyncio.wait(self._reading)
         self._fail(self.ending)
 
@@ -125,9 +125,9 @@ class StdioProcess(ServerProcess):
     def _write(self, message: JsonObject) -> None:
         pipe = self._pipe(STDIN)
         if not self.is_alive or pipe.is_closing():
-            raise UpstreamUnreachable(f"{self._server} has ended: call again to restart it")
+            raise UpstreamUnreachable(f"{self._server} has exited: call again to restart it")
         if pipe.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            raise UpstreamUnreachable(f"{self._server} does not read what it is sent")
+            raise UpstreamUnreachable(f"{self._server} does not read its input")
         pipe.write(json.encode(message) + b"\n")
 
     def _cancel(self, call_id: int, message: JsonObject) -> None:
@@ -192,8 +192,8 @@ class StdioClient:
             case {"result": dict(about)}:
                 return ServerIntroduction(True, about)
             case {"error": {"message": problem}}:
-                raise UpstreamError(f"{self._server} refused to begin: {str(problem)[:200]}")
-        raise UpstreamUnreadable(f"{self._server} did not introduce itself")
+                raise UpstreamError(f"{self._server} refused the handshake: {str(problem)[:200]}")
+        raise UpstreamUnreadable(f"{self._server} did not complete the handshake")
 
 
 LOOK_EVERY_S = 0.1
@@ -219,7 +219,7 @@ class HttpProgramClient:
         self._fresh = client
         self._client: McpClient | None = None
         self.program = ServerProgram(
-            server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken
+            server, command, ServerProcess, self._connect, start_timeout_s, orphans, now, self._refuse_taken_port
         )
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
@@ -260,7 +260,7 @@ class HttpProgramClient:
                 return name or "an MCP server without a name"
         return ""
 
-    async def _refuse_taken(self) -> None:
+    async def _refuse_taken_port(self) -> None:
         """Raise UpstreamUnreachable if another program holds the port: ours could only fail, or hide behind it."""
         where = urlsplit(self._url)
         try:
@@ -276,12 +276,12 @@ class HttpProgramClient:
         await client.close()
         raise UpstreamUnreachable(
             f"{self._server} cannot be started: {where.netloc} is taken by {holder or 'another program'}; "
-            "stop that, or give this server another port"
+            "stop that program, or choose another port for this server"
         )
 
 
 async def _unless(gone: asyncio.Task[None], work: Coroutine[None, None, str]) -> str:
-    """Return what `work` returns, or an empty string once the program is gone."""
+    """Return the result of `work`, or an empty string if the program exits first."""
     doing = asyncio.ensure_future(work)
     try:
         await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, Nothi
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.compression import (
+from kimi_proxy.features.chat.compression import (
     Preset,
     Proposal,
     WindowFullness,
@@ -28,14 +28,14 @@ from kimi_proxy.features.compression import (
     propose,
     with_summary,
 )
-from kimi_proxy.features.context import is_certainly_below
+from kimi_proxy.features.chat.context import is_certainly_below
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
 from kimi_proxy.features.sanitizer.stage import result_call_ids, with_pending_results
 from kimi_proxy.services import serialize
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
@@ -67,7 +67,7 @@ _ON_DEMAND: tuple[OnDemand, ...] = ("compress", "simulate")
 # Returns what another server did with a session of this id that it relayed.
 AskElsewhere: TypeAlias = Callable[[Caller, str, str], Awaitable[JsonObject]]
 
-# Returns the recall results that a session's model reads beside the results of these calls.
+# Returns the recall results that a session's model reads with the results of these calls.
 PendingResults: TypeAlias = Callable[[Caller, str, Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
@@ -143,7 +143,7 @@ class Compressor:
         return await self._compress(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
 
     async def state(self, who: Caller, session: str) -> CompressionState:
-        """Return what is on disk; raise StoreUnavailable if that cannot be read, and was not before."""
+        """Return the stored state; raise StoreUnavailable if it cannot be read and is not in memory."""
         known = self._states.get((who.scope, session))
         if known is not None and not self._is_shared:
             return known
@@ -195,7 +195,7 @@ class Compressor:
         return {**_made_to_json(made, proposal), "original_id": None, "simulated": True}
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> CompressedBody:
-        """Compress a session for good; raise CompressionRefused if that would save too little."""
+        """Compress a session permanently; raise CompressionRefused if that would save too little."""
         who, session = draft.caller, draft.session.id
         async with self._lock(who, session):
             active = (await self.state(who, session)).active
@@ -211,7 +211,7 @@ class Compressor:
                 await self._keeper.keep(who, made.original, key_of("history", raw), raw, source)
                 (await self._compressed_sessions(who)).add(session)
                 if not await self._decisions.add_compression(who, made, active.id if active else None):
-                    raise CompressionRefused("compressed_meanwhile", "another server has compressed this session now")
+                    raise CompressionRefused("compressed_meanwhile", "another server has just compressed this session")
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._charge(who, session, summary)
                 raise
@@ -225,7 +225,7 @@ class Compressor:
         return done
 
     async def summary(self, who: Caller, session: str, id: object) -> str:
-        """Return the words of a compression that is kept; "" if it is not."""
+        """Return the summary of a stored compression; "" if it is not stored."""
         self._states.forget((who.scope, session))
         return next((one.summary for one in await self._decisions.compressions(who, session) if one.id == id), "")
 
@@ -261,7 +261,7 @@ class Compressor:
         """Forget a session that was deleted, or all of a person's."""
         for cache in (self._states, self._last):
             if session is None:
-                cache.forget_where(lambda place: place[0] == who.scope)
+                cache.forget_matching(lambda place: place[0] == who.scope)
             else:
                 cache.forget((who.scope, session))
 
@@ -308,7 +308,7 @@ class Compressor:
         """Return the messages that could be summarized, and the tokens that are sent now."""
         if not can_compress(draft.request):
             raise CompressionRefused(
-                "kept_by_provider", "the provider keeps the history of this conversation: begin a new one there"
+                "kept_by_provider", "the provider stores the history of this conversation: start a new one"
             )
         active = (await self.state(draft.caller, draft.session.id)).active
         sent = await self.now_sent(draft)
@@ -318,7 +318,8 @@ class Compressor:
         found = await asyncio.to_thread(propose, draft, weighed, now_tokens, preset, window, after)
         if found is None:
             raise CompressionRefused(
-                NOTHING_TO_COMPRESS, f"what came before the last {preset.keep_exchanges} exchanges is too short"
+                NOTHING_TO_COMPRESS,
+                f"the history before the last {preset.keep_exchanges} exchanges is too short to compress",
             )
         return found, now_tokens
 
@@ -336,7 +337,7 @@ class Compressor:
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
         tokens = await self.tokens(request)
         if tokens >= now_tokens:
-            raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as what it replaces")
+            raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as the messages it replaces")
         raw = encode_text(await asyncio.to_thread(lambda: proposal.original))
         return raw, CompressionRecord(
             id=new_id("cmp"),
@@ -357,7 +358,7 @@ class Compressor:
 
 
 def _drop_parsed(draft: Draft) -> Draft:
-    """Return it with the bytes only: what was parsed from them takes several times their room."""
+    """Return it with the bytes only: the parsed form takes several times their memory."""
     received = draft.received or draft.request
     bare = Request(draft.request.wire, draft.request.body)
     return replace(
@@ -424,7 +425,7 @@ class AutoCompression:
         except (CompressionRefused, StoreUnavailable) as e:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
             self._tried.put((uncompressed.caller.scope, uncompressed.session.id), self._now())
-        # Another request may have compressed the session meanwhile: the compression that is active now is sent.
+        # Another request may have compressed the session in the meantime: the active compression is sent.
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
 
@@ -467,7 +468,7 @@ class SessionCompressions:
 
     @property
     def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[Mapping[str, object]]]]:
-        """Return what this server does for others, by name; the summary's words are left out of the answers."""
+        """Return this server's actions for other servers, by name; summaries are not part of the results."""
         kinds = [preset for preset in (self.usual, self.light) if preset is not None]
         return {
             f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds
@@ -490,7 +491,7 @@ class SessionCompressions:
         summary = await self._compressor.summary(who, session, done.get("compression_id"))
         made = json.as_type({**done, "summary": summary}, CompressedBody)
         if made is None:
-            raise StoreUnavailable("another server of the team runs another version: try again when it is updated")
+            raise StoreUnavailable("another server of the team runs another version: try again once it is upgraded")
         return made
 
     async def undo(self, who: Caller, id_or_name: str) -> UndoneBody:

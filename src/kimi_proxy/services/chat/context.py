@@ -1,11 +1,17 @@
-"""The newest request of each session as people look at it, and the system prompt repeated where it is buried."""
+"""The tokens of requests, the newest request of each session as people look at it, and the system prompt repeated where
+it is buried.
+"""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypedDict
+from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
@@ -13,13 +19,13 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
-from kimi_proxy.features import context_map
 from kimi_proxy.features.accounting import MILLION, prices_of
-from kimi_proxy.features.clients import tools
-from kimi_proxy.features.context import (
+from kimi_proxy.features.chat import context, context_map
+from kimi_proxy.features.chat.context import (
     HEADING,
     SPOILS_CACHE,
     TOO_LONG,
+    Composition,
     CompositionBody,
     Reminder,
     instructions,
@@ -29,22 +35,124 @@ from kimi_proxy.features.context import (
     sink,
     with_repeated_instructions,
 )
-from kimi_proxy.features.context_map import MessageRowBody, Pair, SummarizedRowBody
+from kimi_proxy.features.chat.context_map import MessageRowBody, Pair, SummarizedRowBody
+from kimi_proxy.features.chat.memory import TextWeight, weigh_text
+from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
+from kimi_proxy.features.clients import tools
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import ActiveCompression, Draft
-from kimi_proxy.services.chat.counting import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import SessionRecord
 
+MAX_KNOWN = 10_000
+# A request up to so many bytes, with no more than so many new characters, is counted in the event loop.
+SHORT_BYTES, SHORT_CHARS = 256 * 1024, 16 * 1024
+SLICE_CHARS = 16 * 1024  # the tokenizer holds the interpreter's lock: less than a millisecond at a time
+PAUSE_S = 0.0005
+MAX_COUNTED_CHARS = (
+    4_000_000  # of a text; what is longer fits no context window, and counting it would delay all others
+)
+
+
+class _TooLong(Exception):
+    """More is new than can be counted in the event loop."""
+
+
+class TokenCounter:
+    """Counts short requests at once, and the rest in a thread, one request at a time and with many pauses.
+
+    There are two threads, so that a request in flight does not wait for counts that the journal asked for.
+    """
+
+    def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
+        self._count = count
+        self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN)
+        self._lock = threading.Lock()
+        # Several stages ask about the same request; its composition is dropped with the request.
+        self._compositions: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
+        self._urgent = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="noting")
+        self._is_warm = False  # the first count loads a vocabulary
+
+    async def composition(self, request: Request) -> Composition:
+        """Return the composition of a request, in tokens."""
+        return await self._of(request, self._urgent)
+
+    async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
+        """Return the counts of a request as received and as sent, for notes that can wait."""
+        before = await self._of(received, self._later)
+        return before, before if context.is_same(received, outgoing) else await self._of(outgoing, self._later)
+
+    def close(self) -> None:
+        for thread in (self._urgent, self._later):
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+        weighed = self._compositions.get(request)
+        if weighed is None:
+            self._compositions[request] = weighed = await self._weigh(request, thread)
+        return weighed
+
+    async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+        if self._is_warm and len(request.body) <= SHORT_BYTES:
+            with suppress(_TooLong):
+                return context.composition(request, self._in_passing())
+        loop = asyncio.get_running_loop()
+        weighed = await loop.run_in_executor(thread, context.composition, request, self._weigh_text)
+        self._is_warm = True
+        return weighed
+
+    def _in_passing(self) -> Callable[[str], TextWeight]:
+        left = SHORT_CHARS
+
+        def weigh(text: str) -> TextWeight:
+            nonlocal left
+            known = self._known_weight(text)
+            if known is not None:
+                return known
+            left -= len(text)
+            if left < 0:
+                raise _TooLong
+            return self._weigh_text(text)
+
+        return weigh
+
+    def _weigh_text(self, text: str) -> TextWeight:
+        weight = self._known_weight(text)
+        if weight is None:
+            weight = weigh_text(text, self._count_text)
+            with self._lock:
+                self._known.put(_key(text), weight)
+        return weight
+
+    def _known_weight(self, text: str) -> TextWeight | None:
+        with self._lock:
+            return self._known.get(_key(text))
+
+    def _count_text(self, text: str) -> int:
+        if len(text) > MAX_COUNTED_CHARS:
+            return tokens.estimate(text)
+        first, *rest = tokens.slices(text, SLICE_CHARS)
+        counted = self._count(first)
+        for piece in rest:
+            time.sleep(PAUSE_S)
+            counted += self._count(piece)
+        return counted
+
+
+def _key(text: str) -> tuple[int, int]:
+    """Python's hash is keyed by a secret of this process: no client can make two texts look the same."""
+    return len(text), hash(text)
+
+
 DAY_S = 86_400
 MAX_SESSIONS, MAX_BYTES = 1_000, 12 * 1024**2  # some twenty long sessions; those that are idle longest go first
-MAX_CHARS = 200_000  # of a message that is looked at
+MAX_SHOWN_CHARS = 200_000  # of a message that is looked at
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 200
-COUNT_S = 1.0  # a request that is not counted by then goes as it is
+COUNT_S = 1.0  # a request that is not counted by then is sent without counts
 
 
 class ApartBody(TypedDict):
@@ -102,7 +210,7 @@ class SummarizedMessageBody(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
-    """A request as it came and as it left, with what is shown of its answer."""
+    """A request as received and as sent, with the visible part of its response."""
 
     at: float
     target: Target
@@ -126,7 +234,7 @@ class LatestRequest:
 
 
 class LatestRequests(ChatObserver):
-    """The newest request of each session, as it came and as it left; in memory only, because people wrote it."""
+    """The newest request of each session, as received and as sent; in memory only, because it is people's text."""
 
     def __init__(self, counter: TokenCounter, models: Models, now: Callable[[], float] = time.time) -> None:
         self._counter = counter
@@ -138,7 +246,7 @@ class LatestRequests(ChatObserver):
         )
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
-        # Only the bytes: what was parsed from them takes several times their room.
+        # Only the bytes: the parsed form takes several times their memory.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (received, outgoing))
         latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, id(outgoing))
         self._requests.put((outgoing.caller.scope, outgoing.session.id), latest, latest.size)
@@ -154,7 +262,7 @@ class LatestRequests(ChatObserver):
 
     def forget(self, who: Caller, session: str | None) -> None:
         if session is None:
-            self._requests.forget_where(lambda place: place[0] == who.scope)
+            self._requests.forget_matching(lambda place: place[0] == who.scope)
         else:
             self._requests.forget((who.scope, session))
 
@@ -193,39 +301,39 @@ class LatestRequests(ChatObserver):
         }
 
     async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
-        """Return what was sent in a place, and what came in it."""
+        """Return the text sent at a position, and the text received for it."""
         pairs = self._latest(who, session).pairs
         if not 0 <= index < len(pairs):
-            raise InvalidParams("index", f"the newest request has {len(pairs)} messages, counted from 0")
+            raise InvalidParams("index", f"the newest request has {len(pairs)} messages; the index starts at 0")
         pair = pairs[index]
         received = "\n\n".join(context_map.words(message) for message in pair.received)
         sent = context_map.words(pair.sent)
         return {
             "index": index,
             "role": pair.sent.role,
-            "sent": sent[:MAX_CHARS],
-            "received": received[:MAX_CHARS],
-            "came": received[:MAX_CHARS],
+            "sent": sent[:MAX_SHOWN_CHARS],
+            "received": received[:MAX_SHOWN_CHARS],
+            "came": received[:MAX_SHOWN_CHARS],
             "changed": pair.is_changed,
-            "is_shortened": max(len(sent), len(received)) > MAX_CHARS,
+            "is_shortened": max(len(sent), len(received)) > MAX_SHOWN_CHARS,
         }
 
     async def summarized_messages(self, who: Caller, session: str, index: int) -> SummarizedMessageBody:
-        """Return a message that was not sent, and the summary that stands for it and its neighbours."""
+        """Return a message that was not sent, and the summary that replaces it and its neighbours."""
         latest = self._latest(who, session)
         message = latest.summarized_messages.get(index)
         if message is None:
-            raise InvalidParams("index", "a summary has replaced no message of this index in the newest request")
+            raise InvalidParams("index", "no summary replaced a message with this index in the newest request")
         summary = _summary(latest.pairs)
         received, sent = context_map.words(message), context_map.words(summary.sent)
         return {
             "index": index,
             "role": message.role,
-            "received": received[:MAX_CHARS],
-            "came": received[:MAX_CHARS],
-            "sent": sent[:MAX_CHARS],
+            "received": received[:MAX_SHOWN_CHARS],
+            "came": received[:MAX_SHOWN_CHARS],
+            "sent": sent[:MAX_SHOWN_CHARS],
             "summary_index": summary.index,
-            "is_shortened": max(len(sent), len(received)) > MAX_CHARS,
+            "is_shortened": max(len(sent), len(received)) > MAX_SHOWN_CHARS,
         }
 
     def _usd_per_token(self, latest: LatestRequest, record: SessionRecord | None) -> float | None:
@@ -244,7 +352,7 @@ class LatestRequests(ChatObserver):
 
 
 def _describe_tools(latest: LatestRequest, usd_per_token: float | None) -> list[SentToolsBody]:
-    """Return what the descriptions of the client's tools weigh; calls are those of the conversation so far."""
+    """Return the tokens of the client's tool definitions; calls are those of the conversation so far."""
     weights = tools.tool_weights(latest.received, tokens.count)
     client, outgoing = tools.client_of(one.name for one in weights), latest.outgoing
     sent = {name for name, raw in outgoing.format.tools(outgoing.json) if not read.is_deferred(raw)}
@@ -281,7 +389,7 @@ class Reinjection:
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
             return draft
-        # What is repeated never returns: a cache that matches whole breakpoints or units would never hit again.
+        # Never repeat instructions if the cache matches whole breakpoints or units: it would never hit again.
         if self._models.cache_rules(draft.target).match in ("breakpoints", "units"):
             return replace(draft, reasons=(*draft.reasons, SPOILS_CACHE))
         if found.system_tokens > limits.max_tokens:

@@ -11,11 +11,11 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import quoted_ids
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.sanitizer.decide import ShortenedOutput
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.originals import Keeper
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (
@@ -60,13 +60,13 @@ class ChatDecisions:
         self._keeper = Keeper(originals)
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
-        # As it is on disk: a marker in a text makes every character take two bytes, and to decode it takes no time.
+        # As on disk: decoded, a marker would make every character take two bytes; decoding takes no time.
         self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(remember_max, max_bytes=REMEMBER_BYTES)
         self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
         # Results that were too short to be cut when they entered: no store lookup in every request.
         self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
         self.replacements = 0  # times that decisions on old results were written
-        # How outputs went out, by scope, which is not on disk yet; it counts for more than what is. Most went whole.
+        # Decisions by scope that are not on disk yet; they precede stored ones. Most results are sent uncut.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
@@ -84,7 +84,7 @@ class ChatDecisions:
         checked = [output for output in outputs if (who.scope, output.key) in self._checked]
         found = self.from_memory(who, checked) | unwritten
         unread = [output for output in outputs if output.key not in found and not self.is_short(who, output)]
-        found |= await self._looked_up(who, unread) if unread else {}
+        found |= await self._look_up(who, unread) if unread else {}
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
     async def _forget_replaced(self, who: Caller, keys: Sequence[bytes]) -> None:
@@ -108,7 +108,7 @@ class ChatDecisions:
 
     def note_short(self, who: Caller, outputs: Iterable[LongOutput], since: int) -> None:
         """Remember that these have no decision, as was read when there had been `since` replacements."""
-        # Otherwise a decision written meanwhile would be hidden, and its cut text sent uncut again.
+        # Otherwise a decision stored in the meantime would be hidden, and its cut text sent uncut again.
         if since == self.replacements:
             for output in outputs:
                 self._short.put((who.scope, output.key), True)
@@ -135,13 +135,13 @@ class ChatDecisions:
         self._checked.put((who.scope, record.key), record.created)
         return _decision(record)
 
-    async def _looked_up(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
+    async def _look_up(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         records = dict(await self._stored.get(who, [output.key for output in outputs]))
         ids = [id for record in records.values() for id in record.original_ids]
         live = await self._originals.live(who, ids) if ids else frozenset[str]()
         for output in outputs:
             record = records.get(output.key)
-            if record and not live.issuperset(record.original_ids) and not await self._kept_again(who, output, record):
+            if record and not live.issuperset(record.original_ids) and not await self._store_again(who, output, record):
                 records[output.key] = self._record_uncut(who, output, "expired")
         return {key: self._remember(who, record) for key, record in records.items()}
 
@@ -207,7 +207,7 @@ class ChatDecisions:
         """
         named = {output.key: ids for output in outputs if (ids := quoted_ids(output.text))}
         real = await self._originals.live(who, frozenset().union(*named.values())) if named else frozenset[str]()
-        ours = {id for id in real if await self._is_given_to(who, session, id)}
+        ours = {id for id in real if await self._belongs_to(who, session, id)}
         return [
             output
             if output.whole_because or ours.isdisjoint(named.get(output.key, ()))
@@ -215,7 +215,7 @@ class ChatDecisions:
             for output in outputs
         ]
 
-    async def _is_given_to(self, who: Caller, session: Session, id: str) -> bool:
+    async def _belongs_to(self, who: Caller, session: Session, id: str) -> bool:
         try:
             about = (await self._originals.get(who, id)).about
         except PruneIdNotFound:
@@ -263,7 +263,7 @@ class ChatDecisions:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _kept_again(self, who: Caller, output: LongOutput, record: DecisionRecord) -> bool:
+    async def _store_again(self, who: Caller, output: LongOutput, record: DecisionRecord) -> bool:
         """Keep an original that has expired again under its id: it comes with every request."""
         # Before there were heads and tails, an original had them in it: which of both it was cannot be said any more.
         if len(record.original_ids) > 1 or output.head or output.tail:
@@ -281,7 +281,7 @@ class ChatDecisions:
             for hidden in made.shortened.hidden:
                 await self._keeper.keep_hidden(who, hidden, made.output.key, made.goal, session)
         except StoreUnavailable as e:
-            log.warning("cutting needs the store", extra={"what": str(e)[:300]})
+            log.warning("nothing cut: the store is unavailable", extra={"what": str(e)[:300]})
             return False
         return True
 

@@ -67,7 +67,7 @@ class LateFacts:
                 try:
                     await self._facts.put_if_absent(who, self._kind, facts)
                 except StoreUnavailable as e:
-                    log.warning("facts are not written down yet", extra={"kind": self._kind, "what": str(e)[:300]})
+                    log.warning("facts are not stored yet", extra={"kind": self._kind, "what": str(e)[:300]})
                     await asyncio.sleep(WRITE_AGAIN_S)
                     continue
                 for key in facts:
@@ -82,26 +82,26 @@ class ChatFacts:
     def __init__(
         self,
         facts: FactStore,
-        remember_s: float = 0,  # what was read within this time is not read again
+        remember_s: float = 0,  # not read again within this time
         now: Callable[[], float] = time.monotonic,
         is_shared: bool = False,  # other servers write facts, too
     ) -> None:
         self.is_shared = is_shared
         self._facts = facts
         self._tools = LateFacts(facts, "tool", is_shared)
-        # Empty where none is pending: a call comes back with its result when the answer that made it is over.
+        # Empty if none is pending: a call returns with its result after the response that made it.
         self._recent_pending: LruCache[tuple[str, bytes], str] = LruCache(
             REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
         )
 
     async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
-        """Remember a recall result that the model reads beside the result of this call, from the next request on."""
+        """Remember a recall result that the model reads with the result of this call, from the next request on."""
         key = _key("owed", session, call)
         self._recent_pending.forget((who.scope, key))
         await self._facts.put_if_absent(who, "owed", {key: encode_text(text)}, session)
 
     async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
-        """Return the recall results that the model reads beside the results of these calls."""
+        """Return the recall results that the model reads with the results of these calls."""
         keys: dict[bytes, str] = {}
         known: dict[bytes, str | None] = {}
         for some in in_batches(calls, AT_ONCE):

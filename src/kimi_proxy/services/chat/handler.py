@@ -27,9 +27,8 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.timing import begin_timings
-from kimi_proxy.features.context import tokens_of
-from kimi_proxy.features.models import Models, Target, models_in
-from kimi_proxy.features.pipeline import (
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.pipeline import (
     Draft,
     Stage,
     ask_usage,
@@ -38,7 +37,8 @@ from kimi_proxy.features.pipeline import (
     pin_attribution,
     run_stages,
 )
-from kimi_proxy.features.sessions import LOCAL_IDS, Session, session_of
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
+from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
@@ -50,7 +50,7 @@ P = ParamSpec("P")
 log = logging.getLogger(__name__)
 
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is parsed in a thread
-MAX_MODEL_CHARS = 200  # of a model's name, as it is counted
+MAX_MODEL_CHARS = 200  # of a model's name in the counts
 MAX_ATTESTED = 1000
 MODELS_PATH = "/v1/models"
 LIST_S = 2.5  # Claude Code waits 3 s for a list of models
@@ -86,10 +86,10 @@ class ChatObserver:
         return ()
 
     def on_end(self, exchange: Exchange) -> None:
-        """Called when the request of `exchange.draft`, which was `outgoing` in `on_start`, is over."""
+        """Called at the end of the request of `exchange.draft`, which was `outgoing` in `on_start`."""
 
     def on_relayed(self, exchange: Exchange) -> None:
-        """Called when another kind of request is over, such as one for embeddings; it belongs to no session."""
+        """Called at the end of another kind of request, such as embeddings; it belongs to no session."""
 
 
 # Returns the session that a request names or starts.
@@ -119,7 +119,7 @@ def _settle_nothing(exchange: Exchange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdmission:
-    """A request that was allowed: the budget headers of its answer, and the function to call once it is over."""
+    """An admitted request: the budget headers of its response, and the function to call at its end."""
 
     headers: tuple[Header, ...] = ()
     reserved_usd: float = 0.0
@@ -274,7 +274,9 @@ class Chat:
         is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
         has_own_key = bool(key) and not is_ours
         if self._budgets and not has_own_key and path.startswith(STORED):
-            raise AccessDenied(f"{target.provider} keeps the files of all who share its key together: use your own key")
+            raise AccessDenied(
+                f"{target.provider} stores the files of everyone who shares its key in one account: use your own key"
+            )
         # A provider reads a whole conversation to compact it: the cost belongs to its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
@@ -354,7 +356,7 @@ class Chat:
         if received.session.id not in self._attested:
             self._attested.put(received.session.id, True)
             log.warning(
-                "left as it came: Claude Code signed it", extra={"session": received.session.id, "see": ATTESTED}
+                "sent unchanged: Claude Code signed it", extra={"session": received.session.id, "see": ATTESTED}
             )
         return True
 
@@ -366,7 +368,7 @@ class Chat:
     ) -> AbstractAsyncContextManager[ReplyStream]:
         """Send; calls of a tool of ours in the reply are answered before anything else reads it."""
         if self._upstreams is None:
-            raise NoProvider("no provider is switched on")
+            raise NoProvider("no provider is configured")
         send = partial(self._upstreams.send, draft.target.provider)
         if self._recall is None or not draft.own_tools:
             return send(question)
@@ -401,14 +403,14 @@ UNPRICED = re.compile(r"/v1/(?:audio|images)/.*|/v1/(?:messages/)?batches/?")
 
 
 def charge_of(question: UpstreamRequest) -> Charge:
-    """Return how a provider charges for a request, by its path; a chat request has none of its own."""
+    """Return how a provider charges for a request, by its path; chat requests have no entry of their own."""
     if question.path in ("", *COUNTED):
         return "counted"
     return "unpriced" if question.method == "POST" and UNPRICED.fullmatch(question.path) else "free"
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:
-    """Return the request; a long one is parsed in a thread, so that others can proceed meanwhile."""
+    """Return the request; a long one is parsed in a thread, so that it does not block the event loop."""
     if len(incoming.body) <= IN_LOOP_MAX_BYTES:
         return chat.parse(incoming.body, incoming.wire)
     return await asyncio.to_thread(chat.parse, incoming.body, incoming.wire)

@@ -16,10 +16,10 @@ from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import KimiProxyError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import MILLION, Prices, account_ping, prices_of
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import HIT, KEPT_WARM, LEAST_TOKENS, due_in_s, ping_of, worthwhile_pings
 from kimi_proxy.features.metering import PAID, Metric
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import HIT, KEPT_WARM, LEAST_TOKENS, due_in_s, ping_of, worthwhile_pings
 from kimi_proxy.proxy.headers import UpstreamRequest, credential, value_of
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
@@ -136,7 +136,7 @@ class KeepWarm(ChatObserver):
         pings = worthwhile_pings(moment.rules, self._settings.keep_warm_pings) if moment else 0
         if moment is None or not pings or not self._may_ping(outgoing):
             return
-        # What the stages and the client made of it is not needed for a ping.
+        # A ping does not need the results of the stages or the client's view.
         draft = replace(outgoing, received=None, uncompressed=None)
         held = _HeldRequest(draft, self._now() + due_in_s(moment.rules), pings, moment.tokens_before)
         self._held.put(place, held, len(draft.request.body))
@@ -151,7 +151,7 @@ class KeepWarm(ChatObserver):
         is_plan_s = bool(exchange.quota) and exchange.draft.target.provider not in self._settings.keep_warm_plans
         tokens = usage.input_tokens if usage else 0
         is_waiting = exchange.reply.finish in CALLING
-        # A conversation that is over while another of its session waits for a tool is a sub-agent's.
+        # If one conversation has ended while another of its session waits for a tool, the ended one is a sub-agent's.
         is_helper = not is_waiting and any(
             other.is_waiting and other.draft.session == held.draft.session and key != place
             for key, other in self._held.items()
@@ -171,7 +171,7 @@ class KeepWarm(ChatObserver):
     async def close(self) -> None:
         self._working.cancel()
         await asyncio.wait([self._working])
-        self._held.forget_where(lambda _: True)
+        self._held.forget_matching(lambda _: True)
 
     async def ping_due(self) -> float | None:
         """Send the pings that are due; return the seconds until the next one, None if there is none."""
@@ -220,7 +220,7 @@ class KeepWarm(ChatObserver):
             return
         finally:
             self._reserved_usd -= most
-        # The client may have sent a newer request meanwhile: keep that one.
+        # The client may have sent a newer request in the meantime: keep that one.
         if _has_hit(held, status, usage) and held.pings_left > 1 and place not in self._held:
             again = replace(held, due=began + due_in_s(rules), pings_left=held.pings_left - 1)
             self._held.put(place, again, len(held.draft.request.body))
@@ -280,7 +280,7 @@ class KeepWarm(ChatObserver):
 
     def _count(self, held: _HeldRequest, outcome: str) -> None:
         self._metrics.keep_warm_pings.labels(held.draft.target.provider, outcome).inc()
-        log.info("kept a prompt cache warm", extra={"session": held.draft.session.id, "outcome": outcome})
+        log.info("refreshed a prompt cache", extra={"session": held.draft.session.id, "outcome": outcome})
 
 
 def _has_hit(held: _HeldRequest, status: int, usage: Usage | None) -> bool:

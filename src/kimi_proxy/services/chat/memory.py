@@ -17,16 +17,16 @@ from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.features.memory import is_new_conversation, memory_block, with_memory
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, with_memory
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 NAME = "project_memory.json"
 MODE = 0o600
-LATEST = 2**32  # seconds; what is later was not written by a clock
-MAX_SESSIONS = 10_000  # whose block is kept in memory
+LATEST = 2**32  # seconds; a later time did not come from a clock
+MAX_SESSIONS = 10_000  # sessions whose block is kept in memory
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class MemoryFile:
         self._max_bytes = max_bytes
 
     def read(self) -> MemoryContent:
-        """Return what the file holds; nothing and why, if it cannot be read."""
+        """Return the contents of the file, or nothing and the reason if it cannot be read."""
         try:
             raw = private_files.read(self.path)
             if raw is None:
@@ -62,25 +62,25 @@ class MemoryFile:
             return MemoryContent(trouble=str(e))
 
     def write(self, content: JsonValue, now: float) -> MemoryContent:
-        """Replace the file as a whole or not at all; one that is not readable is kept beside it."""
+        """Replace the file atomically; an unreadable one is kept under another name."""
         raw = json.encode({"content": content, "updated": round(now, 3)})
         if json.has_lone_surrogates(content):
-            raise InvalidParams("content", "it has half of a surrogate pair, which is no character: leave it out")
+            raise InvalidParams("content", "contains half of a surrogate pair, which is not a character: remove it")
         if len(raw) > self._max_bytes:
-            raise InvalidParams("content", f"that is {len(raw)} bytes; memory.max_bytes allows {self._max_bytes}")
+            raise InvalidParams("content", f"has {len(raw)} bytes; memory.max_bytes is {self._max_bytes}")
         if (before := private_files.read(self.path)) is not None:
-            self._close_to_others()
+            self._restrict_access()
             if self.read().trouble:
                 private_files.replace(self.path.with_suffix(".damaged"), before, MODE)
         private_files.replace(self.path, raw, MODE)
         return MemoryContent(content, round(now, 3))
 
-    def _close_to_others(self) -> None:
+    def _restrict_access(self) -> None:
         try:
             if stat.S_IMODE(self.path.stat().st_mode) != MODE:
                 self.path.chmod(MODE)
         except OSError as e:
-            raise FileRefused(f"{self.path} cannot be closed to others: {e.strerror}") from e
+            raise FileRefused(f"cannot restrict access to {self.path}: {e.strerror}") from e
 
 
 def _read_content(value: JsonValue) -> MemoryContent:
@@ -180,7 +180,7 @@ class ProjectMemory:
         return known is not None and known.requests > 0
 
     def _go_without(self, draft: Draft) -> None:
-        """It began without memory, and goes on without; a block on disk, if there is one, is deleted later."""
+        """The session started without memory, and continues without it; a stored block is deleted later."""
         scope, session = draft.caller.scope, draft.session.id
         self._blocks.put((scope, session), "")
         if len(self._unsure) < MAX_SESSIONS:

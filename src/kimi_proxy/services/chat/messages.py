@@ -13,9 +13,9 @@ from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavaila
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import ALPHABET
-from kimi_proxy.features.context import tokens_of
+from kimi_proxy.features.chat.context import tokens_of
+from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
 from kimi_proxy.services.settings import ObserveMode
@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{20}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShortenedMessages:
-    """As many messages as were given, in their order; `hashes` name the originals of what was cut."""
+    """The messages in their original number and order; `hashes` identify the originals of the cut texts."""
 
     messages: list[JsonValue]
     tokens_before: int
@@ -66,7 +66,7 @@ class Messages:
         conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.
         """
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise InvalidParams("messages", "give a list of messages, each an object with role and content")
+            raise InvalidParams("messages", "must be a list of objects with role and content")
         body = json.encode({"model": model or UNNAMED, "messages": messages})
         request = chat.parse(body, Wire.CHAT)
         headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}
@@ -147,7 +147,7 @@ class FiguresBody(TypedDict):
 
 
 def figures(done: ShortenedMessages) -> FiguresBody:
-    """Return what was saved, in the words of the gateways."""
+    """Return the savings under the names that gateways use."""
     saved = done.tokens_before - done.tokens_after
     return {
         "tokens_before": done.tokens_before,

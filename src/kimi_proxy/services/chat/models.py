@@ -13,12 +13,12 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.features.context import is_certainly_below
+from kimi_proxy.features.chat.context import is_certainly_below
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.counting import TokenCounter
+from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
@@ -28,10 +28,10 @@ from kimi_proxy.services.store.protocols import FactStore, SessionStore
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 DISK_S = 0.25
 ROUTING_DISK_S = 0.5
-COUNT_S = 1.0  # a request whose tokens are not counted by then goes where its conversation is
+COUNT_S = 1.0  # a request whose tokens are not counted by then stays on its conversation's model
 BYTES_PER_TOKEN = 4  # about
-MAX_SESSIONS = 10_000  # whose route is kept in memory
-STAYS = ""  # the route of a conversation that goes to the model it asks for
+MAX_SESSIONS = 10_000  # conversations whose route is kept in memory
+STAYS = ""  # the route of a conversation that uses the requested model
 MAX_MODELS = 1000  # clients choose names freely
 SHOWN = 50  # models whose window is unknown
 
@@ -64,7 +64,7 @@ class Routing:
         facts: FactStore,
         session_store: SessionStore,
         is_shared: bool = False,  # other servers route conversations too
-        acts: bool = True,  # False: what it decides is only counted
+        acts: bool = True,  # False: decide and count only
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._acts = acts
@@ -88,7 +88,7 @@ class Routing:
         return draft if route is None else apply_route(draft, route)
 
     async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
-        """Return the model whose window fits the request; None if it certainly fits the one that was asked for."""
+        """Return the model whose window fits the request; None if the requested model certainly does."""
         route_key = _route_key(draft)
         place = draft.caller.scope, route_key
         now = await self._current(draft, route_key, wanted)
@@ -100,7 +100,7 @@ class Routing:
         except TimeoutError:
             if now is wanted:
                 raise
-            # It has outgrown the model that was asked for: to go back there uncounted would be to be refused.
+            # The requested model would probably reject it: without a count, keep the larger one.
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
         to = self._next(tokens, now, wanted)
         if to is not now:
@@ -116,7 +116,7 @@ class Routing:
         return Route(wanted, to, tokens, to is not now, is_tight, is_tight and not was_tight)
 
     async def _tokens(self, draft: Draft, wanted: ModelWindow) -> int:
-        """Return about what the provider will count; where it makes no difference, what we do."""
+        """Return about the tokens that the provider will count; our own count if the difference does not matter."""
         async with asyncio.timeout(COUNT_S):
             counted = (await self._counter.composition(draft.request)).total
             matters = counted * MOST_OFF >= self._lower(wanted)
@@ -125,7 +125,7 @@ class Routing:
             return round(counted * await count_ratio(self._session_store, draft))
 
     def _next(self, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
-        """Return where a conversation goes that is in `now`."""
+        """Return the next route of a conversation that is on `now`."""
         if now is not wanted and tokens < self._lower(wanted):
             return wanted
         if tokens < now.size * self._threshold:
@@ -137,7 +137,7 @@ class Routing:
         return [window for window in windows if window is not None]
 
     def _lower(self, wanted: ModelWindow) -> float:
-        """Return the tokens below which a conversation goes back to the model that it asks for."""
+        """Return the tokens below which a conversation returns to the requested model."""
         return wanted.size * self._threshold * RETURN_SHARE
 
     async def _current(self, draft: Draft, route_key: bytes, wanted: ModelWindow) -> ModelWindow:
@@ -168,7 +168,7 @@ class Routing:
                     route = {route_key: encode_text(key)}
                     await self._facts.put_if_absent(draft.caller, "routed", route, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
-            log.warning("a route is not written down", extra={"what": str(e)[:300]})
+            log.warning("a route was not stored", extra={"what": str(e)[:300]})
 
     def _window(self, target: Target) -> ModelWindow | None:
         size = self._models.window(target)
@@ -233,7 +233,9 @@ class ModelWindows(ChatObserver):
             log.info("window learned from the provider", extra={**names, "max_context": window})
         elif self._models.window(target) is None:
             self._unknown.put((who.scope, target), "")
-            log.warning("a model's window is not known: paste these lines", extra={**names, "lines": _line(target)})
+            log.warning(
+                "unknown context window: paste these lines into config.toml", extra={**names, "lines": _line(target)}
+            )
             self._publish(who, "model_unknown", _to_json(target))
 
 

@@ -1,4 +1,4 @@
-"""Observe-only requests: what the stages would have changed, decided without writing to disk."""
+"""Observe-only requests: the stages decide as usual, but nothing is stored and no request is changed."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,8 +8,8 @@ from types import MappingProxyType
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.features.pipeline import Draft, OnFault, Stage, run_stages
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import (
@@ -31,14 +31,14 @@ MAX_SESSIONS = 10_000
 MAX_DECISIONS, DECISIONS_BYTES = 50_000, 32 * 1024**2
 MAX_COMPRESSIONS = 20  # of a session, as the store returns them
 DISK_S = 0.25
-LIFE_S, MARGIN_S = 300.0, 30.0  # of a prompt cache that nothing is known of, and what is added to every life
+LIFE_S, MARGIN_S = 300.0, 30.0  # of a prompt cache with unknown state, and the margin added to every lifetime
 
 ScopedKey = tuple[str, bytes]
 ScopedSession = tuple[str, str]
 
 
 class ObservedOriginals(Originals):
-    """Keeps nothing. What was kept while the sanitizer acted can still be read."""
+    """Stores nothing. Originals stored while the sanitizer was on can still be read."""
 
     def __init__(self, kept: Originals) -> None:
         self._kept = kept
@@ -174,7 +174,7 @@ class SeenCaches:
 
     async def observe(self, draft: Draft) -> CacheMoment:
         if draft.cache is None:
-            raise StoreUnavailable("the state of the prompt cache is not known")
+            raise StoreUnavailable("the state of the prompt cache is unknown")
         return draft.cache
 
 

@@ -14,10 +14,8 @@ from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.features.models import Target
-from kimi_proxy.features.models.known import CacheRules, cache_rules
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import (
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import (
     CacheMoment,
     Difference,
     PrefixDigests,
@@ -31,6 +29,8 @@ from kimi_proxy.features.prompt_cache import (
     marked_request,
     thinking_turns,
 )
+from kimi_proxy.features.models import Target
+from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.plan import conversation_hash
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts
@@ -101,14 +101,14 @@ class PromptCaches(ChatObserver):
         self._settings = settings or CacheSettings()
         self._sent: LruCache[ScopedKey, _SentRequest] = LruCache(MAX_CONVERSATIONS, max_bytes=DIGESTS_BYTES)
         self._beginnings: LruCache[ScopedKey, bool] = LruCache(MAX_CONVERSATIONS, ttl_s=BEGINNING_S, now=now)
-        # What was counted last of a conversation that began so, in its session.
+        # The last counts of a conversation with this beginning, in its session.
         self._last_tokens: LruCache[ScopedKey, int] = LruCache(MAX_CONVERSATIONS)
         self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_CONVERSATIONS, max_bytes=BODIES_BYTES)
 
     async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
         request, place = draft.request, _place_of(draft)
-        # The cache is that of the API which the provider speaks.
+        # The cache belongs to the API that the provider supports.
         wire = draft.upstream_wire or request.wire
         rules = self._rules(draft.target, ttl := wire.format.cache_ttl(request.json))
         found = await self._digests(request)
@@ -169,7 +169,7 @@ class PromptCaches(ChatObserver):
         return True
 
     def _compacted_tokens(self, draft: Draft, before: _SentRequest | None, found: PrefixDigests | None) -> int:
-        """Return what the provider counted in the conversation that this one, which is new, goes on from in short."""
+        """Return the tokens counted for the conversation whose compacted form this new one continues."""
         if before is not None or found is None or not is_compacted(draft.request):
             return 0
         return self._last_tokens.get(_beginning_of(draft, found)) or 0
@@ -197,10 +197,10 @@ class PromptCaches(ChatObserver):
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget the words of a person's conversations when a session is deleted; digests of them stay."""
-        self._bodies.forget_where(lambda place: place[0] == who.scope)
+        self._bodies.forget_matching(lambda place: place[0] == who.scope)
 
     def on_end(self, exchange: Exchange) -> None:
-        """Note what the provider counted: a hit after a pause proves that its cache lived for so long."""
+        """Record the provider's counts: a hit after a pause proves that its cache lived that long."""
         moment, scope = exchange.draft.cache, exchange.draft.caller.scope
         sent = self._sent.get((scope, moment.conversation)) if moment else None
         if moment is None or sent is None:
@@ -220,7 +220,7 @@ class PromptCaches(ChatObserver):
     def _note(self, place: ScopedKey, sent: _SentRequest, request: Request | None = None) -> None:
         self._sent.put(place, sent, 200 + (len(sent.digests.messages) if sent.digests else 0))
         if request is not None and sent.digests is not None:
-            # Only the bytes: what was parsed from them takes several times their room.
+            # Only the bytes: the parsed form takes several times their memory.
             self._bodies.put(place, Request(request.wire, request.body), len(request.body))
 
     async def _digests(self, request: Request) -> PrefixDigests | None:
@@ -304,19 +304,19 @@ class ThinkingClearer:
         self._cleared: LruCache[ScopedKey, int] = LruCache(MAX_REMEMBERED)
 
     async def clear(self, draft: Draft) -> Draft:
-        """Return the draft with old thinking left out, as far as it was decided before or is free now."""
+        """Return the draft without old thinking, as far as that was decided before or is free now."""
         moment, request = draft.cache, draft.request
         is_translated = draft.upstream_wire not in (None, request.wire)
         if not self.is_on or moment is None or is_translated or BETA not in value_of(draft.headers, HEADER):
             return draft
         turns = thinking_turns(request)
-        # Of a request that must leave as it came, only what was cleared before may be cleared again.
+        # In a request that must be sent unchanged, only thinking that was cleared before may be cleared again.
         is_free = moment.is_cold and not (draft.is_attested or draft.is_observed)
         cleared = await self._decide(draft, moment.conversation, turns - KEPT_TURNS if is_free else 0)
         if cleared <= 0 or turns <= cleared:
             return draft
         changed = edit.with_thinking_cleared(request, turns - cleared)
-        # With edits of the client's own, what is left out is not ours alone.
+        # If the client has edits of its own, they are not ours to change.
         is_ours = not request.is_cleared
         return draft if changed is request else replace(draft, request=changed, clears_thinking=is_ours)
 

@@ -23,13 +23,13 @@ from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import AccessDenied, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
-from kimi_proxy.features.provider_objects import (
+from kimi_proxy.features.chat.provider_objects import (
     MAX_ID_CHARS,
     AnswerIds,
+    caller_ids,
     cursors_in,
     given_ids,
-    goes_back,
-    made_in,
+    is_towards_newest,
     may_name_objects,
     named_in,
     next_page,
@@ -48,7 +48,7 @@ EXPIRE_S = 3600.0
 MAX_KNOWN = 50_000
 MAX_NOTED = 20  # ids of one request: what waits for the audit log is limited
 IN_LOOP_MAX_BYTES = 1024**2  # a longer body is read in a thread
-MAX_PAGES = 50  # of a provider's list that are read to fill one page with what is the caller's
+MAX_PAGES = 50  # of a provider's list that are read to fill one page with the caller's objects
 
 USED, REFUSED = "use_provider_object", "refuse_provider_object"  # in the audit log
 
@@ -187,7 +187,7 @@ class OwnedObjects:
             if kept is AnswerIds.ALL:
                 self._lose(ParseError(f"{name} compressed its answer"))
             return reply
-        watch = self._watch_stream if reply.media_type == _STREAM else self._watch_whole
+        watch = self._watch_stream if reply.media_type == _STREAM else self._watch_body
         watched = RewrittenReply(reply, watch(name, checked, reply, kept))
         watched.headers = reply.headers
         return watched
@@ -203,7 +203,7 @@ class OwnedObjects:
                         await self._add(name, checked, event.data, kept, is_event=True)
             yield piece
 
-    async def _watch_whole(
+    async def _watch_body(
         self, name: str, checked: CheckedRequest, reply: ReplyStream, kept: AnswerIds
     ) -> AsyncIterator[bytes]:
         body, rest = await read_up_to(MAX_BYTES, reply.pieces())
@@ -219,10 +219,10 @@ class OwnedObjects:
     async def _add(
         self, name: str, checked: CheckedRequest, raw: bytes, kept: AnswerIds, is_event: bool = False
     ) -> None:
-        """Write down whose the objects of an answer are. If that fails, the answer goes on, and they are no one's."""
+        """Record who owns the objects in a response. If that fails, the response continues, and no one owns them."""
         caller = checked.question.caller
         try:
-            made = made_in(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
+            made = caller_ids(await _off_loop(json.decode_deep, raw), kept, is_event) - checked.given
             new = {id for id in made if len(id) <= MAX_ID_CHARS and (name, caller.scopes, id) not in self._known}
             if new:
                 await self._tables.add_objects(name, new, caller.scope, self._now())
@@ -232,7 +232,7 @@ class OwnedObjects:
             self._lose(e)
 
     def _lose(self, error: Exception) -> None:
-        log.warning("the owner of a provider's object is not written down", extra={"what": str(error)[:300]})
+        log.warning("the owner of a provider's object was not stored", extra={"what": str(error)[:300]})
         self._metrics.count_fault("provider_objects", error)
 
     async def _expire(self) -> None:
@@ -246,7 +246,7 @@ class OwnedObjects:
         question = checked.question
         page = await _read_page(name, reply)
         wanted, own = len(_data(page)), await self._own_part(name, question, page)
-        following, pages, is_back = next_page(question.query, page), 1, goes_back(question.query)
+        following, pages, is_back = next_page(question.query, page), 1, is_towards_newest(question.query)
         while following is not None and len(own) < wanted and pages < MAX_PAGES:
             async with self._client.send(name, replace(question, query=following)) as more:
                 if more.status != 200:
@@ -274,7 +274,7 @@ def _path(question: UpstreamRequest) -> str:
 
 
 def _kept_ids(question: UpstreamRequest) -> AnswerIds:
-    """Return which ids of the answer are of what the provider keeps."""
+    """Return the ids in the response that belong to objects stored by the provider."""
     objects, path = question.wire.format.objects, _path(question)
     if objects is None or not _is_at_objects(question):
         return AnswerIds.NONE
@@ -294,13 +294,13 @@ def _is_at_objects(question: UpstreamRequest) -> bool:
 
 
 def _previous(value: JsonValue) -> set[str]:
-    """Return the answer that a request goes on from."""
+    """Return the response that a request continues."""
     previous = value.get("previous_response_id") if isinstance(value, Mapping) else None
     return {previous} if isinstance(previous, str) else set()
 
 
 async def _off_loop(work: Callable[Concatenate[bytes, P], T], raw: bytes, *more: P.args, **named: P.kwargs) -> T:
-    """Return what `work` makes of a body; of a long one in a thread, and others get their turn meanwhile."""
+    """Return the result of `work` on a body; for a long body in a thread, to keep the event loop responsive."""
     if len(raw) <= IN_LOOP_MAX_BYTES:
         return work(raw, *more, **named)
     return await asyncio.to_thread(work, raw, *more, **named)
@@ -323,7 +323,7 @@ def _data(page: JsonObject) -> list[JsonObject]:
 
 
 async def _restore(reply: ReplyStream, swapped: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """Yield an answer in which the ids stand that the client sent."""
+    """Yield a response with the client's own ids in it."""
     events = EventSplitter()
 
     def restore_ids(raw: bytes) -> bytes:

@@ -47,7 +47,7 @@ _PLAIN = ("", "identity")
 _OF_ONE_API = (b"anthropic-", b"openai-", b"x-codex-", b"chatgpt-")
 _CACHE_KEYS = ("openai", "kimi", "kimi-code")  # makers that document `prompt_cache_key`; others may refuse it
 
-# Returns a provider's own list of models, as it came.
+# Returns a provider's own list of models, unchanged.
 ListModels = Callable[[str, UpstreamRequest], Awaitable[JsonValue]]
 
 
@@ -166,7 +166,7 @@ class TranslatingClient:
         return self._translate(name, question)
 
     def _send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
-        """Ask in the form that the provider has for an API that it speaks."""
+        """Send the request in the provider's form of its API."""
         kind = self._providers[name].type
         if kind in CLOUDS:
             return send_to_cloud(self._client, name, kind, question)
@@ -185,7 +185,7 @@ class TranslatingClient:
 
     @asynccontextmanager
     async def _translate(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
-        """Raise InvalidParams for a field of the request that cannot be carried and must not be left out."""
+        """Raise InvalidParams for a field that cannot be translated and must not be dropped."""
         dialect = _dialect(name, self._providers[name])
         if len(question.body) <= SHORT_BYTES:
             translation, body = _translate(question, dialect)
@@ -193,7 +193,7 @@ class TranslatingClient:
             translation, body = await asyncio.to_thread(_translate, question, dialect)
         async with self._send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
-                raise UpstreamUnreadable(f"{name} compressed its answer, though it was asked not to")
+                raise UpstreamUnreadable(f"{name} compressed its response although it was asked not to")
             yield _reply(name, reply, translation)
 
 
@@ -248,19 +248,19 @@ async def _events(reply: ReplyStream, events: StreamTranslator) -> AsyncIterator
 async def _translate_body(name: str, reply: ReplyStream, translation: Translation) -> AsyncIterator[bytes]:
     body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     if rest is not None:
-        raise UpstreamUnreadable(f"{name} answered with more than 16 MiB")
+        raise UpstreamUnreadable(f"the response of {name} exceeds 16 MiB")
     if reply.status != 200:
         yield json.encode(translation.error(reply.status, body))
         return
     try:
         answer = json.decode(body)
     except ParseError as e:
-        raise UpstreamUnreadable(f"{name} answered with something that is not JSON") from e
+        raise UpstreamUnreadable(f"the response of {name} is not JSON") from e
     yield json.encode(translation.answer(read.as_object(answer)))
 
 
 def _header(names: tuple[str, ...]) -> bytes:
-    """Names come from the client: what a header cannot hold is replaced."""
+    """Replace characters that a header cannot contain: the names come from the client."""
     printable = ("".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names)
     return ", ".join(name[:80] for name in printable).encode()[:2000]
 
@@ -275,9 +275,9 @@ _COUNTS = _FORMAT.count_paths[0]
 async def send_to_cloud(
     client: ProviderClient, name: str, cloud: str, question: UpstreamRequest
 ) -> AsyncIterator[ReplyStream]:
-    """Ask a cloud what is a question of Anthropic's API; its answer is one of that API."""
+    """Send a request of Anthropic's API to a cloud; the response has that API's format."""
     if question.path not in ("", _COUNTS):
-        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has nothing at {question.path[:80]}")
+        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
     betas = beta_names(value for key, value in question.headers if key == _BETAS)
     closed = close_body(cloud, question.body, betas, counts=question.path == _COUNTS)
     headers = tuple(_cloud_headers(cloud, question.headers))
@@ -294,7 +294,7 @@ async def send_to_cloud(
 
 
 def without_cloud(question: UpstreamRequest) -> UpstreamRequest:
-    """Return a question that came as a cloud's for a provider that is none: its betas are in the header."""
+    """Return a request that arrived in a cloud's form for any other provider: its betas move to the header."""
     body, betas = plain_body(question.body)
     named = tuple(dict.fromkeys((*beta_names(v for k, v in question.headers if k == _BETAS), *betas)))
     headers = tuple(each for each in question.headers if each[0] != _BETAS)
@@ -345,6 +345,6 @@ async def _token_count(name: str, reply: ReplyStream) -> AsyncIterator[bytes]:
     body, _ = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
     counted = read.value((read.json_object(body) or {}).get("inputTokens"))
     if not isinstance(counted, int):
-        raise UpstreamUnreadable(f"{name} counted no tokens")
+        raise UpstreamUnreadable(f"{name} returned no token count")
     answer: JsonObject = _FORMAT.token_count(counted)
     yield json.encode(answer)

@@ -1,4 +1,4 @@
-"""Answers the calls of our own tools: the provider is asked again, and the client gets one answer."""
+"""Answers calls of our own tools: the provider is called again, and the client gets one response."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
 from kimi_proxy.core.chat.wires.calls import CallStream
-from kimi_proxy.core.chat.wires.recall import RecallCall, RecallRounds, RecallStream
+from kimi_proxy.core.chat.wires.protocol import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
     KimiProxyError,
@@ -30,24 +30,24 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.chat.pipeline import Draft, Header
 from kimi_proxy.features.clients.deferral import CALL, leave_out
-from kimi_proxy.features.pipeline import Draft, Header
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
 from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s, value_of
+from kimi_proxy.services.chat.deferral import NativeSearch
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
-from kimi_proxy.services.chat.tool_offer import NativeSearch
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import Originals
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
-SHORT_CHARS = 2_000  # a result of this length is hardly why a provider refuses a request as too long
+SHORT_CHARS = 2_000  # a result up to this length is hardly why a provider rejects a request as too long
 REFUSED_ROUNDS = 2  # after the last in which it may read: its calls get NO_MORE, and it may go on without them
 MAX_READ_CHARS = 4_000_000  # in one answer: more than the largest context window has room for
-PENDING_CHARS = 32_000  # what is added to another tool's result stays in the conversation for good
+PENDING_CHARS = 32_000  # text appended to another tool's result stays in the conversation permanently
 
 # A client that is left without a byte gives up after 90 s (Claude Code) to 300 s (Codex, undici): pings keep it. Of all
 # that it could bear it waits this long for one answer, which most limits by the minute are over in.
@@ -59,7 +59,7 @@ NO_MORE = (
     "result you may read again."
 )
 
-# A limit may be one of tokens: without the text that was asked for, the model can go on.
+# The limit may count tokens: without the recovered text, the model can continue.
 BUSY = (
     "unavailable: the provider takes no more text for now (HTTP {status}). Go on without it, or call this tool again "
     "after the result of another."
@@ -69,19 +69,19 @@ _STREAM = "text/event-stream"
 _CLAUDE_CODE = re.compile(rb"claude-cli/(\d{1,4})\.(\d{1,4})\.(\d{1,6})")
 READS_ITERATIONS = 2, 1, 325  # the version that was looked at
 _PLAIN = ("", "identity")
-_REFUSED = (400, 413)  # as providers refuse what is longer than the context window of their model
-_BUSY = (429, 500, 502, 503, 504, 529)  # as they refuse what may be asked again in the same words
+_REFUSED = (400, 413)  # how providers reject requests that exceed the context window
+_BUSY = (429, 500, 502, 503, 504, 529)  # how they reject requests that may be repeated unchanged
 
 Value = TypeVar("Value")
 
 Ask = Callable[[UpstreamRequest], AbstractAsyncContextManager[ReplyStream]]
-OnRecall = Callable[[Recalled], None]  # is called with what was recalled so far, because a client may hang up any time
+OnRecall = Callable[[Recalled], None]  # called with the recoveries so far, because a client may disconnect at any time
 
 log = logging.getLogger(__name__)
 
 
 class _Progress:
-    """One answer of possibly several rounds: the request that asks for the next, and what was recalled so far."""
+    """A response of one or more rounds: the request for the next round, and the recoveries so far."""
 
     def __init__(
         self, draft: Draft, ask_again: Callable[[Request], Awaitable[ReplyStream]], on_recall: OnRecall
@@ -91,15 +91,15 @@ class _Progress:
         self.ask_again = ask_again
         self._on_recall = on_recall
         self._recalled = Recalled()
-        self._read_back = 0  # calls that were answered with what they asked for
+        self._read_back = 0  # calls that got the requested text
         self._waited_s = 0.0
         self.read_chars = 0
-        # The model's own calls are no part of it, nor is what we say of ids that it should not know.
+        # Excludes the model's own calls, and our replies to ids that it should not know.
         self._texts = [draft.request.body]
 
     @property
     def turns(self) -> int:
-        """Return how often the provider was asked again."""
+        """Return the number of additional requests to the provider."""
         return self._recalled.turns
 
     async def ask(self) -> ReplyStream:
@@ -138,7 +138,7 @@ class _Progress:
         self._texts.append(text.encode("utf-8", "surrogatepass"))
 
     def count(self, rounds: RecallRounds, turns: int = 0) -> None:
-        """Add up what was recalled, and what the provider has counted so far for all rounds."""
+        """Add up the recoveries, and the provider's counts of all rounds so far."""
         before, read_usage = self._recalled, self.request.format.usage
         counted = [usage for value in rounds.usages if (usage := read_usage(value)) is not None]
         first, total = (counted[0], reduce(Usage.plus, counted)) if counted else (None, None)
@@ -172,7 +172,7 @@ class Recall:
         async with AsyncExitStack() as opened:
 
             async def ask_again(request: Request) -> ReplyStream:
-                await opened.aclose()  # the round before is over, or was refused
+                await opened.aclose()  # the previous round has ended, or was rejected
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
             if draft.deferred and draft.deferred.native:
@@ -204,11 +204,11 @@ class Recall:
                         reply = received
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
-                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} when it was asked again")
+                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} to the follow-up request")
                 async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                     yield shown
         finally:
-            progress.count(rounds)  # a client that hangs up pays for what the provider has counted
+            progress.count(rounds)  # a client that disconnects still pays for the tokens counted so far
         await self._keep_pending(rounds, progress)
         yield rounds.ending()
 
@@ -238,8 +238,8 @@ class Recall:
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
             target, tool = progress.draft.target, calls[0].name
             raise UpstreamUnreadable(
-                f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and went on when "
-                "it was refused: ask again, or raise recover_rounds in [sanitizer]"
+                f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and continued after "
+                "being refused: try again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
         answers = [await self._answer(call, progress) if may_read else NO_MORE for call in calls]
@@ -273,11 +273,11 @@ class Recall:
             return await self._recover_text(call, progress)
 
     async def _recover_text(self, call: RecallCall, progress: _Progress) -> str:
-        """Return what the model asked for, or what is wrong with how it did."""
+        """Return the requested text, or a message that explains what is wrong with the call."""
         try:
             arguments = _object(call.arguments.encode("utf-8", "replace") or b"{}")
             if arguments is None:
-                raise InvalidParams("arguments", "they are not a JSON object")
+                raise InvalidParams("arguments", "must be a JSON object")
             recover = validate(Recover, arguments)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
@@ -323,12 +323,12 @@ class Recall:
                         {call.id: text for call, text in results if isinstance(text, str)},
                     )
             except StoreUnavailable as e:
-                log.warning("what was recovered is not passed on", extra={"what": str(e)[:300]})
+                log.warning("recovered text was not passed on", extra={"what": str(e)[:300]})
         if rounds.id != rounds.real_id:
             try:
                 await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
-                log.warning("a stored answer cannot be continued", extra={"what": str(e)[:300]})
+                log.warning("a stored response cannot be continued", extra={"what": str(e)[:300]})
 
 
 def _with_beta(question: UpstreamRequest, request: Request) -> UpstreamRequest:
@@ -370,7 +370,7 @@ def _sums_usage(headers: Iterable[Header]) -> bool:
 
 
 async def _visible_bytes(reply: ReplyStream, rounds: RecallStream, rewrites: CallStream | None) -> AsyncIterator[bytes]:
-    """Yield what the client sees of one round."""
+    """Yield the part of one round that the client sees."""
     events = EventSplitter()
     async for piece in reply.pieces():
         if events.waiting_bytes > MAX_HELD_BYTES:

@@ -17,10 +17,10 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.models import Models
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
-from kimi_proxy.features.sessions import is_session_id
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 
@@ -68,14 +68,14 @@ class Recorder(ChatObserver):
         self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person)
 
     def on_end(self, exchange: Exchange) -> None:
-        """Write the request as it came."""
+        """Record the request as received."""
         running = self._running.pop(id(exchange.draft), None)
         if running is None:
             return
         request, session = running.received.request, running.received.session.id
         body = request.body.decode("utf-8", "replace")
         if self._waiting + len(body) > MAX_WAITING_CHARS:
-            log.warning("a request was not recorded", extra={"what": "too many wait to be written"})
+            log.warning("a request was not recorded", extra={"what": "too many requests are waiting to be written"})
             return
         taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)
@@ -135,13 +135,13 @@ class Recordings:
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Delete the recording of a session, or all of a person's. A file that stays is reported in the log."""
-        for path in list(self._meant(who, session)):
+        for path in list(self._matching_files(who, session)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as e:
                 log.error("a recording was not deleted", extra={"path": str(path), "what": location(e)})
 
-    def _meant(self, who: Caller, session: str | None) -> Iterator[Path]:
+    def _matching_files(self, who: Caller, session: str | None) -> Iterator[Path]:
         if session is None:
             person = who.scope.removeprefix(PERSON) if who.scope.startswith(PERSON) else who.person
             if person or who.scope == LOCAL_SCOPE:

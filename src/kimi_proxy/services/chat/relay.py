@@ -9,8 +9,8 @@ from typing import Protocol
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
 from kimi_proxy.features.accounting import Recalled
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import GONE, Ending, QuotaWindow, plan_quota
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 
 # Until this much of an answer that is no stream has come, a provider that fails can still be reported with a status.
@@ -113,7 +113,7 @@ class Relay:
         is_stream = reply.media_type == _STREAM
         reader = self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
-            # What is compressed passes as it is: where an event ends in it is not known.
+            # A compressed stream passes unchanged, because its event boundaries are unknown.
             stream = self._pieces(reply, reader) if reply.encoding else self._events(reply, reader)
             return Answer(reply.status, _without_length(reply.headers) + _STREAM_HEADERS, b"", stream)
         body, rest = await read_up_to(MAX_HELD_BYTES, self._pieces(reply, reader))
@@ -162,7 +162,7 @@ class Relay:
             self._outcome = "ok"
             facts = reader.facts
             if not reply.is_delimited and not facts.is_complete and not facts.finish:
-                raise UpstreamDisconnected("the provider closed the connection before its answer was complete")
+                raise UpstreamDisconnected("the provider closed the connection before its response was complete")
             if rest := events.end():
                 yield rest
         except UpstreamError as e:

@@ -1,15 +1,20 @@
-"""The sanitizer stage: reads the facts about a request's tool results, calls `decide`, and stores its decisions."""
+"""The sanitizer stage: reads the facts about a request's tool results, calls `decide`, and stores its decisions.
+
+The request waits only so long: for CPU time on a busy machine, and for a store that may hang.
+"""
 
 import asyncio
+import logging
 import secrets
 import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NotRequired, Protocol, TypedDict
+from typing import Literal, NotRequired, Protocol, TypedDict, TypeVar
 
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
@@ -17,8 +22,9 @@ from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable
 from kimi_proxy.core.prune import CallContext
-from kimi_proxy.features.pipeline import Draft
-from kimi_proxy.features.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import CacheMoment
+from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.sanitizer.decide import (
     Decided,
     EntryLimits,
@@ -34,19 +40,127 @@ from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, plan
 from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
-from kimi_proxy.services.chat.deadlines import BUSY_FACTOR, StoreGrace, WaitLimit
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
-from kimi_proxy.services.chat.tool_offer import MAX_REMEMBERED, ToolOffer
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 
+BUSY_FACTOR = 3  # how much longer than its CPU time a request waits: agents run builds, so cores are shared
+HURRY_S = 0.5  # extra time in which late results are cut without scores; any that remain after it are sent uncut
+# A shortened result is worth waiting for a slow disk, even on a busy machine, but not for a disk that has hung.
+COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
+
+Value = TypeVar("Value")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLimit:
+    """Until when a request waits for work that may take `cpu_s` of CPU time."""
+
+    cpu_s: float
+    ends_at: float
+    now: Callable[[], float]
+
+    @classmethod
+    def begin(cls, cpu_s: float, now: Callable[[], float]) -> "WaitLimit":
+        return cls(cpu_s, now() + BUSY_FACTOR * cpu_s, now)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.ends_at - self.now())
+
+    @property
+    def is_past_hurry(self) -> bool:
+        """Return whether even the extra time for cuts without scores has run out."""
+        return self.now() > self.ends_at + HURRY_S
+
+
+class StoreGrace:
+    """Waits for the store, less long after it has hung once, and continues without it."""
+
+    def __init__(self, cpu_s: float, metrics: Metrics) -> None:
+        self._usual_s = self._grace_s = COMMIT_GRACE_S + cpu_s
+        self._metrics = metrics
+
+    @asynccontextmanager
+    async def wait(self, more_s: float = 0.0) -> AsyncIterator[None]:
+        """Raise TimeoutError if the store takes too long; after that it gets less time, until it answers again."""
+        try:
+            async with asyncio.timeout(self._grace_s + more_s):
+                yield
+        except TimeoutError:
+            self._grace_s = HUNG_GRACE_S
+            raise
+        self._grace_s = self._usual_s
+
+    async def read(self, work: Awaitable[Value], fallback: Value) -> Value:
+        """Return the store's result, or `fallback` if it does not respond in time."""
+        try:
+            async with self.wait():
+                return await work
+        except (StoreUnavailable, TimeoutError) as e:
+            self.fell_back("remember", "store_unavailable", str(e))
+            return fallback
+
+    def fell_back(self, step: str, code: str, what: str) -> None:
+        """Count and log that a step of the sanitizer did without something."""
+        self._metrics.chat_faults.labels(step, code).inc()
+        log.warning("sanitizer fell back", extra={"step": step, "code": code, "what": what[:300]})
+
+
+MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
+
+
+class ToolOffer:
+    def __init__(self, is_on: bool, address: str, facts: ChatFacts, grace: StoreGrace) -> None:
+        self._is_on = is_on
+        self._address = address
+        self._facts = facts
+        self._grace = grace
+        self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)
+
+    async def is_in(self, draft: Draft, cache: CacheMoment, may_join: bool) -> bool:
+        """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
+        request, who = draft.request, draft.caller
+        place = who.scope, cache.conversation
+        if not self._is_on or not stage.may_offer_tool(request):
+            return False
+        has_tool = self._has_tool.get(place)
+        if not has_tool and may_join and cache.is_cold and not stage.is_offered(request):
+            # The request does not wait for the disk: losing this in a crash costs one rewrite of the cached prefix.
+            self._facts.save_has_tool(who, cache.conversation)
+            has_tool = True
+        if has_tool is None:
+            # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
+            has_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
+        if has_tool or not self._facts.is_shared:
+            self._has_tool.put(place, has_tool)
+        else:
+            self._has_tool.forget(place)  # another server may add it
+        return has_tool
+
+    def can_read_back(self, draft: Draft, offers_tool: bool) -> bool:
+        """Return whether cut text can be read back: with our tool, the client's own, or the hint that we add."""
+        if offers_tool or stage.is_offered(draft.request):
+            return True
+        return not self._is_on or stage.may_follow_hint(draft.request)
+
+    def hint(self, draft: Draft) -> str:
+        """Return the hint on how a model without our tool reads cut text; empty if it has the tool."""
+        request = draft.request
+        if stage.is_offered(request) or (self._is_on and stage.may_offer_tool(request)):
+            return ""  # else nothing would be cut
+        return stage.hint(self._address)
+
+
 IN_LOOP_MAX_CHARS = 128 * 1024
-ROWS_BYTES = 4 * 1024**2  # of what is remembered of results, to find them in others
+ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
 SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
@@ -81,7 +195,7 @@ class MaskBody(TypedDict):
 
 class CacheMoments(Protocol):
     async def observe(self, draft: Draft) -> CacheMoment:
-        """Return what the provider's prompt cache has of the conversation of `draft`."""
+        """Return the state of the provider's prompt cache for the conversation of `draft`."""
 
 
 class Sanitizer:

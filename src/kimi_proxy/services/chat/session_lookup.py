@@ -13,7 +13,7 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.features.sessions import (
+from kimi_proxy.features.chat.sessions import (
     LOCAL_IDS,
     Session,
     SessionIds,
@@ -29,7 +29,7 @@ from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 MAX_KNOWN = 10_000
 MAX_STORED_KEYS = 50_000  # of a person, in 60 bytes each
-MAX_STARTS = 4  # conversations that began in the same words, and have not gone on yet
+MAX_STARTS = 4  # conversations with the same beginning that have not continued yet
 DISK_S = 0.25
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class SessionNames:
         try:
             self._secret = self._secret or await self._session_store.secret()
         except StoreUnavailable as e:
-            log.warning("the secret of sessions cannot be read", extra={"what": str(e)[:300]})
+            log.warning("the key of session ids cannot be read", extra={"what": str(e)[:300]})
 
     async def _ids(self, who: Caller) -> SessionIds:
         await self.read_secret()
@@ -196,7 +196,7 @@ class SessionsByResponse(ChatObserver):
 
     def __init__(self, sessions: SessionsByAnswer, is_shared: bool = False) -> None:
         self._sessions = sessions
-        # Another server may still be writing down the answer that a client goes on from at once.
+        # Another server may still be storing the response that a client continues at once.
         self._waits_s = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
 
     def on_end(self, exchange: Exchange) -> None:
@@ -264,7 +264,7 @@ class Conversations(ChatObserver):
         return found
 
     def _take_start(self, who: Caller, beginning: Session) -> Session | None:
-        """Return the newest conversation that began in these words and was answered, if it has not gone on yet."""
+        """Return the newest conversation with this beginning that was answered and has not continued yet."""
         starts = self._starts.get((who.scope, beginning.id)) or []
         if not starts or not starts[-1].is_answered:
             return None

@@ -10,9 +10,9 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Message
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreadable
-from kimi_proxy.features import compression
-from kimi_proxy.features.compression import outline, transcript
-from kimi_proxy.features.pipeline import Draft
+from kimi_proxy.features.chat import compression
+from kimi_proxy.features.chat.compression import outline, transcript
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.relay import ProviderClient
@@ -36,7 +36,7 @@ class Summary:
 
     text: str
     by: str  # provider or heuristic
-    usage: Usage | None = None  # what the provider charges for it
+    usage: Usage | None = None  # the provider's charge for it
 
     def cost_to_json(self) -> SummaryCost:
         usage = self.usage or Usage()
@@ -45,7 +45,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryTask:
-    """The messages to summarize, and the summary of what came before them."""
+    """The messages to summarize, and the summary of the messages before them."""
 
     messages: Sequence[Message]
     before: str
@@ -76,7 +76,7 @@ class Summaries:
             if 0 < await asyncio.to_thread(tokens.count, summary.text) <= task.max_tokens:
                 return summary
             self._fell_back("too_long" if summary.text else "no_words")
-            # What is of no use was paid for all the same.
+            # An unusable summary was paid for too.
             return replace(await self.outline(task), usage=summary.usage)
         except TimeoutError:
             self._fell_back("timeout")
@@ -92,7 +92,7 @@ class Summaries:
     async def _ask_model(self, draft: Draft, task: SummaryTask) -> Summary:
         """Return the summary that the session's own model writes. Raise UpstreamError if there is none."""
         if self._upstreams is None:
-            raise UpstreamUnreadable("no provider is switched on")
+            raise UpstreamUnreadable("no provider is configured")
         wire, target = draft.request.wire, draft.target
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
@@ -105,7 +105,7 @@ class Summaries:
             async for piece in answer.pieces():
                 held += piece
                 if len(held) > MAX_ANSWER_BYTES:
-                    raise UpstreamUnreadable(f"{target.provider} answered at great length when asked for a summary")
+                    raise UpstreamUnreadable(f"{target.provider} returned too long a response when asked for a summary")
         usage = wire.format.facts_of(bytes(held)).usage
         return Summary(compression.summary_in(wire, bytes(held)), "provider", usage)
 

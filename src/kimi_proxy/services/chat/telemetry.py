@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kimi_proxy import __version__
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ConfigError, location
-from kimi_proxy.features.prompt_cache import explain_miss
+from kimi_proxy.features.chat.prompt_cache import explain_miss
 from kimi_proxy.services.chat.handler import ChatObserver
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.config.providers import Provider
     from kimi_proxy.core.config.sections import TelemetrySettings
     from kimi_proxy.core.json import JsonValue
-    from kimi_proxy.features.pipeline import Draft
+    from kimi_proxy.features.chat.pipeline import Draft
     from kimi_proxy.proxy.headers import Header
     from kimi_proxy.services.chat.relay import Exchange
 
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry(ChatObserver):
-    """Hands a span and two measurements of every chat request to the SDK, which sends them from threads of its own."""
+    """Passes a span and two measurements of every chat request to the SDK, which sends them from its own threads."""
 
     def __init__(
         self, settings: TelemetrySettings, providers: Mapping[str, Provider], now_ns: Callable[[], int] = time.time_ns
@@ -106,7 +106,7 @@ class Telemetry(ChatObserver):
         try:
             self._report(exchange, span)
         except Exception as e:  # noqa: BLE001 - whatever a collector's SDK does, the answer is the client's
-            log.warning("a request was not reported to the collector", extra={"what": location(e)})
+            log.warning("a span was not sent to the collector", extra={"what": location(e)})
 
     async def close(self) -> None:
         """Send what waits, for as long as a stop may take."""
@@ -114,7 +114,7 @@ class Telemetry(ChatObserver):
         try:
             await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
         except TimeoutError:
-            log.warning("the collector did not take the last spans in time")
+            log.warning("the collector did not accept the last spans in time")
 
     def _report(self, exchange: Exchange, span: Span) -> None:
         common = self._common(exchange)
@@ -124,7 +124,7 @@ class Telemetry(ChatObserver):
         span.set_attributes(common | self._details(exchange))
         inside = self._trace.set_span_in_context(span)
         for part in exchange.draft.timings.parts if exchange.draft.timings else ():
-            # A part is ours; what the provider does is in its own spans.
+            # The span covers our part; the provider reports its own spans.
             one = self._tracer.start_span(f"kimi_proxy {part.name}", context=inside, start_time=part.began_ns)
             one.end(part.ended_ns)
         if failed:

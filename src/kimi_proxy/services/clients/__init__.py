@@ -1,1 +1,1 @@
-"""Connect agents: by changes to their files, or for one run with tools beside it."""
+"""Connecting agents: by changing their files, or by running one with tools."""

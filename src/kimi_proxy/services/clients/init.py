@@ -131,7 +131,7 @@ class ServerEdit:
 
 @dataclass(frozen=True, slots=True)
 class RulesEdit:
-    """Our block in an agent's instructions; a new file begins with `start`."""
+    """Our block in an agent's instructions; a newly created file begins with `start`."""
 
     path: Path
     block: str
@@ -238,7 +238,7 @@ class FileChange:
         before, after = _lines(self.before), _lines(self.after)
         names = (_name(self.path, self.before), _name(self.path, self.after))
         shown = "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
-        return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file comes or goes
+        return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file is created or removed
 
 
 def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange:
@@ -274,7 +274,7 @@ def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:
     """Make a change that was shown. Raise FileRefused if the file has changed in the meantime."""
     with private_files.hold_lock(change.edit.lock):
         if private_files.read(change.path) != change.before:
-            raise FileRefused(f"{change.path} has just been changed by another program: run this again")
+            raise FileRefused(f"{change.path} was just changed by another program: run this again")
         if change.is_undo:
             _undo(change, log)
         elif change.after is not None and change.is_needed:
@@ -323,9 +323,9 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except FileRefused as e:
-        raise FileRefused(f"{path} is left as it is: {e}") from e
+        raise FileRefused(f"{path} was not changed: {e}") from e
     except UnicodeError as e:
-        raise FileRefused(f"{path} is left as it is: it is not UTF-8; change it by hand") from e
+        raise FileRefused(f"{path} was not changed, because it is not UTF-8: edit it by hand") from e
 
 
 def _lines(content: bytes | None) -> list[str]:

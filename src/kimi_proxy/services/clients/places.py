@@ -71,7 +71,7 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 
 
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the MCP server and its guidance."""
+    """Yield the edits that may have been made for the MCP server and its guidance."""
     with suppress(FileRefused):  # this client has no such file
         for file, form in all_config_files(client, scope, dirs):
             yield ServerEdit(file, form, {}, _lock(client, scope, file))
@@ -80,7 +80,7 @@ def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[
 
 
 def proxy_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the proxy."""
+    """Yield the edits that may have been made for the proxy."""
     with suppress(FileRefused):
         yield _proxy_edit(client, scope, dirs, ProxyTarget(""))
 
@@ -88,9 +88,11 @@ def proxy_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[F
 def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: ProxyTarget) -> PartEdit:
     found = client.proxied
     if not isinstance(found, BaseUrl):
-        raise FileRefused(f"{client.title} cannot be pointed to the proxy here: {found.format(url=target.url)}")
+        raise FileRefused(
+            f"{client.title} cannot be connected to the proxy by this command: {found.format(url=target.url)}"
+        )
     if scope == "project" and not found.project:
-        raise FileRefused(f"{client.title} keeps this address for all projects: use --user")
+        raise FileRefused(f"{client.title} has one address for all projects: use --user")
     if scope == "project":
         return PartEdit(dirs.here / found.project, found.keys(target))
     path = _moved_path(client, dirs, Path(found.user).name) or dirs.home / found.user
@@ -98,14 +100,14 @@ def _proxy_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: Proxy
 
 
 def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for hooks."""
+    """Yield the edits that may have been made for hooks."""
     with suppress(FileRefused):
         yield _hook_edit(client, scope, dirs, HookTarget(""))
 
 
 def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTarget) -> PartEdit:
     if not client.hooks:
-        raise FileRefused(f"{client.title} has no hook that may replace what a tool printed (docs/hooks.md)")
+        raise FileRefused(f"{client.title} has no hook that can replace a tool result (docs/hooks.md)")
     from kimi_proxy.features.clients import (
         hooks,
         plugins,
@@ -127,7 +129,7 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
 
 
 def status_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the status line."""
+    """Yield the edits that may have been made for the status line."""
     with suppress(FileRefused):
         yield _status_edit(client, scope, dirs, "")
 
@@ -135,7 +137,7 @@ def status_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[
 def _status_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", command: str) -> PartEdit:
     # Of the clients whose settings we know, Claude Code alone runs a command for its status bar.
     if not client.hooks or client.hooks.kind != "claude":
-        raise FileRefused(f"{client.title} runs no command for its status bar: this is for Claude Code")
+        raise FileRefused(f"{client.title} cannot run a command for its status bar: --statusline is for Claude Code")
     part = SettingsKeys(jsonc, {("statusLine",): {"type": "command", "command": command}})
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
@@ -144,7 +146,7 @@ def _status_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", command: str
 
 
 def memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield what may have been changed for the memory server."""
+    """Yield the edits that may have been made for the memory server."""
     if client.memory and scope == "user":
         file = dirs.home / MEMORY_FILE
         yield EmptyFileEdit(file)
@@ -154,9 +156,9 @@ def memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[
 
 def _memory_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
     if not client.memory:
-        raise FileRefused(f"{client.title} is not set up with a memory server here: --memory is for Continue")
+        raise FileRefused(f"{client.title} is not supported: --memory is for Continue")
     if scope == "project":
-        raise FileRefused("the memory server keeps its file in your home directory: use --user")
+        raise FileRefused("the memory server stores its file in your home directory: use --user")
     # The server does not create the directory of its file.
     empty, *servers = memory_edits(client, scope, dirs)
     yield empty
@@ -180,10 +182,10 @@ class BaseDirs:
 def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
     """Return every file in which this client may look for its servers. Raise FileRefused if it has none."""
     if not client.user:
-        raise FileRefused(f"{client.title} takes no MCP servers: use --proxy")
+        raise FileRefused(f"{client.title} does not support MCP servers: use --proxy")
     if scope == "project":
         if not client.project:
-            raise FileRefused(f"{client.title} has no servers of a project: use --user")
+            raise FileRefused(f"{client.title} has no MCP servers per project: use --user")
         return ((dirs.here / client.project, client.form),)
     moved = _moved_path(client, dirs, Path(client.user[0]).name)
     if moved:
@@ -193,7 +195,7 @@ def all_config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[t
 
 
 def config_files(client: ClientApp, scope: Scope, dirs: BaseDirs) -> tuple[tuple[Path, ServersFile], ...]:
-    """Return the first of them and the others that exist, or the one that stands for them all."""
+    """Return the first file and all others that exist, or the one that replaces them all."""
     files = all_config_files(client, scope, dirs)
     if scope == "user" and client.instead is not None and files[-1][0].exists():
         return files[-1:]
@@ -209,7 +211,7 @@ def rules_file(client: ClientApp, scope: Scope, dirs: BaseDirs) -> Path:
     if scope == "project":
         return dirs.here / client.rules
     if not client.user_rules:
-        raise FileRefused(f"{client.title} keeps its user's rules in its settings: use --project, or paste them there")
+        raise FileRefused(f"{client.title} stores user rules in its settings: use --project, or paste them there")
     return _moved_path(client, dirs, Path(client.user_rules).name) or dirs.home / client.user_rules
 
 

@@ -1,4 +1,4 @@
-"""The tools beside one run of an agent: started, watched and stopped; the agent runs whatever happens to them."""
+"""The tools for one run of an agent: started, monitored and stopped; their failure never stops the agent."""
 
 import asyncio
 import logging
@@ -125,7 +125,7 @@ def last_line(folder: Path) -> str:
 
 
 def _forget_old(runs: Path, now: float) -> None:
-    """Remove old folders, whose names begin with their time. A young one may belong to a run that still goes on."""
+    """Remove old folders, whose names begin with their time. A recent one may belong to a run in progress."""
     for folder in sorted(runs.iterdir(), reverse=True)[KEPT:]:
         if now - folder.stat().st_mtime > KEPT_S:
             shutil.rmtree(folder, ignore_errors=True)
@@ -133,7 +133,7 @@ def _forget_old(runs: Path, now: float) -> None:
 
 log = logging.getLogger(__name__)
 
-# With -P a folder in the agent's working directory cannot stand in for a module of ours.
+# With -P, a folder in the agent's working directory cannot shadow our modules.
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy", "tools", "--port", "0")
 POLL_S = 0.05
 EXPECTED = (RunEvent.SWITCHED_OFF, RunEvent.SWITCHED_ON, RunEvent.HEALTHY, RunEvent.PHASE_ENDED)
@@ -184,7 +184,7 @@ class PrunerRun:
         return self._endpoint.codex_config_overrides() if self._endpoint else ()
 
     def env(self) -> dict[str, str]:
-        """Variables that the agent gets besides its own."""
+        """Variables that the agent gets in addition to its own."""
         return self._endpoint.env(str(self.config_file)) if self._endpoint else {}
 
     def command(self, argv: Sequence[str], agent: Agent | None = None) -> list[str]:
@@ -265,7 +265,7 @@ class PrunerRun:
         self._degrade(RunEvent.UNREACHABLE, problem=f"the server did not answer {failures} times")
 
     def _degrade(self, event: RunEvent, **fields: JsonValue) -> None:
-        """Offer the tools no more: what the agent starts later does not look for them."""
+        """Stop offering the tools: processes that the agent starts later do not look for them."""
         self._step(event, **fields)
         self._endpoint = None
         with suppress(OSError):

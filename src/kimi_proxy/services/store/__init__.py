@@ -56,7 +56,7 @@ async def own_store(config: Config) -> AsyncIterator[tuple[Store, Caller]]:
         if not config.team.enabled:
             yield store, LOCAL
             return
-        # What a team needs takes as long to load as a whole command without one.
+        # The team's dependencies take as long to import as a whole command without a team.
         from kimi_proxy.services.team import Team
 
         team = Team(config, store)
@@ -65,7 +65,7 @@ async def own_store(config: Config) -> AsyncIterator[tuple[Store, Caller]]:
 
 
 def file_usage(home: str, max_bytes: int) -> dict[str, object]:
-    """Return what the store under `home` holds, without opening it. Raise OSError if its file cannot be read."""
+    """Return the size of the store under `home` without opening it. Raise OSError if its file cannot be read."""
     from kimi_proxy.services.store.sqlite.peek import usage
 
     return usage(f"{home}/store/originals.sqlite3", max_bytes)

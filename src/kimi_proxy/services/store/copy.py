@@ -59,7 +59,7 @@ def sqlite_file(url: str) -> Path:
     path = Path(unquote(urlsplit(url).path)) if url.startswith("sqlite:") else Path(url)
     path = store_path(path) if path.is_dir() else path
     if not path.is_file():
-        raise ConfigError(f"{path} is not a file: name a store as sqlite:///HOME/store/originals.sqlite3")
+        raise ConfigError(f"{path} is not a file: give a store such as sqlite:///HOME/store/originals.sqlite3")
     return path
 
 
@@ -75,15 +75,13 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
             psycopg.connect(url, autocommit=True) as target,
         ):
             if schema.version(source) != schema.VERSION:
-                raise ConfigError(f"{file} was written by another version: start this one with it once, and end it")
+                raise ConfigError(f"{file} was written by another version: start and stop this version on it once")
             copied = {name: _copy_table(source, target, str(file), name, progress) for name in TABLES}
             verified, damaged = _verify(source, target, progress)
     except sqlite3.Error as e:
         raise StoreUnavailable(f"{file} cannot be read: {e}") from e
     except psycopg.Error as e:
-        raise StoreUnavailable(
-            f"PostgreSQL: {str(e).strip().splitlines()[0]}; what is copied stays, run it again"
-        ) from e
+        raise StoreUnavailable(f"PostgreSQL: {str(e).strip().splitlines()[0]}; run it again to resume") from e
     return CopyResult(copied, verified, damaged)
 
 
@@ -209,7 +207,7 @@ def _verify(
                 damaged.append(bytes(id).decode("utf-8", "replace"))
             elif there is None or there[:2] != (key, hashed) or readable(hashed, read_bytes(there[2])) is None:
                 shown = bytes(id).decode("utf-8", "replace")
-                raise StoreUnavailable(f"{shown} is not the same in PostgreSQL: was it deleted there meanwhile?")
+                raise StoreUnavailable(f"{shown} differs in PostgreSQL: was it deleted there in the meantime?")
         done += len(rows)
         progress("comparing", done, int(total))
     return done - len(damaged), tuple(damaged)
@@ -227,7 +225,7 @@ def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, byte
 
 
 def _value(value: object, is_boolean: bool) -> object:
-    """Return what a column of PostgreSQL takes: its TEXT has no NUL, and no half of a surrogate pair."""
+    """Return a value for a PostgreSQL column: TEXT accepts neither NUL nor half of a surrogate pair."""
     if is_boolean:
         return bool(value)
     return storable(value) if isinstance(value, str) else value

@@ -47,15 +47,13 @@ class TextCipher:
         return MAGIC + self._id + nonce + self._by_id[self._id].encrypt(nonce, frame, hashed)
 
     def decrypt(self, frame: bytes, hashed: bytes) -> bytes:
-        """Raise StoreUnavailable if the key is missing, or the bytes are not what was encrypted."""
+        """Raise StoreUnavailable if the key is missing, or the bytes were not encrypted with it."""
         from cryptography.exceptions import InvalidTag
 
         id, rest = frame[len(MAGIC) : len(MAGIC) + ID_BYTES], frame[len(MAGIC) + ID_BYTES :]
         cipher = self._by_id.get(id)
         if cipher is None:
-            raise StoreUnavailable(
-                f"this text is encrypted by a key that is not in {VARIABLE}: add the older key there"
-            )
+            raise StoreUnavailable(f"the key of this encrypted text is not in {VARIABLE}: add the older key there")
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], hashed)
         except InvalidTag as e:
@@ -85,12 +83,10 @@ def _keys(text: str, source: str) -> list[bytes]:
         except binascii.Error:
             key = b""
         if len(key) != KEY_BYTES:
-            raise ConfigError(
-                f"{source}: give keys of {KEY_BYTES} bytes in base 64, as `openssl rand -base64 32` makes"
-            )
+            raise ConfigError(f"{source}: keys must be {KEY_BYTES} bytes in base 64, as from `openssl rand -base64 32`")
         keys.append(key)
     if not keys:
-        raise ConfigError(f"{source} gave no key")
+        raise ConfigError(f"{source} returned no key")
     return keys
 
 
@@ -116,5 +112,5 @@ def _run(command: str) -> str:
 
 
 def _id(key: bytes) -> bytes:
-    """Return what a key is known by: nothing of the key can be learned from it."""
+    """Return an identifier of a key that reveals nothing about the key."""
     return hashlib.sha256(b"kimi-proxy store key" + key).digest()[:ID_BYTES]

@@ -1,4 +1,4 @@
-"""The note beside an original: a small JSON object that may name the session for which the text was kept."""
+"""The note of an original: a small JSON object that may contain the session it belongs to."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ def session_of(note: bytes) -> str:
 
 
 def of_sessions(rows: Sequence[tuple[object, ...]], sessions: Collection[str] | None) -> frozenset[str]:
-    """Return the ids of those originals (id and note) that were kept for one of these sessions, or for any (None)."""
+    """Return the ids of the originals (id and note) that belong to one of these sessions, or to any (None)."""
     found = set[str]()
     for id, note in rows:
         session = session_of(note) if isinstance(note, bytes) else ""

@@ -16,8 +16,8 @@ from kimi_proxy.core.json import JsonValue
 
 if TYPE_CHECKING:  # a command that reads one original does not load what counts requests
     from kimi_proxy.features.accounting import SavingsLine
+    from kimi_proxy.features.chat.prompt_cache import SentPrefix
     from kimi_proxy.features.metering import Metric
-    from kimi_proxy.features.prompt_cache import SentPrefix
     from kimi_proxy.services.store.team import TeamTables
 
 
@@ -30,8 +30,7 @@ class AuditNote(Protocol):
 NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
-# results for the next request and beside a tool's result, names that other gateways may read, claimed calls, the tools
-# that a conversation leaves out, and the days on which tools were called.
+# pending recall results, names for other gateways, claimed calls, tools on demand, and days on which tools were called
 FactKind = Literal[
     "memory",
     "routed",
@@ -53,7 +52,7 @@ Cursor = tuple[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A text as it was before anything was cut from it."""
+    """The text before anything was cut from it."""
 
     id: str
     scope: str
@@ -66,7 +65,7 @@ class Original:
 class DecisionRecord:
     """The decision about a part of a conversation. `shown` is the text sent in its place; None if it was sent uncut."""
 
-    key: bytes  # fingerprint of where the part stands and of its text
+    key: bytes  # fingerprint of the part's position and its text
     why: str
     shown: bytes | None = None
     original_ids: tuple[str, ...] = ()  # the first is that of the part itself
@@ -92,7 +91,7 @@ class ListedOriginal:
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """The text of an original, None if it is damaged, with its place in the order in which they were kept."""
+    """The text of an original, None if it is damaged, with its position in insertion order."""
 
     seq: int
     id: str
@@ -110,7 +109,7 @@ class DecisionTotals:
 
 @dataclass(frozen=True, slots=True)
 class CompressionRecord:
-    """One compression. `message` is what the model reads, `summary` the part of it that was written for it."""
+    """One compression. `message` is sent to the model, `summary` is the part of it that was written for it."""
 
     id: str
     session: str
@@ -122,7 +121,7 @@ class CompressionRecord:
     fingerprint: bytes
     message: str
     summary: str
-    original: str  # the id under which the removed messages are kept
+    original: str  # the id of the removed messages
     summary_by: str
     kind: str  # compression or compaction
     is_automatic: bool
@@ -158,7 +157,7 @@ class SessionRecord:
     net_saved_tokens: int = 0
     net_saved_usd: float | None = None
     parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
-    directory: str = ""  # where its agent works, if it says so
+    directory: str = ""  # the agent's working directory, if it reports one
     scope: str = LOCAL_SCOPE  # whose it is
     person: str = ""
     team: str = ""
@@ -283,7 +282,7 @@ class Decisions(Protocol):
         """
 
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
-        """Return the decision for the part that is kept under `id`."""
+        """Return the decision for the part stored under `id`."""
 
     async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
         """Return decisions in the order in which they were made, each with its number, from `after` on.
@@ -446,7 +445,7 @@ class Replicas(Protocol):
         """Pass an event on to the other servers soon. Never blocks or raises; while the database is away it is lost."""
 
     async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
-        """Call `receive` with every event of another server, for good; connects again whenever that is lost."""
+        """Call `receive` with every event of the other servers, reconnecting forever."""
 
 
 class Store(Protocol):
@@ -472,6 +471,6 @@ class Store(Protocol):
         """Encrypt by the newest key whatever is not; return how many texts that were."""
 
     async def usage(self) -> StoreUsage:
-        """Never raises: a store that does not work says so in `state`."""
+        """Never raises: a store that does not work reports it in `state`."""
 
     async def close(self) -> None: ...

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.features.prompt_cache import KEPT_WARM
 
 
 @dataclass(frozen=True, slots=True)
 class PersonRecord:
-    """A person. Only a hash of their token is stored, and the hash never leaves the store."""
+    """A person. The store contains only a hash of their token, and never returns it."""
 
     name: str
     role: str  # member or admin
@@ -33,7 +33,7 @@ class LoginRecord:
     began: float
     expires: float
     person: str = ""
-    detail: str = ""  # what the rest of a begun login needs
+    detail: str = ""  # the data needed to finish a login
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,7 +86,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request that has left, with what it will probably cost. Once it has expired, its server has died."""
+    """A request in progress, with its estimated cost. If it has expired, its server has died."""
 
     id: str
     use: UsageKey
@@ -109,7 +109,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token that a person made for themselves, beside the one that an admin gave them. Only its hash is kept."""
+    """A token that a person created for themselves, in addition to the admin's. Only its hash is stored."""
 
     id: str
     person: str
@@ -128,13 +128,13 @@ class OpenRequests(Protocol):
         """Open the new ones, and let those that are `held` expire later."""
 
     async def settle(self, id: str, usd: float) -> None:
-        """Change what an open request costs."""
+        """Change the cost of an open request."""
 
     async def close_requests(self, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
         """Close requests, and add their usage to the counts of their days."""
 
     async def close_expired(self, now: float) -> int:
-        """Close requests of servers that died, at what they would probably cost; return how many these were."""
+        """Close requests of dead servers at their estimated cost; return their number."""
 
 
 class TeamTables(OpenRequests, Protocol):
@@ -171,7 +171,7 @@ class TeamTables(OpenRequests, Protocol):
         """Delete a token of a person's own; return False if there is none."""
 
     async def erase_scope(self, scope: str) -> None:
-        """Delete what is left of a scope once its sessions, decisions and originals are deleted: facts, bare ids."""
+        """Delete the rest of a scope once its sessions, decisions and originals are deleted: facts and bare ids."""
 
     async def change_by_login(self, person: PersonRecord) -> bool:
         """Write down the role, the team and the subject that a login gives; what else was changed meanwhile stays.
@@ -201,7 +201,7 @@ class TeamTables(OpenRequests, Protocol):
         """
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
-        """Return what was used since a day, of these people or of all (None)."""
+        """Return usage since a day, of these people or of all (None)."""
 
     async def add_audit(self, entries: Sequence[AuditEntry]) -> None: ...
 
@@ -227,7 +227,7 @@ def day_of(at: float) -> str:
 
 
 def usage_key(at: float, person: str, team: str, model: str) -> UsageKey:
-    """Return where a request is counted; a model's name is what a client sends, and not all of that can be stored."""
+    """Return the key for counting a request; a model's name comes from the client and may not be storable."""
     return UsageKey(day_of(at), person, team, model.replace("\0", "\ufffd").encode("utf-8", "replace").decode())
 
 

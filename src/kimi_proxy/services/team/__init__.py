@@ -1,4 +1,4 @@
-"""A team: who calls, what is theirs, what they may spend, and who did what."""
+"""Team mode: identity, ownership, budgets and the audit log."""
 
 from collections.abc import Callable
 

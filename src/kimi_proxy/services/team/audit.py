@@ -38,7 +38,7 @@ class AuditLog:
         tables: TeamTables,
         days: int,
         now: Callable[[], float] = time.time,
-        export: AuditExport | None = None,  # what is written is also appended there
+        export: AuditExport | None = None,  # entries are also appended there
     ) -> None:
         self._tables = tables
         self._export = export
@@ -50,14 +50,14 @@ class AuditLog:
         self._writing = asyncio.create_task(self._keep_writing())
 
     def add(self, who: Caller, action: str, subject: str = "", detail: str = "", *, outcome: str = "ok") -> None:
-        """Note what a person does, and how it ended. Never blocks or raises; no argument holds anyone's words."""
+        """Record an action and its outcome. Never blocks or raises; no argument may contain people's text."""
         if outcome == UNKNOWN:
             more = self._count_unknown(who.person, action)
             if more is None:
                 return
             detail = f"{detail} {more}".strip()
         if len(self._waiting) >= MAX_WAITING:
-            log.error("audit entries are lost", extra={"what": "the store has been away for too long"})
+            log.error("audit entries are lost", extra={"what": "the store was unavailable for too long"})
             self._waiting.popleft()
         named, more = (text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail))
         self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome))

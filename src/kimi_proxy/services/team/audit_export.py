@@ -1,4 +1,4 @@
-"""The audit log as JSON lines in a file, or as messages to syslog, beside the entries in the store."""
+"""Export of the audit log as JSON lines in a file, or as messages to syslog."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class AuditExport:
         self._syslog = syslog
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Never raises: an entry that could not be exported is in the store, and the log says so."""
+        """Never raises: an entry that could not be exported is still in the store, and the log reports it."""
         lines = [json.encode(audit_line(entry)) for entry in entries]
         for target, write in ((self._path, self._write_file), (self._syslog, self._send_syslog)):
             if not target:

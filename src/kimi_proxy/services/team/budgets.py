@@ -1,4 +1,4 @@
-"""Budgets: what a person, a team and a model may use in a day or a month, counted in the store for every server."""
+"""Budgets of people, teams and models per day or month, counted in the store across servers."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.team import EACH, BudgetSettings, TeamSettings
 from kimi_proxy.core.errors import AccessDenied, BudgetExceeded, BudgetUnknown, StoreUnavailable
 from kimi_proxy.features.accounting import prices_of
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import charged_usd
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.features.pipeline import Draft
 from kimi_proxy.services.chat.handler import ADMITTED, MAX_MODEL_CHARS, BudgetAdmission, Charge
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
@@ -29,7 +29,7 @@ HEADER = b"x-kimi-proxy-budget"
 EVENT = "budget_alert"
 MAX_ALERTS = 10_000
 SETTLE_S = 2.0
-RESERVE_S = 600.0  # then a request that is not in the journal is charged as it was reserved
+RESERVE_S = 600.0  # after this a request missing from the journal is charged at its reservation
 BYTES_PER_TOKEN = 4
 OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 USUAL_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS = 4096, 8192  # reserved for an answer: few are longer, whatever the limit
@@ -122,7 +122,7 @@ def _resets_at(budget: BudgetSettings, now: datetime) -> datetime:
 
 
 class Budgets:
-    """Counts requests before they are sent. Under a budget in money, what one may cost is reserved until it is over."""
+    """Counts requests before they are sent. Under a budget in money, the estimated cost is reserved until the end."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Budgets:
         for name, budget in self._settings.items():
             if budget.hard and budget.usd and _counted_by(budget, who) is not None:
                 raise AccessDenied(
-                    f"the budget {name!r} is in money, and what batches, images and audio cost is not known when they "
+                    f"the budget {name!r} is in money, and the cost of batches, images and audio is unknown when they "
                     "are sent: send the requests one by one, or ask an admin"
                 )
 
@@ -221,7 +221,7 @@ class Budgets:
         task.add_done_callback(self._settling.discard)
 
     async def _write_cost(self, id: str, usd: float) -> None:
-        with suppress(StoreUnavailable):  # what was reserved stays counted until the journal writes the request
+        with suppress(StoreUnavailable):  # the reservation counts until the journal writes the request
             await self._tables.settle(id, usd)
 
     def _alert(self, who: Caller, budget: Budget, spent: Spent) -> None:

@@ -16,16 +16,16 @@ from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.protocols import FactStore, Replicas, StoredEvent
 
 QUESTION, TAKEN, ANSWER = "replica_question", "replica_taken", "replica_answer"
-TAKEN_S = 3.0  # within which a server that can answer says so
+TAKEN_S = 3.0  # a server that can answer responds within this time
 
 _REFUSALS: Mapping[str, CompressionRefusal] = {reason: reason for reason in get_args(CompressionRefusal)}
 
-# Does what its name says with the session of this id; raises KimiProxyError.
+# Performs the named action on the session with this id; raises KimiProxyError.
 Work = Callable[[Caller, str], Awaitable[Mapping[str, object]]]
 
 
 class ReplicaCalls:
-    """`has` says whether this server relayed a session, and can do `works` with it."""
+    """`has` says whether this server relayed a session and can perform `works` on it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ReplicaCalls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, who: Caller, work: str, session: str) -> JsonObject:
-        """Return what a server that relayed `session` answers. Raise NothingSeen if none did, or what it raises."""
+        """Return the response of a server that relayed `session`. Raise NothingSeen if there is none, or its error."""
         id = new_id("ask")
         answers = self._asked[id] = asyncio.Queue[StoredEvent]()
         try:
@@ -59,7 +59,7 @@ class ReplicaCalls:
             while answer is None or answer.name != ANSWER:
                 answer = await _next(answers, self._answer_s)
                 if answer is None:
-                    raise StoreUnavailable("the server that relayed this session has not answered: try again")
+                    raise StoreUnavailable("the server that relayed this session did not respond: try again")
             return _read(answer)
         finally:
             del self._asked[id]
@@ -71,7 +71,7 @@ class ReplicaCalls:
                 if id in self._asked:
                     self._asked[id].put_nowait(event)
             case {"call": str(id), "work": str(work), "session_id": str(session), **who} if event.name == QUESTION:
-                # What is in memory is by caller, too: one who has no request here is as unknown as elsewhere.
+                # Memory is per caller too: without a request here, a caller is as unknown as on any other server.
                 asking = _caller(event.scope, who)
                 if work in self._works and self._has(asking, session):
                     answering = self._answer(asking, id, self._works[work], session)
@@ -130,4 +130,4 @@ def _read(answer: StoredEvent) -> JsonObject:
             raise CompressionRefused(_REFUSALS.get(reason, "nothing_to_compress"), said)
         case {"failed": str(said)}:
             raise StoreUnavailable(said)
-    raise StoreUnavailable("another server of the team runs another version: try again when it is updated")
+    raise StoreUnavailable("another server of the team runs another version: try again once it is upgraded")

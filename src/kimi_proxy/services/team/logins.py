@@ -96,12 +96,12 @@ class Logins:
         return self.settings.session_hours * 3600
 
     async def begin(self, place: str, address: str = "") -> BegunLogin:
-        """Return where a login is made; `place` comes back with it. Raise LoginFailed if the issuer is away."""
+        """Return the issuer's login address; `place` is returned with it. Raise LoginFailed if it is unavailable."""
         now = self._now()
         of_address = self._begun_from.get(address) or deque(maxlen=MAX_BEGUN_EACH)
         for begun in (of_address, self._begun):
             if len(begun) == begun.maxlen and now - begun[0] < MAX_BEGUN_S:
-                raise LoginFailed("busy", "too many logins begin at once")
+                raise LoginFailed("busy", "too many logins at once")
         of_address.append(now)
         self._begun.append(now)
         self._begun_from.put(address, of_address)
@@ -115,15 +115,15 @@ class Logins:
         """Return the login of whom the issuer names. Raise LoginFailed if it names no one who may come in."""
         begun = await self._tables.take_login(_hash(id)) if id else None
         if begun is None or begun.person or begun.expires <= self._now():
-            raise LoginFailed("expired", "this login was not begun in this browser, or not within ten minutes")
+            raise LoginFailed("expired", "this login was not started in this browser within the last ten minutes")
         detail = json.decode(begun.detail.encode())
         if not isinstance(detail, dict):
             raise LoginFailed("expired", "this login cannot be read")
         state, nonce, verifier, place = (str(detail[key]) for key in ("state", "nonce", "verifier", "place"))
         if not hmac.compare_digest(returned.state.encode("utf-8", "replace"), state.encode()):
-            raise LoginFailed("expired", "the state is that of another login")
+            raise LoginFailed("expired", "the state belongs to another login")
         if returned.issuer not in ("", self.settings.issuer):
-            raise LoginFailed("invalid", "another issuer has answered")
+            raise LoginFailed("invalid", "the response is from another issuer")
         if returned.error or not returned.code:
             raise LoginFailed("denied", "the issuer rejected the login")
         claims = await (await self._issuer()).claims(returned.code, verifier, self.settings.redirect_uri, nonce)
@@ -165,10 +165,10 @@ class Logins:
         if found.revoked is not None:
             raise LoginFailed("revoked", "the person was revoked")
         if found.subject not in ("", subject):
-            raise LoginFailed("taken", "the name is that of another person")
+            raise LoginFailed("taken", "the name belongs to another person")
         person = replace(found, subject=subject, role=self._role(claims, found), team=self._team(claims, found))
         if person != found and not await self._tables.change_by_login(person):
-            raise LoginFailed("revoked", "the person was revoked, or came as another, in this moment")
+            raise LoginFailed("revoked", "the person was revoked or replaced at this moment")
         return person
 
     def _check_first_login(self, found: PersonRecord) -> None:
@@ -177,7 +177,7 @@ class Logins:
         if found.role == "admin" and not settings.admin_claim and settings.name_claim not in FIXED_CLAIMS:
             raise LoginFailed(
                 "unknown",
-                f"{found.name!r} is an admin, whose first login goes by no claim that people may change: set "
+                f"{found.name!r} is an admin, and their first login must not use a claim that people can change: set "
                 'admin_claim, or name_claim = "email"',
             )
 
@@ -187,7 +187,7 @@ class Logins:
         try:
             added = await self._people.add(name)  # the token is shown to no one; `team rotate` makes one for a client
         except InvalidParams as e:
-            raise LoginFailed("taken", "the name is that of another person") from e
+            raise LoginFailed("taken", "the name belongs to another person") from e
         self._audit.add(self._people.caller(added.person), "add_person", name, "by login")
         return added.person
 
@@ -238,5 +238,5 @@ def _values(claim: JsonValue) -> Sequence[str]:
 
 
 def _hash(id: str) -> bytes:
-    """Return what is kept of an id. It has 256 random bits, so no slow hash is needed to keep it from guessing."""
+    """Return the stored hash of an id. With 256 random bits, an id needs no slow hash against guessing."""
     return sha256(id.encode("utf-8", "replace")).digest()

@@ -28,7 +28,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384")
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 1024**2
-REMEMBER_S = 3600.0  # what the issuer says of itself, and its keys
+REMEMBER_S = 3600.0  # the issuer's metadata and keys
 ASK_AGAIN_S = 30.0  # a token with a key that is not known makes us ask for the keys, at most so often
 LEEWAY_S = 60  # between the issuer's clock and ours
 
@@ -85,7 +85,7 @@ class Issuer:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
     async def claims(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> JsonObject:
-        """Return what the issuer says of the person who brought `code`. Raise LoginFailed if it says nothing valid."""
+        """Return the issuer's claims about the person with `code`. Raise LoginFailed if they are not valid."""
         endpoints = await self._discover()
         form = {
             "grant_type": "authorization_code",
@@ -102,7 +102,7 @@ class Issuer:
         answer = await self._ask_issuer("POST", endpoints.token, urlencode(form).encode(), headers)
         token = answer.get("id_token")
         if not isinstance(token, str):
-            raise LoginFailed("invalid", "the issuer's answer holds no ID token")
+            raise LoginFailed("invalid", "the issuer's response contains no ID token")
         return self._check_claims(await self._verify_token(token, endpoints), nonce)
 
     async def _verify_token(self, token: str, endpoints: Endpoints) -> JsonObject:
@@ -140,7 +140,7 @@ class Issuer:
         if claims.get("azp", None if is_for_others else ours) != ours:
             raise LoginFailed("invalid", "the ID token was issued to another client")
         if claims.get("nonce") != nonce:
-            raise LoginFailed("invalid", "the ID token is of another login")
+            raise LoginFailed("invalid", "the ID token belongs to another login")
         return claims
 
     async def _discover(self) -> Endpoints:
@@ -149,7 +149,7 @@ class Issuer:
             return known
         found = await self._ask_issuer("GET", issuer.rstrip("/") + DISCOVERY)
         if found.get("issuer") != issuer:
-            raise LoginFailed("invalid", "team.oidc.issuer is not what the issuer calls itself")
+            raise LoginFailed("invalid", "team.oidc.issuer differs from the issuer's own name")
         methods = found.get("token_endpoint_auth_methods_supported")
         is_basic = not isinstance(methods, list) or "client_secret_basic" in methods
         endpoints = Endpoints(
@@ -171,16 +171,16 @@ class Issuer:
             else:
                 status, answer = await http.get(url, headers, TIMEOUT_S, MAX_ANSWER_BYTES)
         except http.FAILURES as e:
-            raise LoginFailed("issuer_away", f"the issuer does not answer: {type(e).__name__}") from e
+            raise LoginFailed("issuer_away", f"the issuer is not responding: {type(e).__name__}") from e
         if status != 200:
             is_refused = method == "POST" and 400 <= status < 500
             raise LoginFailed("invalid" if is_refused else "issuer_away", f"the issuer answered HTTP {status}")
         try:
             found = json.decode(answer)
         except ParseError as e:
-            raise LoginFailed("issuer_away", "the issuer's answer is not JSON") from e
+            raise LoginFailed("issuer_away", "the issuer's response is not JSON") from e
         if not isinstance(found, dict):
-            raise LoginFailed("issuer_away", "the issuer's answer is not a JSON object")
+            raise LoginFailed("issuer_away", "the issuer's response is not a JSON object")
         return found
 
 
@@ -194,11 +194,11 @@ def _verify_signature(token: str, keys: KeySet) -> JsonObject:
 
 
 def _key_set(answer: JsonObject) -> KeySet:
-    """Return the keys that may sign. What is of another kind is left out: issuers list more than we need."""
+    """Return the usable signing keys; issuers also list keys of other kinds."""
     listed = answer.get("keys")
     keys = [key for each in (listed if isinstance(listed, list) else ()) if (key := _key(each)) is not None]
     if not keys:
-        raise LoginFailed("issuer_away", "the issuer lists no key that we can use")
+        raise LoginFailed("issuer_away", "the issuer lists no supported key")
     return KeySet(keys)
 
 

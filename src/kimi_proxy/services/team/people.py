@@ -52,7 +52,7 @@ class OwnToken:
 
 
 class People:
-    """`admin_token` is that of the server itself. `shares` lets the people of a team read what is kept for it."""
+    """`admin_token` is the server's own. `shares` lets members read what is stored for the team."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class People:
         """Return whose token this is, for a command that works for one person. Raise AccessDenied if it is no one's."""
         who = await self.identify([token.get_secret_value().encode()]) if token else None
         if who is None:
-            raise AccessDenied("this store is a team's: set KIMI_PROXY_TOKEN to your own token")
+            raise AccessDenied("this store belongs to a team: set KIMI_PROXY_TOKEN to your own token")
         return who
 
     async def logged_in(self, id_hash: bytes) -> Caller | None:
@@ -136,11 +136,11 @@ class People:
         """Raise InvalidParams if the name is taken, or is none."""
         for field, given in (("name", name), ("team", team)):
             if not is_name(given) and (given or field == "name"):
-                raise InvalidParams(field, "use up to 64 small letters, digits and . _ - + @")
+                raise InvalidParams(field, "use up to 64 lowercase letters, digits and . _ - + @")
         now, token = round(self._now(), 3), _new_token()
         person = PersonRecord(name, role, team, now, now)
         if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode())):
-            raise InvalidParams("name", f"{name!r} is taken: choose another, or rotate its token")
+            raise InvalidParams("name", f"{name!r} already exists: choose another name, or rotate its token")
         return NewToken(person, token)
 
     async def rotate(self, name: str) -> NewToken:
@@ -151,7 +151,7 @@ class People:
         return NewToken(person, token)
 
     async def revoke(self, name: str) -> PersonRecord:
-        """Let a person's token be good no longer; what they kept stays theirs."""
+        """Revoke a person's token; their data stays theirs."""
         person = replace(await self._one(name), revoked=round(self._now(), 3))
         await self._tables.change_person(person)
         return person
@@ -162,7 +162,7 @@ class People:
         Who gets the name next owns what is kept under it: erase that first.
         """
         if (await self._one(name)).revoked is None:
-            raise InvalidParams("name", f"{name!r} has a token that works: kimi-proxy team revoke {name}")
+            raise InvalidParams("name", f"{name!r} still has a working token: kimi-proxy team revoke {name}")
         await self._tables.remove_person(name)
 
     async def make_token(self, who: Caller, label: str, days: int) -> OwnToken:
@@ -174,7 +174,7 @@ class People:
         now, token = round(self._now(), 3), _new_token()
         live = [one for one in await self._tables.tokens(who.person) if one.expires > now]
         if len(live) >= MAX_TOKENS:
-            raise InvalidParams("label", f"you have {len(live)} tokens: end one first")
+            raise InvalidParams("label", f"you have {len(live)} tokens: revoke one first")
         made = TokenRecord(new_id("tok"), who.person, label, now, now + days * DAY_S)
         await self._tables.add_token(made, _hash(token.encode()))
         return OwnToken(made, token)
@@ -195,13 +195,13 @@ class People:
     async def _require_person(self, who: Caller) -> PersonRecord:
         found = next((one for one in await self._tables.people() if one.name == who.person), None)
         if found is None:
-            raise AccessDenied("only people of the team have tokens: kimi-proxy team add NAME makes one")
+            raise AccessDenied("only team members have tokens: add one with kimi-proxy team add NAME")
         return found
 
     async def _one(self, name: str) -> PersonRecord:
         found = next((one for one in await self._tables.people() if one.name == name), None)
         if found is None:
-            raise InvalidParams("name", f"there is no {name[:64]!r}: kimi-proxy team list shows everyone")
+            raise InvalidParams("name", f"there is no {name[:64]!r}; kimi-proxy team list shows everyone")
         return found
 
 
@@ -215,5 +215,5 @@ def _new_token() -> str:
 
 
 def _hash(token: bytes) -> bytes:
-    """Return what is kept of a token. It has 256 random bits, so no slow hash is needed to keep it from guessing."""
+    """Return the stored hash of a token. With 256 random bits, a token needs no slow hash against guessing."""
     return sha256(token).digest()

@@ -1,4 +1,4 @@
-"""Everything that is kept for one person: handed out as JSON lines, and erased."""
+"""All data stored for a person: exported as JSON lines, and erased."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ class PersonData:
         self._recordings = recordings
 
     async def export(self, actor: Caller, name: str) -> AsyncIterator[ExportLine]:
-        """Yield one object for each thing that is kept for a person. Raise InvalidParams if there is no such name."""
+        """Yield one object for each stored item of a person. Raise InvalidParams if there is no such name."""
         person = await self._person(name)
         whos = await self._callers(actor, name)
         self._audit.add(actor, "export_person", name)
@@ -87,7 +87,7 @@ class PersonData:
         """
         person = await self._person(name)
         if person.revoked is None:
-            raise InvalidParams("name", f"{name!r} has a token that works: revoke it first")
+            raise InvalidParams("name", f"{name!r} still has a working token: revoke it first")
         own, store = _acting_for(actor, _scope_of(name)), self._store
         sessions, originals, recordings = 0, 0, len(self._recordings.of_person(name))
         for who, ids in await self._callers(actor, name):
@@ -95,13 +95,13 @@ class PersonData:
             sessions += len(await store.sessions.delete(who, ids))
             for id in ids:
                 self._recordings.forget(who, id)
-                self._tell(who, id)
+                self._clear_caches(who, id)
         while some := await store.originals.page(own, NEWEST, PAGE):
             originals += len(await store.originals.delete(own, [one.id for one in some]))
         decisions = await store.decisions.forget_sessions(own, None)
         await store.sessions.delete_all(own)
         self._recordings.forget(own, None)
-        self._tell(own, None)
+        self._clear_caches(own, None)
         await store.team.erase_scope(own.scope)
         await store.team.remove_person(name)
         self._audit.add(actor, "erase_person", name)
@@ -109,7 +109,7 @@ class PersonData:
 
     async def _person(self, name: str) -> PersonRecord:
         if name == ADMIN:
-            raise InvalidParams("name", "the server's own token has no name of its own")
+            raise InvalidParams("name", "the server's own token belongs to no person")
         return await self._people.one(name)
 
     async def _callers(self, actor: Caller, name: str) -> Sequence[tuple[Caller, Sequence[str]]]:
@@ -119,8 +119,8 @@ class PersonData:
             found.setdefault(scope, []).append(id)
         return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
 
-    def _tell(self, who: Caller, session: str | None) -> None:
-        """Let servers that run forget what they remember of it."""
+    def _clear_caches(self, who: Caller, session: str | None) -> None:
+        """Make running servers forget what they have in memory."""
         if self._store.replicas is not None:
             self._store.replicas.publish(StoredEvent(DELETED, 0.0, {"session_id": session}, who.scope))
 
@@ -159,7 +159,7 @@ def _scope_of(name: str) -> str:
 
 
 def _acting_for(actor: Caller, scope: str) -> Caller:
-    """Return who reads or deletes what is in a scope; the audit log names the one who does it."""
+    """Return the caller that reads or deletes a scope's data; the audit log names the person who acts."""
     return Caller(scope, actor.person, is_admin=False)
 
 
@@ -189,7 +189,7 @@ def _decision_to_json(one: DecisionRecord) -> JsonObject:
 
 
 def _text_to_json(text: bytes | None) -> dict[str, JsonValue]:
-    """Return a text as it is, or in base 64 if it is not UTF-8; null if there is none, or the disk has damaged it."""
+    """Return a text, in base 64 if it is not UTF-8; null if there is none, or it is damaged on disk."""
     if text is None:
         return {"text": None}
     try:

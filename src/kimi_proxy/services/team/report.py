@@ -30,7 +30,7 @@ class UsageNames(TypedDict, total=False):
 
 
 class UsageRow(UsageNames, UsageSums):
-    """The names of the columns that were asked for, and the sums."""
+    """The requested columns, and the totals."""
 
 
 class AuditFields(TypedDict):
@@ -47,7 +47,7 @@ def columns(text: str) -> tuple[Column, ...]:
     wanted = [name.strip() for name in text.split(",")]
     found = tuple(column for name in dict.fromkeys(wanted) for column in COLUMNS if column == name)
     if len(found) < len(wanted):
-        raise InvalidParams("by", f"list some of {', '.join(COLUMNS)}, with commas between")
+        raise InvalidParams("by", f"use some of {', '.join(COLUMNS)}, separated by commas")
     return found
 
 

@@ -36,7 +36,7 @@ async def agent_tools(
     # One command may fill half of the store's room, not push out all that others keep there.
     spool_bytes = min(settings.max_output_bytes, config.store.max_bytes // 2)
     async with AsyncExitStack() as stack:
-        # Threads of their own: a long command must not keep others from reading a file, nor a long search a prune.
+        # Separate threads: a long command must not block reading a file, nor a long search a prune.
         threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="command")
         reading = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
         for pool in (threads, reading):

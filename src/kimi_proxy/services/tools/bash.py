@@ -23,8 +23,7 @@ from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
-from kimi_proxy.services.originals import Keeper
-from kimi_proxy.services.output_parts import keep_parts
+from kimi_proxy.services.originals import Keeper, keep_parts
 from kimi_proxy.services.tools import ends, request
 from kimi_proxy.services.tools.ends import READ_BYTES_PER_TOKEN
 from kimi_proxy.services.tools.pruning import Pruning
@@ -75,7 +74,7 @@ def _ends(spool: Spool, max_tokens: int) -> tuple[bytes, bytes]:
     """Return whole lines from the start and from the end, or what fits of lines that are too long."""
     reach = max_tokens * READ_BYTES_PER_TOKEN
     head = ends.head(spool.read(0, reach), max_tokens // 2)
-    if spool.kept < spool.size:  # what came after the kept part is nowhere else: none of it may be trimmed
+    if spool.kept < spool.size:  # output after the kept part is stored nowhere else: trim none of it
         return head, spool.end(TAIL_BYTES)
     return head, ends.tail(spool.end(reach), max_tokens // 2)
 
@@ -132,7 +131,7 @@ def tool(
     spool_bytes: int,
     threads: Executor,
 ) -> AgentTool[Bash]:
-    """`threads` says how many commands may run at once."""
+    """`threads` limits the number of concurrent commands."""
     child_env = commands.child_env(env, settings.bash_env)
     shell = shutil.which("bash", path=env.get("PATH")) or "sh"
 

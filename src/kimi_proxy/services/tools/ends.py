@@ -1,4 +1,4 @@
-"""Outputs too long for an answer: what failed or is odd in them, else their ends; the rest is kept behind markers."""
+"""Outputs that are too long for a response: failures and outliers, else the ends; the rest is behind markers."""
 
 import asyncio
 

@@ -35,7 +35,7 @@ MAX_TEXT_CHARS = 1024**2
 class Shown:
     text: str
     matches: int
-    unread: int  # matches in files that may not be read, or changed meanwhile
+    unread: int  # matches in files that must not be read, or that changed in the meantime
 
 
 def show_hits(hits: Sequence[Hit], workspace: Workspace, place: Place, path: str, context_lines: int) -> Shown:

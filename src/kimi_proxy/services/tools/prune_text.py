@@ -108,7 +108,7 @@ class PrunerHealthBody(TypedDict):
     version: str
     capabilities: list[str]
     timestamp: str
-    scorer: NotRequired[str]  # why what was learned is not used: the pruner still prunes
+    scorer: NotRequired[str]  # why the learned model is not used; pruning still works
     store: NotRequired[str]  # over HTTP, and only while the store is not well
 
 

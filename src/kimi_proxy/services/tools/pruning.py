@@ -182,7 +182,7 @@ async def _shorten_here(
     pruned = answer.pruned
     if pruned.used_fallback and not pruned.annotations:
         reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
-        raise PruneFailed(reason, f"the pruner gave the text back whole: {reason}")
+        raise PruneFailed(reason, f"the pruner returned the text uncut: {reason}")
     return PrunedOutput(
         pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
     )
@@ -215,7 +215,7 @@ async def _shorten_there(
 
 
 def _with_markers(text: str, kept: str, prune_id: str) -> PrunedOutput:
-    """Return the server's text with our markers in its gaps, or as it is if its lines aren't the original's."""
+    """Return the server's text with our markers in its gaps, or unchanged if its lines differ from the original's."""
     lines = text_lines.split(text)
     sent = text.encode("utf-8", "replace").decode()  # lone surrogates left as question marks
     cuts = recovery.read(text_lines.split(sent), kept)

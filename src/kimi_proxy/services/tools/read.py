@@ -72,7 +72,7 @@ class Read(request.AnswerArguments):
     @classmethod
     def _one_way_to_name_a_window(cls, around: int | None, info: ValidationInfo) -> int | None:
         if around is not None and (info.data.get("start_line") or info.data.get("end_line")):
-            raise ValueError("goes with radius, not with start_line and end_line")
+            raise ValueError("can be combined with radius, but not with start_line and end_line")
         return around
 
     @field_validator("radius")
@@ -93,7 +93,7 @@ class Read(request.AnswerArguments):
 
 
 def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Executor, max_tokens: int) -> AgentTool[Read]:
-    """`max_tokens` is what an answer without a question has, unless the caller says how many."""
+    """`max_tokens` limits a response without a question, unless the caller sets a limit."""
 
     @asynccontextmanager
     async def read(who: Caller, asked: Read) -> AsyncIterator[ToolOutput]:
@@ -109,7 +109,7 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> ToolOutpu
 
     def check() -> None:
         if stop.is_set() or time.monotonic() > deadline:
-            raise ToolFailed("timeout", f"{asked.file_path} takes longer than {TIMEOUT_S:.0f} s to read")
+            raise ToolFailed("timeout", f"{asked.file_path} could not be read within {TIMEOUT_S:.0f} s")
 
     window = asked.window()
     start, end = window or (1, None)

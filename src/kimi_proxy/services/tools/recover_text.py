@@ -47,7 +47,7 @@ def tool(pruner: Pruner) -> Tool[Recover]:
 
 
 def _ranges(asked: Recover, raw: str) -> list[JsonValue]:
-    """Return the ranges as they were asked for; without a list, the lines that came back."""
+    """Return the requested ranges; without a list, the lines that were returned."""
     if asked.ranges is not None:
         return [lines.model_dump() for lines in asked.ranges]
     if asked.start_char is not None or asked.end_char is not None:

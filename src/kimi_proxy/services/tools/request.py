@@ -34,7 +34,7 @@ class ToolOutput:
 
     size: int  # in bytes
     text: Callable[[], str]  # all of it
-    shown: Callable[[], Awaitable[str]]  # as it goes out unpruned
+    shown: Callable[[], Awaitable[str]]  # the unpruned response
     source_type: SourceType
     first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
     problem: ToolProblem | None = None
@@ -199,7 +199,7 @@ class AgentTool(Generic[Arguments]):
         hidden: JsonObject = {"prune_id": found.prune_id, "pruned_lines": found.hidden}
         pruning |= hidden if found.is_applied else {"reason": "nothing_to_prune"}
         text = found.text if output.first_line is None else found.number_lines(output.first_line)
-        return _make_answer(request, output, text, pruning, _way_back(found, output.first_line))
+        return _make_answer(request, output, text, pruning, _recovery_hint(found, output.first_line))
 
     def _ineligible(self, output: ToolOutput, question: str) -> tuple[RequestEvent, str, str] | None:
         limit = self.pruning.max_input_bytes
@@ -226,7 +226,7 @@ def _failure_answer(request: ToolRequest, reason: str, problem: str, meta: JsonO
     return ToolAnswer(problem, is_error=True, meta={**meta, "request_id": request.id, "error": reason})
 
 
-def _way_back(found: PrunedOutput, first_line: int | None) -> str:
+def _recovery_hint(found: PrunedOutput, first_line: int | None) -> str:
     """Return how a model reads the lines that it doesn't see."""
     if not found.is_applied:
         return ""

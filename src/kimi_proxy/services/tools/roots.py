@@ -17,7 +17,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy import client_roots
 
-FILE_TOOLS = frozenset({"read", "grep", "bash"})  # their paths begin where their client works
+FILE_TOOLS = frozenset({"read", "grep", "bash"})  # their paths begin in the client's folder
 SESSION_HEADER = "mcp-session-id"
 CHANGED = "notifications/roots/list_changed"
 METHOD, KEY = "roots/list", "roots"
@@ -65,7 +65,7 @@ class KnownRoots:
             del self._open[id]
 
     def answer(self, session: str, message: JsonValue) -> None:
-        """Take a client's answer, if it was asked in that session."""
+        """Accept a client's answer, if that session was asked."""
         if not isinstance(message, dict):
             return
         question = self._open.get(str(message.get("id")))
@@ -96,7 +96,7 @@ def serve_client(client: RootsClient) -> None:
 
 
 def on_initialize(params: JsonObject) -> None:
-    """Begin a session with a client that says that it has roots."""
+    """Start a session with a client that declares roots."""
     client = _client.get()
     match params:
         case {"capabilities": {"roots": dict()}} if client is not None and client.is_own:

@@ -1,4 +1,4 @@
-"""The tools without the proxy: what a client that starts us itself waits for, and nothing else."""
+"""The tools without the proxy: only what a client that starts us needs."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -9,10 +9,10 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.store import own_store
-from kimi_proxy.services.tool_directory import ToolDirectory
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers

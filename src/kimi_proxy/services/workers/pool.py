@@ -34,7 +34,7 @@ from kimi_proxy.services.workers import worker
 COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.workers.worker")
 
 SMALL_CHARS = 32 * 1024
-# Up to here the event loop gets its turns beside a thread that works; it gets fewer of them than beside a child.
+# Up to this size a thread may work beside the event loop, which then gets fewer turns than beside a child.
 HURRIED_MAX_CHARS = 512 * 1024
 WAIT_SHARE = 0.5  # of a chat request's time: so long it waits for a child that is busy or starts
 START_WITHIN_S = 30.0
@@ -57,7 +57,7 @@ class WorkerProcess(Process):
         self._retirement: asyncio.TimerHandle | None = None
 
     async def ready(self) -> None:
-        """Wait for its first message, which says that it is ready for jobs."""
+        """Wait for its first message, which means that it is ready for jobs."""
         await self._read_answer()
 
     async def ask(self, message: bytes) -> WorkerAnswer:
@@ -75,7 +75,7 @@ class WorkerProcess(Process):
     async def _read_answer(self) -> WorkerAnswer:
         answer = await self._answer
         if answer is None:
-            raise ChildProcessError("a worker ended in the middle of a job")
+            raise ChildProcessError("a worker exited in the middle of a job")
         return answer
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -132,7 +132,7 @@ class Workers:
         self._command = command
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="prune")
         self._children: set[WorkerProcess] = set()
-        # The child used last is taken first, so that the others can retire. None says that none could start.
+        # The child used last comes first, so that the others can retire. None means that none could start.
         self._idle: asyncio.LifoQueue[WorkerProcess | None] = asyncio.LifoQueue()
         self._waiting = 0
         self._spawning = 0  # not among the children yet
@@ -315,12 +315,12 @@ class Workers:
         if child in self._children:
             self._children.remove(child)
             child.cancel_retirement()
-            self._beside(child.end(grace_s=0))
+            self._run_in_background(child.end(grace_s=0))
 
     def _start(self) -> None:
         self._spawning += 1
         self._starting += 1
-        self._beside(self._start_workers())
+        self._run_in_background(self._start_workers())
 
     async def _start_workers(self) -> None:
         try:
@@ -337,7 +337,7 @@ class Workers:
             child = WorkerProcess()
             await child.launch(Command(self._command, without_secrets(os.environ)), stderr=DEVNULL)
             self._children.add(child)
-            self._beside(self._watch(child))
+            self._run_in_background(self._watch(child))
             return child
         finally:
             self._spawning -= 1
@@ -364,7 +364,7 @@ class Workers:
             for _ in range(self._waiting):
                 self._idle.put_nowait(None)
 
-    def _beside(self, work: Coroutine[object, object, object]) -> None:
+    def _run_in_background(self, work: Coroutine[object, object, object]) -> None:
         """Run `work` in the background; `close` waits for its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

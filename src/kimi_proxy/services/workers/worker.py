@@ -29,7 +29,7 @@ HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
 OUT_OF_TIME = b""  # an answer
 OWN_SHARE = 0.7  # of a tool result's time by the clock: the rest suffices to cut it without scores
-PARSE_SHARE = 0.4  # of a job's time: what is left suffices to go on without a parse
+PARSE_SHARE = 0.4  # of a job's time: the rest suffices to continue without a parse
 
 _parser = StandingFork(syntax.perform)
 
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the pipes for ourselves: what a library prints must not become part of an answer."""
+    """Keep the pipes private: output that a library prints must not become part of a response."""
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
@@ -192,7 +192,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _listen(jobs: BinaryIO, queue: "SimpleQueue[bytes]") -> None:
-    """Queue jobs until the input ends: the parent is gone then, and does not wait for the job at hand either."""
+    """Queue jobs until the input ends: the parent has then exited, and does not wait for the current job either."""
     try:
         while header := jobs.read(HEADER.size):
             _, size = HEADER.unpack(header)

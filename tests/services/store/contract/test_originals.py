@@ -78,7 +78,7 @@ async def test_an_id_never_changes_its_meaning(tmp_path: Path, opened: Opening) 
     original = an_original(b"first")
     async with opened(tmp_path) as store:
         await store.originals.keep(original)
-        with pytest.raises(StoreUnavailable, match="already names another original"):
+        with pytest.raises(StoreUnavailable, match="is already the id of another original"):
             await store.originals.keep(Original(original.id, "local", original.key, b"second", original.about))
         assert await store.originals.get(LOCAL, original.id) == original
         assert (await store.usage()).state == "ok"

@@ -12,7 +12,7 @@ from tests.support.services.store.making import a_metric, a_session, an_original
 
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.features.context import Context, Layout, MemoryFound, Sink
+from kimi_proxy.features.chat.context import Context, Layout, MemoryFound, Sink
 from kimi_proxy.services.store.protocols import (
     NEWEST,
     CompressionRecord,

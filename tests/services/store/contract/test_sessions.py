@@ -8,8 +8,8 @@ from tests.support.fakes import Clock
 from tests.support.services.store.making import a_metric, a_session, all_metrics, an_original
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.features.context import Context, Layout, Sink
-from kimi_proxy.features.memory import MemoryFound
+from kimi_proxy.features.chat.context import Context, Layout, Sink
+from kimi_proxy.features.chat.memory import MemoryFound
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import MemoryKind, MemoryTotals
 

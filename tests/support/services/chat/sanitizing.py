@@ -10,9 +10,9 @@ from tests.support.services.store.making import opened
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
+from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.features.pipeline import Draft, run_stages
-from kimi_proxy.features.sessions import Session
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import LastRequest, PromptCaches, never

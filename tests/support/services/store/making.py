@@ -11,8 +11,8 @@ import pytest
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.features.chat.prompt_cache import ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow
-from kimi_proxy.features.prompt_cache import ExplainedMiss
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.database import Connect, connect

@@ -1,4 +1,4 @@
-"""Anthropic's messages: a `system` apart, content in blocks, tool results inside of what the user says."""
+"""Anthropic's messages: a separate `system`, content in blocks, tool results inside user messages."""
 
 import re
 from abc import abstractmethod
@@ -12,8 +12,19 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap, object_or_empty
-from kimi_proxy.core.chat.wires.protocol import ROOT, CacheMark, ObjectPath, ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, event_bytes
+from kimi_proxy.core.chat.wires.protocol import (
+    ROOT,
+    CacheMark,
+    ObjectPath,
+    RecallBody,
+    RecallRounds,
+    RecallStream,
+    ReplyFacts,
+    Usage,
+    WireFormat,
+    count,
+    event_bytes,
+)
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
@@ -126,7 +137,7 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         self._arguments.setdefault(index, []).append(read.as_text(delta.get("partial_json")))
 
     def _assemble_block(self, index: int) -> JsonObject:
-        """Return a block with all that came of it."""
+        """Return a block assembled from all its pieces."""
         block, growth = self._blocks[index], self._growth.get(index, {})
         grown: JsonObject = {name: read.as_text(block.get(name)) + "".join(by) for name, by in growth.items()}
         return {**block, **grown}
@@ -273,7 +284,7 @@ class AnthropicMessages(WireFormat):
         return asked is not None and _CLEARING.search(bytes(asked)) is not None
 
     def new_message(self, role: Role, text: str) -> JsonObject:
-        """There are no system messages here: what the system says late, it says as the user."""
+        """There are no system messages in this API: later system text is sent as a user message."""
         return {"role": "user" if role == "system" else role, "content": text}
 
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
@@ -328,7 +339,7 @@ class AnthropicMessages(WireFormat):
         return "".join(read.as_text(block.get("text")) for block in blocks if block.get("type") == "text")
 
     def usage(self, value: JsonValue) -> Usage | None:
-        """Here `input_tokens` are only those that came after the cache."""
+        """Here `input_tokens` counts only the tokens after the cached prefix."""
         if not isinstance(value, Mapping):
             return None
         cached, written = count(value, "cache_read_input_tokens"), count(value, "cache_creation_input_tokens")
@@ -349,7 +360,7 @@ class AnthropicMessages(WireFormat):
     def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
         if not read.is_string(content):
             return body.add_text(content, text)
-        # A block of its own: what the prompt cache has of the message ends where it ended before.
+        # A separate block, so that the cached part of the message ends where it ended before.
         start, end = body.span(content)
         block = json.encode(text_block(text))
         return [(start, end, b'[{"type":"text","text":' + body.body[start:end] + b"}," + block + b"]")]
@@ -372,7 +383,7 @@ class AnthropicMessages(WireFormat):
 
 
 def _mark_end(body: JsonBody, content: Raw | None, ttl: str) -> Edit | None:
-    """Mark the end of a text or of blocks; an empty text and what the model thought cannot be marked."""
+    """Mark the end of a text or of blocks; empty texts and thinking cannot be marked."""
     if content is None:
         return None
     if read.is_string(content):
@@ -399,7 +410,7 @@ def _mark_member(ttl: str) -> bytes:
 
 
 def _with_cleared(facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-    """Return `facts` with what the provider says that it took out, if it says so here."""
+    """Return `facts` with the tokens that the provider reports as removed, if it does so here."""
     edits = read.as_objects(read.value(read.members(members.get("context_management")).get("applied_edits")))
     tokens = sum(count(edit, "cleared_input_tokens") for edit in edits)
     if reason := _miss_reason(members):
@@ -450,7 +461,7 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
 
 def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]:
     content, call_id = result.get("content"), read.string(result.get("tool_use_id"))
-    if content is None or not (read.is_string(content) or read.array(content)):  # it says nothing, and answers its call
+    if content is None or not (read.is_string(content) or read.array(content)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)
     yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, read.is_true(result.get("is_error")))
 
@@ -477,7 +488,7 @@ def _input(block: JsonObject) -> str:
 
 
 def _with_input(block: JsonObject, arguments: str) -> JsonObject:
-    """Return a block with the arguments that came piece by piece, or none if they are not JSON."""
+    """Return a block with the streamed arguments, or without any if they are not JSON."""
     if "input" not in block:
         return block
     try:

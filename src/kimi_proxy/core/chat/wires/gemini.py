@@ -17,13 +17,24 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
-from kimi_proxy.core.chat.wires.protocol import ReplyFacts, UpstreamAddress, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallRounds, RecallStream, RoundCalls, event_bytes, gap
+from kimi_proxy.core.chat.wires.protocol import (
+    RecallBody,
+    RecallRounds,
+    RecallStream,
+    ReplyFacts,
+    RoundCalls,
+    UpstreamAddress,
+    Usage,
+    WireFormat,
+    count,
+    event_bytes,
+    gap,
+)
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
 
 ROOT = "/v1beta"
-OPENAI = "/openai"  # where the same provider speaks chat completions
+OPENAI = "/openai"  # where the same provider offers chat completions
 
 _ROLES: dict[str, Role] = {"": "user", "user": "user", "model": "assistant", "function": "user", "system": "system"}
 _STATUSES = {
@@ -41,13 +52,13 @@ _MAX_DEPTH = 4  # in the answer of a tool, where texts are looked for
 
 
 def call_id_of(call: JsonObject) -> str:
-    """Return the id of a call, or one that follows from what is called: most models give none."""
+    """Return the id of a call, or one derived from the call: most models send none."""
     name, arguments = read.as_text(call.get("name")), json.encode(_sort_members(call.get("args") or {}))
     return read.as_text(call.get("id")) or f"{name}:{zlib.crc32(arguments):08x}"
 
 
 def _sort_members(value: JsonValue) -> JsonValue:
-    """Clients write a call back in another order of members than it came in."""
+    """Clients send a call back with its members in another order."""
     if isinstance(value, Mapping):
         return {name: _sort_members(value[name]) for name in sorted(value)}
     return [_sort_members(each) for each in value] if isinstance(value, list | tuple) else value
@@ -312,7 +323,7 @@ class GeminiContents(WireFormat):
     def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         candidate = next((read.members(raw) for raw in read.array(members.get("candidates"))[:1]), {})
         finish = read.string(candidate.get("finishReason"))
-        # Every event counts all that came so far: the last is right, also where another round followed on the first.
+        # Every event counts everything so far, so the last one is right, even after another round.
         counted = self.usage(read.value(members.get("usageMetadata")))
         known = facts.update(members.get("modelVersion"), finish, None)
         known = known if counted is None else replace(known, usage=counted)
@@ -392,7 +403,7 @@ def _either(members: RawObject, name: str, other: str) -> Raw | None:
 
 
 def _text_of(parts: Iterable[JsonObject]) -> str:
-    """Return what was said, without what was thought."""
+    """Return the text without the thinking."""
     return "".join(read.as_text(part.get("text")) for part in parts if not part.get("thought"))
 
 
@@ -427,7 +438,7 @@ def _with_gap(before: str, parts: list[JsonObject]) -> list[JsonObject]:
 
 
 def _join_texts(parts: Sequence[JsonObject]) -> list[JsonValue]:
-    """Return parts with what came piece by piece in one: plain texts that follow each other."""
+    """Return the parts with consecutive plain texts joined."""
     joined: list[JsonObject] = []
     for part in parts:
         if joined and joined[-1].keys() == part.keys() == {"text"}:

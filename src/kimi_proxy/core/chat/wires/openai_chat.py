@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: `messages` with a role each, tool calls beside their text, tool results as messages."""
+"""OpenAI's chat completions: `messages` with roles, tool calls next to their text, tool results as messages."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,12 +10,16 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
-from kimi_proxy.core.chat.wires.protocol import DONE, ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import (
+from kimi_proxy.core.chat.wires.protocol import (
+    DONE,
     RecallBody,
     RecallRounds,
     RecallStream,
+    ReplyFacts,
     RoundCalls,
+    Usage,
+    WireFormat,
+    count,
     event_bytes,
     gap,
     valid_arguments,
@@ -25,7 +29,7 @@ from kimi_proxy.core.sse import SseEvent, SseParser
 
 _KINDS: dict[str, Kind] = {"text": "text", "refusal": "text", "image_url": "image"}
 _CALL_MEMBERS = frozenset({"index", "id", "type", "function"})
-# What a model thought before it called goes back with the call, under the name that it came by.
+# Thinking before a call is sent back with the call, in the field in which it arrived.
 REASONING = ("reasoning_content", "reasoning")
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ONE_EVENT = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
@@ -38,7 +42,7 @@ class ChatToolCall:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)  # in pieces: adding to a long text takes quadratic time
-    more: JsonObject = field(default_factory=dict)  # what a provider wants to have back, such as a signature
+    more: JsonObject = field(default_factory=dict)  # fields that a provider wants back, such as a signature
 
     def to_json(self) -> JsonObject:
         function: JsonObject = {"name": self.name, "arguments": "".join(self.arguments)}
@@ -53,7 +57,7 @@ class ChatToolCalls:
         self._at: dict[int, ChatToolCall] = {}
 
     def take(self, delta: JsonObject) -> list[tuple[JsonObject, ChatToolCall]]:
-        """Add what a chunk says of calls; return the pieces in it, each with its call."""
+        """Add the pieces of calls in a chunk; return them, each with its call."""
         pieces = [(piece, self._call_of(piece)) for piece in read.as_objects(delta.get("tool_calls"))]
         for piece, call in pieces:
             function = read.as_object(piece.get("function"))
@@ -76,7 +80,7 @@ class ChatToolCalls:
 
 
 class _ChatRounds(RecallRounds):
-    _message: JsonObject  # what the model says in this round
+    _message: JsonObject  # the model's text in this round
 
     def _calls(self) -> Iterator[tuple[str, str, str]]:
         for call in read.as_objects(self._message.get("tool_calls")):
@@ -178,7 +182,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         return any(call.name in self._own for call in self._streamed.all)
 
     def _take(self, delta: JsonObject) -> list[tuple[JsonObject, ChatToolCall]]:
-        """Add what a chunk says to what was said; return the pieces of calls in it, each with its call."""
+        """Add a chunk to the text so far; return the pieces of calls in it, each with its call."""
         self._content.append(read.as_text(delta.get("content")))
         for name in REASONING:
             if thought := read.as_text(delta.get(name)):
@@ -353,7 +357,7 @@ class OpenAiChat(WireFormat):
         )
 
     def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-        """Kimi counts inside of the choice, Groq in a member of its own."""
+        """Kimi counts inside the choice, Groq in a field of its own."""
         choice = next((read.members(raw) for raw in read.array(members.get("choices"))[:1]), {})
         counted = members.get("usage") or choice.get("usage") or read.members(members.get("x_groq")).get("usage")
         return facts.update(
@@ -368,7 +372,7 @@ class OpenAiChat(WireFormat):
         call_id = read.string(fields.get("tool_call_id"))
         content = body.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
         parts = (*content, *_calls(body, fields))
-        if role == "tool" and not parts:  # it says nothing, and answers its call
+        if role == "tool" and not parts:  # no text, only the result of its call
             parts = (body.part("other", raw, call_id),)
         return Message(role, parts, *body.span(raw))
 

@@ -11,12 +11,16 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
-from kimi_proxy.core.chat.wires.protocol import ObjectPath, ReplyFacts, Usage, WireFormat, count
-from kimi_proxy.core.chat.wires.recall import (
+from kimi_proxy.core.chat.wires.protocol import (
+    ObjectPath,
     RecallBody,
     RecallRounds,
     RecallStream,
+    ReplyFacts,
     RoundCalls,
+    Usage,
+    WireFormat,
+    count,
     event_bytes,
     valid_arguments,
 )
@@ -65,7 +69,7 @@ class _ResponsesRounds(RecallRounds):
         return (is_search and SEARCH_TOOL in self._own) or any(_is_call_of(item, name) for name in self._own)
 
     def _shown_items(self) -> tuple[JsonObject, ...]:
-        """The items that the client sees: those of all rounds but for our calls."""
+        """The items that the client sees: those of all rounds, without our calls."""
         return (*self._shown_before, *(item for item in self._output if not self._is_own(item)))
 
 
@@ -241,7 +245,7 @@ class OpenAiResponses(WireFormat):
         return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
-        """Those of a namespace, as Codex offers what an MCP server has, are named with it."""
+        """Tools in a namespace, such as those of an MCP server in Codex, have its name as a prefix."""
         for raw in (each for offered in self.tool_lists(body) for each in read.array(offered)):
             tool = read.members(raw)
             name = self._tool_name(tool)
@@ -391,7 +395,7 @@ def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
 
 def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
-    if output is None or (read.is_array(output) and not read.array(output)):  # it says nothing, and answers its call
+    if output is None or (read.is_array(output) and not read.array(output)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)
     elif read.is_array(output):
         printed = list(_shell_outputs(body, output, call_id))
@@ -401,7 +405,7 @@ def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterat
 
 
 def _shell_outputs(body: JsonBody, output: Raw, call_id: str) -> Iterator[Part]:
-    """Yield what the commands of a `shell_call_output` printed, each to its two streams."""
+    """Yield the outputs of the commands of a `shell_call_output`, each with both streams."""
     for block in map(read.members, read.array(output)):
         outcome = read.members(block.get("outcome"))
         failed = "outcome" in block and bytes(outcome.get("exit_code", b"")) != b"0"

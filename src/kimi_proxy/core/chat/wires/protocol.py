@@ -1,6 +1,8 @@
 """The interface of a wire format: everything in which the APIs of clients and providers differ.
 
-The defaults are OpenAI's, which most providers imitate."""
+The defaults are OpenAI's, which most providers imitate. What all formats share of a recall is here too: the model calls
+our tool in the middle of an answer, the provider is asked again with what was recovered, and the client gets all rounds
+as one answer without those calls."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,10 +14,156 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import Edit, JsonBody, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.read import PARAGRAPH, Edit, JsonBody, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream
-from kimi_proxy.core.chat.wires.recall import RecallBody, RecallStream
+from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.core.sse import SseEvent, SseParser
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCall:
+    id: str
+    arguments: str  # JSON, as the model wrote it
+    name: str = ""  # of the tool of ours
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCalls:
+    """The tool calls of a round: ours, and the ids of those that are the client's."""
+
+    own: tuple[RecallCall, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+class RecallRounds(ABC):
+    """The rounds of one answer; `own` are the names of our tools."""
+
+    id = ""  # of the response for the client, in APIs that can continue from it
+    real_id = ""  # the provider's id of the last round
+
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
+        self._own = own
+        self._sums_usage = sums_usage  # for a client that finds the size of its context in the last of `iterations`
+        self._usage: JsonValue = None  # of this round
+        self._is_over = False  # this round
+        self._usages_before: tuple[JsonValue, ...] = ()  # of the rounds that are over
+
+    @property
+    def usages(self) -> tuple[JsonValue, ...]:
+        """Return the provider's counts so far, round by round.
+
+        Most clients are given the last one alone: they take a count for the size of their context window, and compact
+        it by that.
+        """
+        return (*self._usages_before, *((self._usage,) if self._usage else ()))
+
+    @property
+    def _is_later(self) -> bool:
+        """Return whether this is not the first round."""
+        return bool(self._usages_before)
+
+    @property
+    def calls(self) -> RoundCalls:
+        """The calls of this round; none until it has ended."""
+        calls = list(self._calls()) if self._is_over else []
+        own = tuple(RecallCall(id, arguments, name) for id, name, arguments in calls if name in self._own)
+        return RoundCalls(own, tuple(id for id, name, _ in calls if name not in self._own))
+
+    def next_round(self) -> list[JsonObject]:
+        """Start the next round; return the model's output of this one, to be sent back with our results."""
+        said = self._said_items()
+        self._usages_before += (self._usage,)
+        self._begin()
+        return said
+
+    @abstractmethod
+    def _calls(self) -> Iterator[tuple[str, str, str]]:
+        """The tool calls of this round: their ids, names and arguments."""
+
+    @abstractmethod
+    def _said_items(self) -> list[JsonObject]:
+        """Return the model's output of this round, as items of a conversation."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Reset the state of the round, except for output that the client has seen."""
+
+
+class RecallBody(RecallRounds):
+    """Rounds that come in one piece each."""
+
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
+        self._body: JsonObject = {}
+
+    def take(self, body: JsonObject) -> RoundCalls:
+        """Read a round; return its calls."""
+        self._body, self._usage, self._is_over = body, body.get("usage"), True
+        return self.calls
+
+    @abstractmethod
+    def join_rounds(self) -> JsonObject:
+        """Return all rounds as one answer, without our calls."""
+
+
+class RecallStream(RecallRounds):
+    """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
+
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
+        super().__init__(own, sums_usage)
+        self._held: list[tuple[SseEvent, JsonObject | None]] = []
+        self._begin()
+
+    def feed(self, raw: bytes) -> bytes:
+        """Return the output for the client after this event."""
+        event = next(iter(SseParser().feed(raw + b"\n\n")), None)
+        if event is None:  # a comment
+            return raw
+        try:
+            value = json.decode(event.data)
+        except ParseError:
+            value = None
+        return self._feed(event, dict(value), raw) if isinstance(value, dict) else self._feed_text(event, raw)
+
+    def ending(self) -> bytes:
+        """Return the buffered output of the last round."""
+        return b"".join(
+            b"data: " + event.data + b"\n\n" if value is None else event_bytes(event, self._finish_event(value))
+            for event, value in self._held
+        )
+
+    @abstractmethod
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes: ...
+
+    def _feed_text(self, event: SseEvent, raw: bytes) -> bytes:
+        """Return the output for the client after an event that is not a JSON object."""
+        return raw
+
+    def _finish_event(self, value: JsonObject) -> JsonObject:
+        """Return a buffered event in the form in which it is sent."""
+        return value
+
+
+def event_bytes(event: SseEvent, value: JsonValue) -> bytes:
+    """Return the event with other data."""
+    name = f"event: {event.name}\n".encode() if event.name else b""
+    return name + b"data: " + json.encode(value) + b"\n\n"
+
+
+def valid_arguments(arguments: str) -> str:
+    """Return the model's arguments, or `{}`: some providers reject a conversation with arguments that are no object."""
+    try:
+        value = json.decode(arguments.encode("utf-8", "replace"))
+    except ParseError:
+        return "{}"
+    return arguments if isinstance(value, Mapping) else "{}"
+
+
+def gap(before: str, after: str) -> str:
+    """Return what separates the texts of two rounds: neither was written to follow on the other at once."""
+    return PARAGRAPH if before and not before[-1].isspace() and not after[0].isspace() else ""
+
 
 DONE = b"[DONE]"
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
@@ -43,7 +191,7 @@ class Usage:
 class CacheMark:
     """A mark of the client's, up to which the provider is to cache."""
 
-    start: int  # where it stands in the body
+    start: int  # its position in the body
     ttl: str  # that it asks for; empty for the provider's own choice
 
 
@@ -61,7 +209,7 @@ class ReplyFacts:
     miss_reason: str = ""  # why the prompt cache was missed, in the provider's word
 
     def update(self, model: Raw | None, finish: str, usage: Usage | None) -> "ReplyFacts":
-        """Return the same object if nothing is new: most events only carry text."""
+        """Return the same object if nothing changes: most events contain only text."""
         name = self.model or read.string(model)
         if name == self.model and not finish and usage is None:
             return self
@@ -128,7 +276,7 @@ class WireFormat(ABC):
     search_tool: ClassVar[str] = ""  # what such a model calls to search; "" where the tool has a name of its own
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
-    ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open, and says nothing
+    ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open without any content
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
     call_stream: ClassVar[type[CallStream]]
@@ -143,7 +291,7 @@ class WireFormat(ABC):
     _server_error: ClassVar[str] = "server_error"
 
     def __init_subclass__(cls) -> None:
-        """Raise TypeError if a path that may hold an id says of no objects that it names them."""
+        """Raise TypeError if a path that may contain an id does not declare its objects."""
         for path in cls.relayed:
             if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
                 raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
@@ -163,7 +311,7 @@ class WireFormat(ABC):
         return []
 
     def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
-        """Mark the end of a message, or of what comes before all messages; None where no mark can stand."""
+        """Mark the end of a message, or of everything before the messages; None if no mark can be placed there."""
         return None
 
     # Addresses
@@ -177,7 +325,7 @@ class WireFormat(ABC):
         return base_url
 
     def address(self, body: bytes, path: str) -> UpstreamAddress | None:
-        """Return where a request goes whose address names the model; None where the path alone decides."""
+        """Return the path for a request whose path contains the model; None if the path is fixed."""
         return None
 
     def models_path(self, base_url: str) -> str:
@@ -188,7 +336,7 @@ class WireFormat(ABC):
         return b"authorization", b"Bearer " + key
 
     def model_entry(self, key: str, provider: str) -> JsonObject:
-        """Return what is said of one model."""
+        """Return the entry of one model in a list."""
         return {"id": key, "object": "model", "created": 0, "owned_by": provider}
 
     def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
@@ -205,7 +353,7 @@ class WireFormat(ABC):
 
     @abstractmethod
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-        """Return what the client says to the model before the conversation."""
+        """Return the text that the client puts before the conversation."""
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Return the tools that the client offers, each with its name."""
@@ -304,7 +452,7 @@ class WireFormat(ABC):
         return body.append(self.conversation, items)
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:
-        """Add to what the system says; no edits where there is no place for it."""
+        """Append to the system prompt; no edits if there is no place for it."""
         before = body.members.get(self.system_member)
         if before is None or bytes(before) == b"null":
             return [body.set(self.system_member, text)]
@@ -322,7 +470,7 @@ class WireFormat(ABC):
         return None
 
     def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
-        """Have the provider leave out the thinking of all but the newest turns; None where it cannot, or must not."""
+        """Ask the provider to drop the thinking of all but the newest turns; None if it cannot, or must not."""
         return None
 
     def ask_one_token(self, body: JsonBody) -> Edit | None:
@@ -334,7 +482,7 @@ class WireFormat(ABC):
         return events
 
     def _content_of(self, body: JsonBody, at: int) -> Raw | None:
-        """Return what a message says, if it is a string or blocks."""
+        """Return the content of a message, if it is a string or blocks."""
         content = read.members(read.array(body.members.get(self.conversation))[at]).get("content")
         return content if content is not None and (read.is_string(content) or read.is_array(content)) else None
 
@@ -345,11 +493,11 @@ class WireFormat(ABC):
 
     @abstractmethod
     def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
-        """Return a request that is plain and short: no stream, no tools, nothing that some provider might not know."""
+        """Return a minimal request: no stream, no tools, only fields that every provider supports."""
 
     @abstractmethod
     def answer_text(self, answer: JsonObject) -> str:
-        """Return the text of an answer that came in one piece."""
+        """Return the text of a complete response."""
 
     def token_count(self, tokens: int) -> JsonObject:
         """Return the answer to a client that has tokens counted."""
@@ -362,7 +510,7 @@ class WireFormat(ABC):
         """Return the counts of a usage object; None if it is none."""
 
     def facts_after(self, facts: ReplyFacts, data: bytes) -> ReplyFacts:
-        """Return what is known once an event with this data has passed."""
+        """Return the facts after an event with this data."""
         if data == DONE:
             return replace(facts, is_complete=True)
         if facts.model and data.startswith(b"{") and data.endswith(b"}") and not self._news.search(data):
@@ -371,7 +519,7 @@ class WireFormat(ABC):
         return replace(facts, unreadable=facts.unreadable + 1) if members is None else self._event(facts, members)
 
     def facts_of(self, body: bytes) -> ReplyFacts:
-        """Return what a whole answer says."""
+        """Return the facts of a complete response."""
         members = read.json_object(body)
         if members is None:
             return ReplyFacts(unreadable=1)

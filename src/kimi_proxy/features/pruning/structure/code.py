@@ -117,7 +117,7 @@ def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list
         if row in marks or not bare.startswith(openers):
             break
         end = row + 1
-        closing = _left_open(bare)
+        closing = _open_closer(bare)
     if end == start:
         return []
     for row in range(start, min(end, start + HEADER_LINES)):
@@ -125,7 +125,7 @@ def _file_header(lines: Sequence[str], marks: dict[int, str], name: str) -> list
     return [Span(start, end, min(end, start + HEADER_LINES), "file-header")]
 
 
-def _left_open(bare: str) -> str:
+def _open_closer(bare: str) -> str:
     """Return what closes the block comment or docstring that `bare` opens and does not close."""
     for opening, closing in (('"""', '"""'), ("'''", "'''"), ("/*", "*/"), ("<!--", "-->")):
         if bare.startswith(opening) and closing not in bare[len(opening) :]:
@@ -258,9 +258,9 @@ def _defines(line: str, indent: int) -> tuple[str, str] | None:
     return None
 
 
-# A body up to this long is kept or cut as one.
+# Bodies up to this length are kept or cut as a whole.
 LONG_LINES = 60
-# A statement this long stands alone; shorter ones make runs.
+# A statement of this length is a block of its own; shorter ones are grouped.
 ALONE_LINES = 12
 # A run with no blank line in it is cut when it gets this long.
 RUN_LINES = 30
@@ -292,7 +292,7 @@ def with_closures(blocks: Sequence[Block], closures: Sequence[tuple[int, int]], 
 
 
 def _is_open(block: Block) -> bool:
-    """Return whether what stands directly in `block` gets blocks of its own."""
+    """Return whether the direct contents of `block` get blocks of their own."""
     return block.kind in _OPEN_KINDS or (block.end - block.body > LONG_LINES and block.kind != "comment")
 
 

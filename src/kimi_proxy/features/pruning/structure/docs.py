@@ -227,7 +227,7 @@ class _DocumentReader:
         return self._headings.at(row)
 
     def _opens_listing(self, row: int) -> bool:
-        """Return whether AsciiDoc's delimiter of a block that is not prose stands here, or is announced here."""
+        """Return whether an AsciiDoc delimiter of a block other than prose is here, or is announced here."""
         if self._markup is not Markup.ASCIIDOC:
             return False
         line = self._lines[row][:LINE_CHARS]
@@ -313,7 +313,7 @@ class _DocumentReader:
         return self._paragraph_end(row)
 
     def _list_end(self, row: int) -> int:
-        """A list goes on over blank lines as long as items or indented lines follow."""
+        """A list continues over blank lines as long as items or indented lines follow."""
         indent = _indent(self._lines[row])
         end = row + 1
         for at in self._rows(row + 1):

@@ -14,7 +14,7 @@ LINE_CHARS = 160
 ENOUGH = 4
 # Above this share of the best one's worth, the second best language gets a trial.
 DOUBT = 0.6
-# A string says less than the shape of a line, and must not outweigh it by sheer number.
+# Strings are weaker hints than the shape of lines, and must not outweigh them by number.
 STRINGS_MOST = 20
 
 _FIRST_WORD = re.compile(r"\w+|#\s?\w+|#!?\[|///|[@<$\[]")
@@ -77,7 +77,7 @@ def _sample(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _worth(sample: Sequence[str]) -> dict[str, int]:
-    """Return what the hints for each language add up to."""
+    """Return the total weight of the hints for each language."""
     text = "\n".join(sample)
     worth = {
         language: min(
@@ -109,7 +109,7 @@ def _dialect(language: str, sample: Sequence[str], own: int, worth: int) -> str:
 
 @cache
 def openers() -> dict[str, list[tuple[str, int, re.Pattern[str]]]]:
-    """Return for each opening word the languages it is a hint for, what a match is worth, and its pattern."""
+    """Return for each opening word its languages, the weight of a match, and its pattern."""
     found: dict[str, list[tuple[str, int, re.Pattern[str]]]] = {}
     for language, table in syntax.languages().items():
         for points, words, pattern in table.openers:

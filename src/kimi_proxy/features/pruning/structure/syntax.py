@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LanguageTable(msgspec.Struct, frozen=True):
-    """A table of languages.toml, which says what each key means."""
+    """A table of languages.toml, which documents its keys."""
 
     module: str = ""
     entry: str = ""
@@ -92,7 +92,7 @@ def parser(language: str) -> "Parser":
 HEADER_MAX_LINES = 40
 NAME_MAX_CHARS = 80
 
-# Shorter statements are not worth a block of their own.
+# Shorter statements get no block of their own.
 STATEMENT_LINES = 4
 
 # A long text with so many errors in its head is read by line rules.
@@ -120,7 +120,7 @@ _guard: ContextVar[Guard | None] = ContextVar("guard", default=_direct)
 
 @contextmanager
 def parsing_by(guard: Guard | None) -> Iterator[None]:
-    """Parse by `guard` inside the block; by None nothing is parsed."""
+    """Parse with `guard` inside the block; without one nothing is parsed."""
     token = _guard.set(guard)
     try:
         yield
@@ -184,7 +184,7 @@ _jobs, _decoder = msgspec.msgpack.Decoder(ParseJob), msgspec.msgpack.Decoder(Syn
 
 
 def perform(job: bytes) -> bytes:
-    """Parse a text, and return what the parse says, or how many errors it has."""
+    """Parse a text; return its structure, or the number of errors in it."""
     asked = _jobs.decode(job)
     lines = asked.text.decode("utf-8", "surrogatepass").split("\n")
     if asked.only_errors:

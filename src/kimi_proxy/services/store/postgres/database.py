@@ -19,7 +19,7 @@ from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
 from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
 
 MIN_CONNECTIONS = 1
-RETRY_S = 0.5  # how often a database that is away is tried; requests that come meanwhile do not wait for it
+RETRY_S = 0.5  # how often to retry an unavailable database; requests do not wait for it in the meantime
 CONNECT_S = 2  # libpq's least
 SWEEPING = 1802071402  # an advisory lock
 APPLICATION = "kimi-proxy"  # in pg_stat_activity
@@ -131,7 +131,7 @@ class PostgresDatabase:
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
-            raise StoreUnavailable(self.trouble or "PostgreSQL is away")
+            raise StoreUnavailable(self.trouble or "PostgreSQL is unavailable")
         with measure_time("store"):
             async with self._errors():
                 done = await self._in_time(self._do(work))
@@ -174,7 +174,7 @@ class PostgresDatabase:
         try:
             await asyncio.wait([task], timeout=self._timeout_s)
             if not task.done():
-                raise TimeoutError(f"it has not answered within {self._timeout_s:g} s")
+                raise TimeoutError(f"no response within {self._timeout_s:g} s")
         finally:
             task.cancel()
         return task.result()
@@ -287,7 +287,7 @@ async def wait_for_disk(connection: Connection) -> None:
 
 
 async def execute(connection: Connection, statement: str, values: Row = ()) -> Cursor:
-    """Execute a statement whose values stand in it as `?`."""
+    """Execute a statement with `?` placeholders."""
     taken = [storable(value) if isinstance(value, str) else value for value in values]
     return await connection.execute(to_psycopg(statement), taken or None)
 
@@ -298,7 +298,7 @@ def to_psycopg(statement: str) -> bytes:
 
 
 def storable(words: str) -> str:
-    """Return what a TEXT column takes: no NUL, no half of a surrogate pair."""
+    """Return a value that a TEXT column accepts: without NUL and half surrogate pairs."""
     return words.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -315,4 +315,4 @@ def read_float(value: object) -> float:
 
 
 def _raise_unexpected(value: object) -> NoReturn:
-    raise StoreUnavailable(f"PostgreSQL: a column holds a {type(value).__name__} that kimi-proxy did not write")
+    raise StoreUnavailable(f"PostgreSQL: a column contains a {type(value).__name__}, which kimi-proxy does not write")

@@ -35,7 +35,7 @@ from kimi_proxy.services.store.sql import (
 )
 from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
 
-GRACE_S = 60.0  # what has expired stays this long: a server whose clock is late may still use it
+GRACE_S = 60.0  # expired originals stay this long, because a server with a slow clock may still use them
 TOMBSTONE_S = 30 * 86_400.0
 DELETE_AT_ONCE = 50  # at most: fewer while a transaction that deletes is long
 DELETE_AT_FIRST = 5  # their pages have to be read from the disk
@@ -45,7 +45,7 @@ PAGE = 1024  # of budget for the rows and indexes of an original
 
 
 # What reads an original also writes that it was used; where nothing can be written, it is read all the same. That is
-# not waited for: what a crash loses of it is the last half second of idle times.
+# not awaited: a crash loses at most the last half second of last-used times
 _QUICKLY = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS is_set)"
 _PAGE = f"""SELECT record.seq, record.id, record.about, record.created, record.last_used, decided.* FROM record
   LEFT JOIN LATERAL (
@@ -72,19 +72,19 @@ class PostgresOriginals:
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
-        self._bytes = 0  # about as many as are kept: counted by each sweep, and what this server added since
+        self._bytes = 0  # approximate number of originals: counted by each sweep, plus those added by this server since
         self.commits = 0
 
     async def keep(self, original: Original) -> None:
         compressed = await asyncio.to_thread(compress, original.text, self._database.cipher)
         size = len(compressed.frame) + len(original.about) + PAGE
         if size > self._max_bytes // 4:
-            raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
+            raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
         is_kept = await self._database.run(lambda connection, moment: _insert(connection, moment, original, compressed))
         if not is_kept:
-            raise StoreUnavailable(f"{original.id} already names another original")
+            raise StoreUnavailable(f"{original.id} is already the id of another original")
         self._bytes += size
         self.commits += 1
 
@@ -208,7 +208,7 @@ class PostgresOriginals:
         return found
 
     async def expire(self) -> int:
-        """Delete some of what has expired; return how many originals went. One server at a time does it."""
+        """Delete some expired originals, on one server at a time; return their number."""
 
         async def work(connection: Connection, moment: Moment) -> int:
             await connection.execute(

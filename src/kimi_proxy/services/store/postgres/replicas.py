@@ -13,7 +13,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.prompt_cache import SentPrefix
+from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.services.store.postgres.database import (
     APPLICATION,
     Connection,
@@ -87,7 +87,7 @@ class PostgresReplicas:
 
     async def take_turn(self, name: str, per_minute: int) -> float:
         async def work(connection: Connection, moment: Moment) -> float:
-            # What is in the bucket drains evenly; the row stays as it is if one more does not fit.
+            # The bucket drains evenly; the row stays unchanged if one more request does not fit.
             rows = await connection.execute(
                 f"""INSERT INTO rate AS old VALUES (%(name)s, 1, clock_timestamp())
                    ON CONFLICT (name) DO UPDATE SET level = {_LEVEL} + 1, at = clock_timestamp()
@@ -124,7 +124,7 @@ class PostgresReplicas:
             await asyncio.sleep(RECONNECT_S)
 
     async def sweep(self) -> None:
-        """Delete what is too old to be of use, some at a time."""
+        """Delete expired rows in batches."""
 
         async def work(connection: Connection, moment: Moment) -> int:
             for table, key, keep_s in (
@@ -164,7 +164,7 @@ class PostgresReplicas:
                 await self._database.run(work)
 
     async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
-        """Pass events on until the connection is lost; what came while it was is read first."""
+        """Pass events on until the connection is lost; events missed in the meantime are read first."""
         url = self._database.pooling.listen_url or self._database.url
         connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=CONNECT_S, application_name=APPLICATION)
         async with await connect as connection:
@@ -220,4 +220,4 @@ def _event(value: JsonValue) -> StoredEvent:
     match value:
         case {"name": str(name), "at": int() | float() as at, "scope": str(scope), "fields": dict(fields)}:
             return StoredEvent(name, float(at), fields, scope)
-    raise ParseError("an event in the database is not readable")
+    raise ParseError("an event in the database cannot be read")

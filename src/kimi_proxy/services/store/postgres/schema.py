@@ -308,7 +308,7 @@ ALTER TABLE metrics ADD COLUMN cache_lost_usd DOUBLE PRECISION, ADD COLUMN overh
     ADD COLUMN observed_tokens BIGINT, ADD COLUMN observed_usd DOUBLE PRECISION, ADD COLUMN quota TEXT;
 """
 
-# Requests that have left and are not in the account yet, with what they will probably cost.
+# Requests in progress that are not in the journal yet, with their estimated cost.
 _14_OPEN_REQUESTS = """
 CREATE TABLE open_request (
     id TEXT PRIMARY KEY,

@@ -15,7 +15,7 @@ from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock, reencrypt
-from kimi_proxy.services.store.sql.facts import SqlFacts
+from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
 

@@ -46,7 +46,7 @@ from kimi_proxy.services.store.sql.sessions import (
     after_metric,
     containing,
     open_session,
-    where_chosen,
+    session_filter,
 )
 from kimi_proxy.services.store.sql.team import (
     ADD_AUDIT,
@@ -144,7 +144,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         async def work(connection: Connection, moment: Moment) -> bool:
-            # Held until the commit: of two servers, the second one sees what the first one added.
+            # Held until the commit, so that the second of two servers sees the first one's count.
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (COMPRESSING, made.session))
             found = await execute(connection, *active_compression(who, made.session))
             active = (await found.fetchone() or (None,))[0]
@@ -269,7 +269,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return read_bytes(found[0][0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
         return await self._sessions(who, where, (*own, containing(words), limit))
@@ -284,7 +284,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             return await self._delete(who)
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         where, given = f"{theirs}{which}", (*own, *values)
 
         async def work(connection: Connection, moment: Moment) -> Sequence[str]:
@@ -307,7 +307,7 @@ async def _add(connection: Connection, metric: Metric) -> bool:
 
 
 async def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of what is too old."""
+    """Delete some of the expired rows."""
     for table in ("metrics", "memory_segments"):
         await connection.execute(
             f"""DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE at < %s ORDER BY at LIMIT %s

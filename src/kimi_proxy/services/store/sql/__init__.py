@@ -25,7 +25,7 @@ Row = tuple[object, ...]
 
 
 class SqlStatement(NamedTuple):
-    """A statement with its values, for a driver that executes it in a transaction of its own."""
+    """A statement with its values, for a driver to execute in its own transaction."""
 
     text: str
     values: Row
@@ -50,7 +50,7 @@ def audit_block(note: AuditNote, who: Caller, action: str, subject: str = "") ->
 
 
 def note_deleted(note: AuditNote, who: Caller, action: str, wanted: Iterable[str], deleted: Collection[str]) -> None:
-    """Note what was to be deleted, and of what there was nothing."""
+    """Record a deletion, and whether there was anything to delete."""
     for subject in wanted:
         note(who, action, subject, outcome="ok" if subject in deleted else "unknown")
 
@@ -151,7 +151,7 @@ LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes
 
 @dataclass(frozen=True, slots=True)
 class CompressedText:
-    """A zstd frame, and the SHA-256 that its text must have when it comes out."""
+    """A zstd frame, and the SHA-256 of its decompressed text."""
 
     hash: bytes
     frame: bytes
@@ -202,7 +202,7 @@ async def reencrypt(database: SqlDatabase) -> int:
     """
     cipher, total = database.cipher, 0
     if cipher is None:
-        raise StoreUnavailable(f"there is no key: set {VARIABLE}")
+        raise StoreUnavailable(f"no key is set: set {VARIABLE}")
     for table, number, hash_column, frame_column in _FRAMES:
         last = 0
         columns = f"{number}, {hash_column}, {frame_column}"

@@ -11,9 +11,9 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
-from kimi_proxy.features.context import Context
+from kimi_proxy.features.chat.context import Context
+from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow
-from kimi_proxy.features.prompt_cache import KEPT_WARM, ExplainedMiss
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
@@ -55,12 +55,12 @@ class SqlSessions(SqlTables[D]):
         return frozenset(str(id) for (id,) in rows)
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         found = await self._sessions(who, f"{theirs} AND id = ?", (*own, id))
         return found[0] if found else None
 
     async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         if after is None:
             return await self._sessions(who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
         where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
@@ -75,12 +75,12 @@ class SqlSessions(SqlTables[D]):
         return [(str(scope), str(id)) for scope, id in await self.database.rows(statement, (person,))]
 
     async def count(self, who: Caller) -> int:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
         return int(str(sessions))
 
     async def totals(self, who: Caller) -> SessionTotals:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
         (row,) = await self.database.rows(
             f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
@@ -90,7 +90,7 @@ class SqlSessions(SqlTables[D]):
         return SessionTotals(*row)  # type: ignore[arg-type]
 
     async def memory_totals(self, who: Caller) -> MemoryTotals:
-        theirs, own = where_chosen(who.counts)
+        theirs, own = session_filter(who.counts)
         (row,) = await self.database.rows(
             f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
@@ -109,7 +109,7 @@ class SqlSessions(SqlTables[D]):
         return replace(totals, kinds=tuple(MemoryKind(*kind) for kind in kinds))  # type: ignore[arg-type]
 
     async def newest_context(self, who: Caller, session: str) -> tuple[JsonValue, JsonValue]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         rows = await self.database.rows(
             f"SELECT memory_context, layout FROM sessions WHERE {theirs} AND id = ?", (*own, session)
         )
@@ -117,7 +117,7 @@ class SqlSessions(SqlTables[D]):
         return _value(memory), _value(layout)
 
     async def rename(self, who: Caller, id: str, title: str) -> bool:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         statement = f"UPDATE sessions SET title = ? WHERE {theirs} AND id = ? RETURNING 1"
         return bool(await self.database.change(statement, (title, *own, id)))
 
@@ -140,12 +140,12 @@ class SqlSessions(SqlTables[D]):
         return float(str(usd))
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
-        theirs, own = where_chosen(who.counts, session)
+        theirs, own = session_filter(who.counts, session)
         found = await self._metrics(f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
-        theirs, own = where_chosen(who.counts, session)
+        theirs, own = session_filter(who.counts, session)
         with audit_block(self.database.note, who, "export", session or "all") if not after else nullcontext():
             return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
@@ -153,8 +153,8 @@ class SqlSessions(SqlTables[D]):
         self, who: Caller, since: float, session: str | None = None, until: float = math.inf
     ) -> Sequence[SavingsLine]:
         """The session that was used last comes first; one of another person has no title and no folder."""
-        theirs, own = where_chosen(who.counts, session, "metrics.")
-        readable, readers = where_chosen(who.scopes, table="sessions.")
+        theirs, own = session_filter(who.counts, session, "metrics.")
+        readable, readers = session_filter(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
         asked = f"sum(CASE WHEN {_ASKED} THEN 1 ELSE 0 END)"
         counts = sums(
@@ -187,7 +187,7 @@ class SqlSessions(SqlTables[D]):
 
     async def _reasons(self, who: Caller, since: float, until: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
-        theirs, own = where_chosen(who.counts, session)
+        theirs, own = session_filter(who.counts, session)
         rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
                WHERE at >= ? AND at < ? AND {theirs} AND {_SENT} AND reasons <> ''
@@ -214,7 +214,7 @@ def _readable(session: SessionRecord, who: Caller) -> SessionRecord:
     return session if session.scope in who.scopes else replace(session, name="", title="", directory="")
 
 
-def where_chosen(
+def session_filter(
     scopes: Sequence[str] | None, session: str | None = None, table: str = ""
 ) -> tuple[str, tuple[str, ...]]:
     """Return the condition that rows are those of these scopes and this session, and its values."""
@@ -235,7 +235,7 @@ def containing(words: str) -> str:
 
 
 def open_session(session: SessionRecord) -> SqlStatement:
-    """Return what writes a session down. One that is known keeps what it has, and gets what it lacks."""
+    """Return the statement that stores a session. An existing one keeps its values and gets missing ones."""
     names = ("id", "created", "last_used", "scope", "person", "team")
     kept = ("name", "title", "provider", "model", "parent", "directory")
     lacking = ", ".join(
@@ -276,7 +276,7 @@ def _metric_values(metric: Metric, field: str) -> Row:
 
 
 def after_metric(metric: Metric) -> Iterator[SqlStatement]:
-    """Yield what adds a new request to the sums of its session, and writes down what is in its context window."""
+    """Yield the statements that add a new request to its session's totals, and store its composition."""
     yield _add_to_session(metric)
     context = metric.context
     if context is None or context.layout is None:
@@ -303,7 +303,7 @@ _LAST_USED = """last_used = CASE WHEN sessions.last_used > excluded.last_used TH
 
 
 def _add_to_session(metric: Metric) -> SqlStatement:
-    """Return what adds a request to the sums of its session, which begins again if it was deleted meanwhile."""
+    """Return the statement that adds a request to its session's totals, which restart if it was deleted."""
     account = metric.account
     if metric.outcome == KEPT_WARM:
         paid = ", ".join(f"{name} = coalesce({name}, 0) + ?" for name in ("cost_usd", "net_saved_usd"))

@@ -49,7 +49,7 @@ class SqlTeam(SqlTables[D]):
         return [_person(row) for row in await self.database.rows(f"SELECT {_PERSON} FROM person ORDER BY name")]  # noqa: S608
 
     async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
-        # A token of their own ends with the one that an admin gave them: who revokes or rotates it ends them all.
+        # A person's own tokens depend on the one from the admin: revoking or rotating that one ends them all.
         rows = await self.database.rows(
             f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR name =
                  (SELECT token.person FROM token WHERE token.token_hash = ? AND token.expires > ?

@@ -143,7 +143,7 @@ _FOR_WRITING = (
     "PRAGMA journal_mode = TRUNCATE",
     "PRAGMA synchronous = FULL",
     "PRAGMA fullfsync = ON",  # macOS: an fsync that reaches the platter
-    "PRAGMA secure_delete = ON",  # what has expired is overwritten
+    "PRAGMA secure_delete = ON",  # expired data is overwritten
 )
 
 
@@ -214,28 +214,28 @@ def _empty() -> sqlite3.Connection:
 
 
 def _refuse_moved(path: Path, seen: Identity) -> None:
-    """Raise StoreUnavailable if the file was moved or deleted meanwhile: its commit must not be acknowledged."""
+    """Raise StoreUnavailable if the file was moved or deleted during the write: the commit must not be acknowledged."""
     if identity(path) != seen:
-        raise StoreUnavailable(f"{path} was moved or deleted while it was written: it starts afresh")
+        raise StoreUnavailable(f"{path} was moved or deleted during a write: a new one is created")
 
 
 # The database: its threads, and transactions that are shared.
 
 
 class Database:
-    """Every call opens the file afresh, so whatever is wrong with it is over as soon as its cause is."""
+    """Opens the file for every call, so any problem with it ends as soon as its cause does."""
 
     note: AuditNote
 
     def __init__(self, path: Path, now: Callable[[], float], timeout_s: float, connect: Connect = connect) -> None:
         self.path = path
-        self.clock = WallClock(now, last_seen=0.0)  # nothing is certain until the newest stamp on file was read
+        self.clock = WallClock(now, last_seen=0.0)  # uncertain until the newest timestamp in the file was read
         self.trouble: str | None = None
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self.turn = asyncio.Lock()  # of the writer thread
         self._timeout_s = timeout_s
-        self._lock_timeout_s = timeout_s * 0.75  # a little less, so that SQLite says who holds a lock before we give up
+        self._lock_timeout_s = timeout_s * 0.75  # so that SQLite says who holds a lock before we time out
         self._reads_locked = self._writes_locked = False  # by another process, for all the time that we waited
         self._connect = connect
         self._committing = threading.Lock()
@@ -356,7 +356,7 @@ class Database:
             self._writer.shutdown(wait=False)
 
     def close(self) -> None:
-        """Refuse whatever comes from now on."""
+        """Reject all further calls."""
         self.is_closed = True
         self._readers.shutdown(wait=False)
 

@@ -28,7 +28,7 @@ from kimi_proxy.services.store.sql import (
 from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision, decision_of
 from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 
-# What has expired stays this long on disk: a use that another process has yet to write may revive it.
+# Expired originals stay on disk this long: another process may not have saved a recent use yet.
 GRACE_S = 60.0
 TOMBSTONE_S = 30 * 86_400.0
 TOMBSTONE_BYTES = 2048  # of budget for each; they take about a hundred
@@ -109,10 +109,10 @@ class SqliteOriginals(SqlTables[Database]):
             compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
             pending = PendingOriginal(original, compressed)
             if pending.size > self._max_bytes // 4:
-                raise StoreUnavailable("one text may take a quarter of store.max_bytes at most: raise it")
+                raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
             await self._group.add(pending)
         if pending.is_refused:
-            raise StoreUnavailable(f"{original.id} already names another original")
+            raise StoreUnavailable(f"{original.id} is already the id of another original")
 
     @reads
     def find(self, connection: Connection, who: Caller, key: bytes) -> str | None:
@@ -222,7 +222,7 @@ class SqliteOriginals(SqlTables[Database]):
         return bool(self._uses)
 
     async def flush(self) -> int:
-        """Write when originals were used, and delete some of what has expired; return how many originals went."""
+        """Save last-used times, and delete some expired originals; return their number."""
         async with self.database.turn:
             return await self.database.in_writer(lambda: self._commit(()))
 
@@ -256,7 +256,7 @@ class SqliteOriginals(SqlTables[Database]):
         return gone
 
     def _expire(self, connection: Connection, moment: Moment) -> int:
-        """Delete some of what has expired; return how many originals went."""
+        """Delete some expired originals; return their number."""
         gone = _delete_idle(connection, DELETE_AT_ONCE, moment.latest, moment.earliest - self._ttl_s - GRACE_S)
         # Some of the tombstones that are too old or too many; the oldest have the lowest numbers.
         connection.execute(

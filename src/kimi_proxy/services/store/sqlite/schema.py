@@ -147,9 +147,9 @@ def _4_compressions(connection: sqlite3.Connection) -> None:
         "handle TEXT NOT NULL DEFAULT ''",
         "cut INTEGER NOT NULL DEFAULT 0",  # messages before it were summarized, without those of the system
         "kept TEXT NOT NULL DEFAULT ''",  # places before the cut that stayed, with a space between them
-        "fingerprint BLOB NOT NULL DEFAULT x''",  # of what was said before the cut
+        "fingerprint BLOB NOT NULL DEFAULT x''",  # of the messages before the cut
         "hash BLOB NOT NULL DEFAULT x''",
-        "frame BLOB NOT NULL DEFAULT x''",  # what the model reads instead, as JSON, zstd-compressed
+        "frame BLOB NOT NULL DEFAULT x''",  # the replacement message, as JSON, zstd-compressed
         "original TEXT NOT NULL DEFAULT ''",
         "summary_by TEXT NOT NULL DEFAULT ''",
         "kind TEXT NOT NULL DEFAULT ''",
@@ -199,7 +199,7 @@ def _6_memory(connection: sqlite3.Connection) -> None:
 
 
 def _7_accounts(connection: sqlite3.Connection) -> None:
-    # What a request saved, and what that cost; NULL if it was not accounted for.
+    # Savings and overhead of a request; NULL if there is no account.
     for column in (
         *("tokens_before", "tokens_after", "cache_lost_tokens", "recoveries", "extra_turns", "recovery_tokens"),
         *("summaries", "summary_tokens", "net_saved_tokens"),
@@ -340,7 +340,7 @@ def _15_previews(connection: sqlite3.Connection) -> None:
 
 
 def _16_money(connection: sqlite3.Connection) -> None:
-    # What saving cost, what would have been saved while only observed, and the quota of a plan as JSON.
+    # Overhead, potential savings while observing, and the quota of a plan as JSON.
     for column in ("cache_lost_usd REAL", "overhead_usd REAL", "observed_tokens INTEGER", "observed_usd REAL"):
         connection.execute(f"ALTER TABLE metrics ADD COLUMN {column}")
     connection.execute("ALTER TABLE metrics ADD COLUMN quota TEXT")
@@ -349,7 +349,7 @@ def _16_money(connection: sqlite3.Connection) -> None:
 
 
 def _17_open_requests(connection: sqlite3.Connection) -> None:
-    """Requests that have left and are not in the account yet, with what they will probably cost."""
+    """Requests in progress that are not in the journal yet, with their estimated cost."""
     connection.execute(
         """CREATE TABLE open_request (
              id TEXT PRIMARY KEY,
@@ -436,7 +436,7 @@ def bring_up(connection: sqlite3.Connection) -> None:
     if found > VERSION:
         raise StoreUnavailable(
             f"the store was written by a newer kimi-proxy (schema {found}, this one knows {VERSION}): "
-            "upgrade this one, or point KIMI_PROXY_HOME to another directory"
+            "upgrade this one, or set KIMI_PROXY_HOME to another directory"
         )
     for step in MIGRATIONS[found:]:
         step(connection)

@@ -19,7 +19,7 @@ from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
 
 if TYPE_CHECKING:
-    from kimi_proxy.services.store.sql.facts import SqlFacts
+    from kimi_proxy.services.store.sql.decisions import SqlFacts
     from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
@@ -73,7 +73,7 @@ class SqliteStore:
 
     @cached_property
     def facts(self) -> "SqlFacts[Database]":
-        from kimi_proxy.services.store.sql.facts import SqlFacts
+        from kimi_proxy.services.store.sql.decisions import SqlFacts
 
         return SqlFacts(self._database, self._ttl_s)
 

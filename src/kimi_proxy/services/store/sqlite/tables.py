@@ -35,7 +35,7 @@ from kimi_proxy.services.store.sql.sessions import (
     after_metric,
     containing,
     open_session,
-    where_chosen,
+    session_filter,
 )
 from kimi_proxy.services.store.sqlite.database import Database, reads, writes
 from kimi_proxy.services.store.team import (
@@ -207,7 +207,7 @@ class SqliteSessions(SqlSessions[Database]):
         return bytes(connection.execute(READ_KEY).fetchone()[0])
 
     async def search(self, who: Caller, words: str, limit: int) -> Sequence[SessionRecord]:
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         columns = " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in ("title", "name", "id", "model", "provider"))
         where = f"{theirs} AND ({columns}) ORDER BY last_used DESC, id DESC LIMIT ?"
         return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
@@ -224,7 +224,7 @@ class SqliteSessions(SqlSessions[Database]):
     @writes
     def _delete(self, connection: Connection, who: Caller, which: Sequence[tuple[str, ...]]) -> Sequence[str]:
         gone: list[str] = []
-        theirs, own = where_chosen(who.scopes)
+        theirs, own = session_filter(who.scopes)
         for condition, *values in which:
             where, given = f"{theirs}{condition}", (*own, *values)
             for table in OF_SESSIONS:
@@ -245,7 +245,7 @@ def _add(connection: Connection, metric: Metric) -> bool:
 
 
 def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of what is too old or too much; the oldest have the lowest numbers."""
+    """Delete some of the oldest rows, which have the lowest numbers, if they are too old or too many."""
     before = now - KEEP_S
     connection.execute(
         """DELETE FROM metrics WHERE seq IN (SELECT seq FROM metrics ORDER BY seq LIMIT ?)

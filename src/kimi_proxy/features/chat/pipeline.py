@@ -1,0 +1,158 @@
+"""The stages of a chat request, and the one place where a failure of ours lets a request pass unchanged."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.chat import Request, Wire, edit
+from kimi_proxy.core.config.providers import Provider, maker_at
+from kimi_proxy.core.errors import AnyReason, OtherReason, location
+from kimi_proxy.core.timing import Timings
+from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
+from kimi_proxy.features.chat.sessions import Session
+from kimi_proxy.features.clients.deferral import DeferredTools
+from kimi_proxy.features.models import Target
+
+Header = tuple[bytes, bytes]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCompression:
+    """The replacement of a session's history, byte for byte the same in every request."""
+
+    id: str
+    cut: int  # messages before this place are summarized; the system's are not counted
+    kept: tuple[int, ...]  # the places before `cut` that stay
+    fingerprint: bytes
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event that a stage has to report, published once the request has left."""
+
+    event: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request in progress, and the remarks of its stages."""
+
+    request: Request
+    target: Target
+    session: Session
+    caller: Caller  # whose request it is
+    received: Request | None = field(default=None, repr=False)  # as the client sent it; None if that is `request`
+    headers: tuple[Header, ...] = field(default=(), repr=False)  # the client's: secrets are among them
+    answer_headers: tuple[Header, ...] = ()  # response headers in addition to the provider's
+    notes: tuple[Note, ...] = ()
+    reasons: tuple[AnyReason, ...] = ()  # why a stage that could have done something did not
+    hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
+    compression: ActiveCompression | None = None  # that was applied to old messages
+    uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
+    upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
+    own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
+    deferred: DeferredTools | None = None  # tools of the client's that are left out, and found when they are needed
+    is_marked: bool = False  # the marks for the provider's prompt cache are ours
+    cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
+    clears_thinking: bool = False  # the provider drops old thinking because we asked for it
+    is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
+    is_attested: bool = False  # the client signed these bytes: only earlier changes may be repeated
+    is_observed: bool = False  # the same holds, because it is only observed
+    would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
+    id: str = ""  # of the request in the account
+    timings: Timings | None = field(default=None, repr=False, compare=False)  # where a collector wants them
+
+    @property
+    def own_tools(self) -> tuple[str, ...]:
+        """Return the names of all tools of ours that the model may call; the client does not know them."""
+        return (*((self.own_tool,) if self.own_tool else ()), *(self.deferred.own_tools if self.deferred else ()))
+
+    @property
+    def size(self) -> int:
+        """Return the sizes of its bodies in bytes, as received and as sent."""
+        received, body = self.received or self.request, self.request.body
+        return len(body) + (0 if received.body is body else len(received.body))
+
+
+Stage = Callable[[Draft], Awaitable[Draft]]  # originals of its cuts are on disk when it returns
+OnFault = Callable[[str, Exception], None]
+
+
+async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:
+    """Return the result of all stages on `draft`; a stage that fails changes nothing."""
+    for stage in stages:
+        try:
+            draft = await stage(draft)
+        except Exception as e:  # noqa: BLE001 - whatever broke, the user's request is sent
+            name = name_of(stage)
+            log.warning("stage failed", extra={"stage": name, "what": location(e)})
+            on_fault(name, e)
+            draft = replace(draft, reasons=(*draft.reasons, OtherReason(f"{name}_failed")))
+    return draft
+
+
+def name_of(stage: Stage) -> str:
+    """Return the name of a function; of a method, that of the class it belongs to."""
+    owner = getattr(stage, "__self__", None)
+    return str(getattr(stage, "__name__", "stage")) if owner is None else type(owner).__name__.lower()
+
+
+async def name_model(draft: Draft) -> Draft:
+    """Call the model what its provider calls it."""
+    request = edit.with_model(draft.request, draft.target.model)
+    return draft if request is draft.request else replace(draft, request=request)
+
+
+# The parts of Claude Code's attribution that stay constant; all others change with each request or turn.
+_STEADY = re.compile(r"cc_(?:version|entrypoint|is_subagent)=")
+_HASH = re.compile(r"cch=(\w*)")
+
+
+def is_attested(request: Request) -> bool:
+    """Return whether the client put a hash of the request's body into its first text, as Claude Code does."""
+    first = request.system[0].text if request.system else ""
+    return first.startswith(ATTRIBUTION) and any(_HASH.fullmatch(field.strip()) for field in first.split(";"))
+
+
+def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
+    async def pin_attribution(draft: Draft) -> Draft:
+        """Keep the first text of a conversation the same, where it is not Anthropic who reads it.
+
+        A prompt cache ends at the first byte that differs: llama.cpp, vLLM and Ollama would read everything again in
+        every turn. Anthropic itself excludes the text from its cache.
+        """
+        name = draft.target.provider
+        first = draft.request.system[0].text if draft.request.system else ""
+        if not first.startswith(ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":
+            return draft
+        request = edit.with_system_part(draft.request, 0, _pin_attribution(first, draft.session.id))
+        return draft if request is draft.request else replace(draft, request=request)
+
+    return pin_attribution
+
+
+def _pin_attribution(attribution: str, session: str) -> str:
+    fields = [field.strip() for field in attribution.removeprefix(ATTRIBUTION).split(";")]
+    steady = [field for field in fields if _STEADY.match(field)]
+    if found := next((match for field in fields if (match := _HASH.fullmatch(field))), None):
+        digest = sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+        steady.append(f"cch={digest[: len(found[1])]}")
+    return f"{ATTRIBUTION} " + "".join(f"{field}; " for field in steady).rstrip()
+
+
+def ask_usage(providers: Mapping[str, Provider]) -> Stage:
+    async def ask_usage(draft: Draft) -> Draft:
+        """Let the provider count tokens, and keep the count from a client that did not ask for it."""
+        if not providers[draft.target.provider].include_usage:
+            return draft
+        request = edit.with_usage(draft.request)
+        return draft if request is draft.request else replace(draft, request=request, hides_usage=True)
+
+    return ask_usage

@@ -1,0 +1,352 @@
+"""The part of a conversation that a prompt cache can still hold: where requests first differ, when it is cold, and
+when a request of our own pays to keep it warm.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import takewhile
+from typing import Literal
+
+from kimi_proxy.core.chat import Message, Part, Request, edit, read
+from kimi_proxy.features.models.known import CacheRules
+
+# Claude Code's first text is a billing line with a changing number; Anthropic excludes this text from its cache.
+ATTRIBUTION = "x-anthropic-billing-header:"
+
+BYTES_PER_TOKEN = 4  # about
+DIGEST_BYTES = 8  # of a message
+# Marks move from request to request, and are no part of what is matched: "The system automatically applies the cache
+# breakpoint to the last cacheable block and moves it forward as conversations grow." (platform.claude.com,
+# build-with-claude/prompt-caching)
+_MARK = re.compile(rb'(?:,\s*)?"cache_control"\s*:\s*\{[^{}]*\}')
+
+HIT = 0.5  # a request that read this share of the one before found it in the cache
+
+ChangedPart = Literal["model", "tools", "system", "message"]
+
+
+@dataclass(frozen=True, slots=True)
+class SentPrefix:
+    """The newest request of a conversation, as far as the provider's prompt cache is concerned."""
+
+    at: float  # seconds
+    cold_after_s: float  # after this pause nothing is left of it; 0: nothing was cached
+    beginning: bytes = b""  # a digest of the start of a cached prefix; empty if unknown
+
+
+def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
+    """Return whether the provider has to rewrite the beginning, whatever we send.
+
+    So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
+    model, other tools, another system prompt), and when it was never seen: then it is new, or was resumed.
+    """
+    if before is None or not before.cold_after_s or now.at - before.at > before.cold_after_s:
+        return True
+    return bool(before.beginning and now.beginning) and now.beginning != before.beginning
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixDigests:
+    """A request in the order in which a cache matches it. Cache marks and thinking are left out.
+
+    Providers take old thinking out of a prompt by rules of their own: a client that does so too breaks no cache.
+    """
+
+    model: str
+    tools: bytes
+    system: bytes
+    messages: bytes  # so many bytes for each
+
+    @property
+    def beginning(self) -> bytes:
+        return _digest(self.model.encode("utf-8", "surrogatepass"), self.tools, self.system)
+
+
+def digests(request: Request) -> PrefixDigests:
+    system = (part for part in request.system if not part.text.startswith(ATTRIBUTION))
+    messages = b"".join(_digest(*_matched_bytes(message)) for message in request.messages)
+    return PrefixDigests(request.model, _digest(*_tools(request)), _digest(*map(_bytes, system)), messages)
+
+
+def _tools(request: Request) -> Iterator[bytes]:
+    """Yield the tools at the start of a prefix: deferred ones join later, at the end of the conversation."""
+    described = (tool for listed in request.format.tool_lists(request.json) for tool in read.array(listed))
+    for raw in described:
+        if not read.is_deferred(raw):
+            yield _without_marks(bytes(raw))
+
+
+def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:
+    yield message.role.encode()
+    for part in message.parts:
+        if _is_thinking(part):
+            continue
+        yield f"{part.kind} {part.call_id}".encode("utf-8", "surrogatepass")
+        yield _bytes(part)
+
+
+def _bytes(part: Part) -> bytes | memoryview:
+    """Return a part in the form that a cache matches, without a copy if nothing has to be removed."""
+    raw = _raw(part)
+    return _without_marks(bytes(raw)) if part.kind in ("other", "image") else raw
+
+
+def _raw(part: Part) -> memoryview:
+    return memoryview(part.body)[part.start : part.end]
+
+
+def _without_marks(raw: bytes) -> bytes:
+    return _MARK.sub(b"", raw) if b'"cache_control"' in raw else raw
+
+
+def _digest(*pieces: bytes | memoryview) -> bytes:
+    made = blake2b(digest_size=DIGEST_BYTES)
+    for piece in pieces:
+        made.update(b"%d:" % len(piece))
+        made.update(piece)
+    return made.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference between a request and the one before it in the conversation."""
+
+    part: ChangedPart
+    message: int = 0  # its place, where a message differs
+    detail: str = ""  # the change there, if known
+
+    @property
+    def cold_from(self) -> int:
+        """Return the first message that the provider has to rewrite."""
+        return self.message if self.part == "message" else 0
+
+
+def first_difference(before: PrefixDigests, now: PrefixDigests) -> Difference | None:
+    """Return where `now` first differs from `before`; None if it only continues it."""
+    if before.model != now.model:
+        return Difference("model", detail=f"{before.model[:80]} → {now.model[:80]}")
+    if before.tools != now.tools:
+        return Difference("tools")
+    if before.system != now.system:
+        return Difference("system")
+    for at in range(0, min(len(before.messages), len(now.messages)), DIGEST_BYTES):
+        if before.messages[at : at + DIGEST_BYTES] != now.messages[at : at + DIGEST_BYTES]:
+            return Difference("message", at // DIGEST_BYTES)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMoment:
+    """A conversation at the moment of a request."""
+
+    conversation: bytes
+    rules: CacheRules
+    cold_from: int | None  # the first message that is no longer cached; None: the whole request is cached
+    pause_s: float | None = None  # since the request before; None if there was none that we know of
+    difference: Difference | None = None  # from that one
+    tokens_before: int = 0  # that the provider counted in it
+    adds_marks: bool = False  # the client sets no marks, and the conversation continues
+    knows_beginning: bool = False  # other conversations of this client have begun in the same way lately
+    is_compacted: bool = False  # the client has replaced a longer conversation by a summary
+    is_kept_warm: bool = False  # it would have expired, had we not refreshed it
+
+    @property
+    def is_cold(self) -> bool:
+        """Return whether the cache is fully cold: the provider rewrites everything, whatever we send."""
+        return self.cold_from == 0
+
+    def is_outlived_by(self, cached_tokens: int) -> bool:
+        """Return whether the provider still had the request before, longer than the life that we know of."""
+        has_hit = self.tokens_before >= self.rules.least_tokens and cached_tokens >= HIT * self.tokens_before
+        return has_hit and (self.pause_s or 0.0) > self.rules.life_s
+
+
+MissCause = Literal["expired", "model", "tools", "system", "message", "compacted", "ours", "provider"]
+MISSED_SHARE = 0.1  # of the previous request: smaller differences come from the units in which providers cache
+# Anthropic's own words, where the client asks for them (`diagnostics`).
+_SAID: dict[str, MissCause] = {
+    "model_changed": "model",
+    "tools_changed": "tools",
+    "system_changed": "system",
+    "messages_changed": "message",
+}
+# How agents begin after compacting a conversation.
+COMPACTED_CHARS = 4_000
+COMPACTED = re.compile(r"continued from a previous conversation|summary of (?:the|our) conversation|<summary>", re.I)
+
+
+def is_compacted(request: Request) -> bool:
+    """Return whether a conversation begins with the summary of another one."""
+    first = next((message.parts for message in request.messages if message.role == "user"), ())
+    return any(COMPACTED.search(part.text, 0, COMPACTED_CHARS) for part in first if part.kind == "text")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedMiss:
+    """Why a request was not read from the prompt cache, and what that cost."""
+
+    cause: MissCause
+    tokens: int  # that the provider had to read again
+    usd: float | None  # beyond what reading them from the cache would have cost; None without a price
+    detail: str
+
+
+def explain_miss(
+    moment: CacheMoment, input_tokens: int, cached_tokens: int, is_ours: bool, said: str = ""
+) -> ExplainedMiss | None:
+    """Return why less was read from the cache than was sent before; None if it hit, or nothing was there.
+
+    `is_ours` says that we changed what was cached, `said` is the provider's own reason.
+    """
+    expected = min(moment.tokens_before, input_tokens)
+    missed = expected - cached_tokens
+    if missed < max(moment.rules.least_tokens, MISSED_SHARE * expected):
+        return None
+    pause_s, life_s, change = moment.pause_s or 0.0, moment.rules.life_s, moment.difference
+    if said in _SAID:
+        cause, detail = _SAID[said], change.detail if change and change.part == _SAID[said] else ""
+    elif moment.is_compacted:
+        cause, detail = "compacted", ""
+    elif pause_s > life_s:
+        cause, detail = "expired", f"after {pause_s:.0f} s; it lives for {life_s:.0f} s"
+    elif change is not None:
+        cause, detail = change.part, change.detail
+    else:
+        cause, detail = "ours" if is_ours else "provider", ""
+    return ExplainedMiss(cause, missed, None, detail[:200])
+
+
+_DATE = re.compile(
+    r"\b\d{4}-\d\d-\d\d|\b\d{1,2}:\d\d(?::\d\d)?\b"
+    r"|\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\b"
+)
+_GIT = re.compile(r"git ?status|recent commits|modified:|untracked", re.IGNORECASE)
+_AROUND = 120  # characters on either side of the first one that differs
+
+
+def describe_change(before: Request, now: Request, change: Difference) -> Difference:
+    """Return `change` with what changed there: which block, from which byte on, and of what kind it is."""
+    if change.part == "message":
+        pairs = zip(before.messages[change.message].parts, now.messages[change.message].parts, strict=False)
+        found = next(((one, other) for one, other in pairs if _bytes(one) != _bytes(other)), None)
+        where = f"{now.messages[change.message].role} message {change.message}"
+    elif change.part == "system":
+        found = next(((o, n) for o, n in zip(before.system, now.system, strict=False) if o.text != n.text), None)
+        where = "system prompt"
+    else:
+        return change
+    if found is None:
+        return Difference(change.part, change.message, f"{where}: blocks came or went")
+    old, new = found[0].text, found[1].text
+    at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    kind = _kind_of_change(old, new, at)
+    detail = f"{where}, {found[1].kind}, character {at}" + (f": {kind}" if kind else "")
+    return Difference(change.part, change.message, detail)
+
+
+def _kind_of_change(old: str, new: str, at: int) -> str:
+    if len(old) == len(new) and sorted(old.split("\n")) == sorted(new.split("\n")):
+        return "the same lines in another order"
+    near = [text[max(0, at - _AROUND) : at + _AROUND] for text in (old, new)]
+    line = [text[text.rfind("\n", 0, at) + 1 : at + _AROUND].partition("\n")[0] for text in (old, new)]
+    if all(_DATE.search(text) for text in line):
+        return "a date or a time"
+    if all(_GIT.search(text) for text in near):
+        return "a git status"
+    return ""
+
+
+def thinking_turns(request: Request) -> int:
+    """Return the number of turns with thinking; a turn ends with the next user message."""
+    turns, thinks = 0, False
+    for message in request.messages:
+        if message.role == "user" and not any(part.kind == "tool_result" for part in message.parts):
+            turns, thinks = turns + thinks, False
+        thinks = thinks or (message.role == "assistant" and any(map(_is_thinking, message.parts)))
+    return turns + thinks
+
+
+def _is_thinking(part: Part) -> bool:
+    return part.kind == "thinking" or (part.kind == "other" and b'"redacted_thinking"' in bytes(_raw(part)[:200]))
+
+
+def marked_request(request: Request, moment: CacheMoment) -> Request:
+    """Return the request of a client that sets no cache marks with marks of ours.
+
+    One stands at the end, to be found by the next request, and one where that of the request before stood: a mark finds
+    older entries only within its look-back. A new conversation has only what it shares with others marked.
+    """
+    if len(request.body) // BYTES_PER_TOKEN < moment.rules.least_tokens:
+        return request
+    if not moment.adds_marks:
+        return edit.with_cache_marks(request, [None]) if moment.knows_beginning else request
+    last = len(request.messages) - 1
+    return edit.with_cache_marks(request, sorted({last, *_before_last_answer(request)}))
+
+
+def anchored_request(request: Request, rules: CacheRules) -> Request:
+    """Return the request with a mark at the start of the last turn, where one of the provider's marks is free.
+
+    Clients change the end of the last turn when the user speaks again, and after long turns the look-back of their own
+    marks does not reach what is cached before it.
+    """
+    marks, spoken = request.format.cache_marks(request.json), _last_answered_user(request)
+    if spoken is None or not marks or len(marks) >= rules.breakpoints:
+        return request
+    place, end = request.messages[spoken], request.messages[-1].end
+    following = [mark for mark in marks if place.end <= mark.start < end]
+    is_marked = any(place.start <= mark.start < place.end for mark in marks)
+    # Only where the client has the conversation cached; of its lives the longer must come first.
+    return request if is_marked or not following else edit.with_cache_marks(request, [spoken], following[0].ttl)
+
+
+def _before_last_answer(request: Request) -> list[int]:
+    """Return the place of the last message before the model's newest answer."""
+    said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
+    before = next((at for at in reversed(said) if at and request.messages[at - 1].role != "assistant"), 0)
+    return [before - 1] if before else []
+
+
+def _last_answered_user(request: Request) -> int | None:
+    """Return the index of the last user message that the model has answered."""
+    answered = False
+    for at in range(len(request.messages) - 1, -1, -1):
+        message = request.messages[at]
+        answered = answered or message.role == "assistant"
+        if answered and message.role == "user" and all(part.kind != "tool_result" for part in message.parts):
+            return at
+    return None
+
+
+KEPT_WARM = "keep_warm"  # of such a request in the journal
+LEAST_TOKENS = 20_000
+MARGIN_S = 30.0  # before the end of a cache's life; an answer may take some of it
+HOUR_S = 3600.0
+# How often the user came back within one more life of the cache, of those who had not come back before, in 335 public
+# sessions of Claude Code (entireio/cli, auth-go and skills): by the number of lives that have passed.
+RETURNS = (0.28, 0.14, 0.08, 0.05, 0.04, 0.02)
+RETURNS_AFTER_HOURS = (0.05, 0.04, 0.01)
+# Of a prompt whose cache has expired, the share that the sanitizer cuts for free when the user comes back: to keep it
+# warm also means to do without that cut.
+CUT_SHARE = 0.2
+
+
+def worthwhile_pings(rules: CacheRules, at_most: int) -> int:
+    """Return how many times in a row it pays to refresh a cache: while a return is likely enough for the price."""
+    gain = rules.write * (1 - CUT_SHARE) - rules.read
+    if not (rules.life_s and rules.is_refreshed) or gain <= 0:
+        return 0
+    returns = RETURNS_AFTER_HOURS if rules.life_s >= HOUR_S else RETURNS
+    return min(at_most, sum(1 for _ in takewhile(lambda likely: likely * gain > rules.read, returns)))
+
+
+def due_in_s(rules: CacheRules) -> float:
+    """Return how long after a request the cache has to be refreshed."""
+    return max(0.0, rules.life_s - MARGIN_S)
+
+
+def ping_of(request: Request) -> Request | None:
+    """Return the same prompt with the same thinking, to be answered by one token; None where that cannot be asked."""
+    return None if request.is_crowded else edit.with_one_token(request)

@@ -1,0 +1,520 @@
+"""The gateway between an agent and its MCP servers.
+
+The life of a message, from top to bottom: the call is checked → forwarded → long texts of the answer are pruned and
+masked, after their originals are on disk → the answer goes back."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import NotRequired, TypeAlias, TypedDict
+
+from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.cache import in_batches
+from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
+from kimi_proxy.core.errors import (
+    CallRefused,
+    InvalidRequest,
+    KimiProxyError,
+    PruneIdNotFound,
+    StoreUnavailable,
+    UnknownServer,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
+from kimi_proxy.core.jsonrpc import RpcCall
+from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.core.markers import is_id, new_id
+from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.features import gateway, masking, recovery
+from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBreaker, PathArgument
+from kimi_proxy.features.masking import MaskCut, MaskPlan, ViewPlan
+from kimi_proxy.features.pruning import source_type
+from kimi_proxy.features.recovery import Recover
+from kimi_proxy.features.tool import validate
+from kimi_proxy.proxy.commands import child_env
+from kimi_proxy.proxy.local_server import local_url
+from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
+from kimi_proxy.proxy.mcp.protocol import McpClient, ServerIntroduction
+from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProcess
+from kimi_proxy.proxy.process import Command, OrphanCleanup
+from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.originals import Keeper, MaskedText, key_of
+from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.settings import ObserveMode
+from kimi_proxy.services.store.protocols import Originals
+
+TOOLS_REMEMBERED = 10_000
+SHORT_CHARS = 250_000
+PRUNES_TO_FIT = 3
+FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
+# How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
+BUSY_FACTOR = 10
+AT_ONCE = 256
+KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
+
+AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
+
+OwnPruner: TypeAlias = Callable[[Caller, JsonObject], Awaitable[JsonObject | None]]
+
+log = logging.getLogger(__name__)
+
+
+EVENT = "gateway_event"
+
+
+class GatewayFields(TypedDict):
+    """The fields of a `gateway_event`."""
+
+    server: str
+    outcome: str
+    ms: NotRequired[int]
+    ids: NotRequired[list[str]]
+    texts: NotRequired[int]
+    chars: NotRequired[int]
+
+
+class Gateway:
+    def __init__(
+        self,
+        config: Config,
+        originals: Originals,
+        pruner: Pruner,
+        metrics: Metrics,
+        env: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+        publish: Publish = no_op,
+    ) -> None:
+        self.servers, self._is_own_pruner = _with_own_pruner(config)
+        self.own_pruner: OwnPruner | None = None  # by JSON-RPC; the server that offers it sets it
+        self.mode = ObserveMode()
+        self.named = config.named_servers
+        self._switched_on = self.servers.switched_on()
+        self.clients = McpClients(self.servers, os.environ if env is None else env)
+        self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
+        self._originals = originals
+        self._keeper = Keeper(originals)
+        self._pruner = pruner
+        self._metrics = metrics
+        self._now = now
+        self._publish = publish
+        self._circuits: dict[str, CircuitBreaker] = {}
+        self._listed_tools: dict[str, frozenset[str]] = {}  # the names of each server's own tools
+        self._tool_digests: dict[tuple[str, str], bytes] = {}
+
+    async def close(self) -> None:
+        await self.clients.close()
+
+    async def handle_rpc(self, who: Caller, server_name: str, request_json: JsonValue) -> JsonValue:
+        """Return the response to a request, a notification (None) or a batch; errors are responses too."""
+        if not isinstance(request_json, list):
+            return await self._response(who, server_name, request_json)
+        try:
+            return await jsonrpc.answer_all(request_json, partial(self._response, who, server_name)) or None
+        except InvalidRequest as e:
+            return jsonrpc.failure_of(None, e)
+
+    async def _response(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
+        try:
+            return await self.answer(who, server_name, message)
+        except KimiProxyError as e:
+            return jsonrpc.failure_of(jsonrpc.id_of(message), e)
+
+    async def answer(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
+        """Return the response to one message, None where none is due; our errors are raised."""
+        server = self.check(server_name)
+        call = jsonrpc.read(message)
+        if call is None or not isinstance(message, dict):
+            return None  # a response: we asked nothing
+        if call.method == "tools/call":
+            if self._is_recovery(server_name, server, call):
+                return await self._recover(who, message, call)
+            gateway.check_call(server, call)
+        await _check_paths(server.root, call)
+        answer = await self._forward(who, server_name, message)
+        return None if answer is None else await self._shorten_answer(who, server_name, server, call, answer)
+
+    def check(self, name: str) -> McpServer:
+        """Return the server of that name; raise UnknownServer if there is none."""
+        if name not in self._switched_on:
+            raise UnknownServer(name, self.servers.names)
+        return self._switched_on[name]
+
+    async def original(self, who: Caller, mask_id: str) -> str:
+        """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
+        if not is_id(mask_id):
+            raise PruneIdNotFound(mask_id, "unknown")
+        return decode_text((await self._originals.get(who, mask_id)).text)
+
+    async def delete_original(self, who: Caller, mask_id: str) -> None:
+        """Delete the text behind a marker: its id is "expired" from then on. Raise PruneIdNotFound if there is none."""
+        if not is_id(mask_id):
+            raise PruneIdNotFound(mask_id, "unknown")
+        if not await self._originals.delete(who, [mask_id]):
+            await self._originals.get(who, mask_id)  # raises for the reason that it is not there
+
+    async def apply_observation_masking(
+        self, who: Caller, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
+    ) -> JsonValue:
+        """Return `payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
+        return await self._mask(who, server_name, limits or MaskingSettings(), payload)
+
+    def blocked_for(self, name: str) -> float:
+        """Return the seconds until a server that failed too often is tried again; 0 if it may be now."""
+        return self._circuits.get(name, CLOSED).blocked_for(self._now())
+
+    def reset_circuit(self, name: str) -> None:
+        """Forget a server's failures: it is known to be there again."""
+        self._circuits[name] = CLOSED
+
+    # Our recovery tool, offered in addition to the server's own tools.
+
+    def _is_recovery(self, server_name: str, server: McpServer, call: RpcCall) -> bool:
+        return server.masking.enabled and gateway.tool_name(call) in self._free_recovery_names(server_name)
+
+    def _free_recovery_names(self, server_name: str) -> list[str]:
+        """Return the names that our recovery tool may have, the best one first; none if the server has them all."""
+        taken = self._listed_tools.get(server_name, ())
+        return [name for name in (recovery.NAME, recovery.SPARE_NAME) if name not in taken]
+
+    async def _recover(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
+        arguments = call.params.get("arguments")
+        try:
+            asked = validate(Recover, arguments if isinstance(arguments, dict) else {})
+            text, is_error = recovery.part(await self.original(who, asked.id), asked), False
+        except KimiProxyError as e:
+            # A model reads the text of a result; of an error it may see the code alone.
+            text, is_error = f"{e.code}: {e}", True
+        result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": is_error}
+        if mcp.is_stateless(message):
+            result = mcp.stamp_result("tools/call", result, mcp.OURSELVES)
+        return jsonrpc.success(jsonrpc.id_of(message), result)
+
+    def _with_recovery_tool(self, name: str, server: McpServer, call: RpcCall, result: JsonValue) -> JsonValue:
+        """Return the list of the server's tools that may be called, with our own on the last page."""
+        if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+            return result
+        tools: list[JsonValue] = list(result["tools"])
+        if server.tools:
+            tools = [tool for tool in tools if isinstance(tool, dict) and tool.get("name") in server.tools]
+        if server.masking.enabled and not self.mode.is_on:
+            before = self._listed_tools.get(name, frozenset()) if call.params.get("cursor") else frozenset()
+            self._listed_tools[name] = before | {str(tool.get("name")) for tool in tools if isinstance(tool, dict)}
+            if not result.get("nextCursor"):
+                tools += [recovery.describe_tool(free) for free in self._free_recovery_names(name)[:1]]
+        return result if tools == result["tools"] else {**result, "tools": tools}
+
+    # Forward.
+
+    async def _forward(self, who: Caller, server_name: str, message: JsonObject) -> JsonObject | None:
+        name = ALIASES.get(server_name, server_name)
+        wait_s = self.blocked_for(name)
+        if wait_s > 0:
+            raise UpstreamUnreachable(f"{name} failed too often: the next try is in {wait_s:.1f} s", wait_s)
+        began, stats = self._now(), self.call_stats[name]
+        self._circuits[name] = self._circuits.get(name, CLOSED).on_try(began)
+        stats.calls += 1
+        try:
+            answer = await self.send(who, name, message)
+        except KimiProxyError as e:
+            self._count_failure(who, name, e)
+            raise
+        stats.took(self._now() - began)
+        self._circuits[name] = CLOSED
+        self._metrics.gateway_calls.labels(name, "ok").inc()
+        took_ms = round((self._now() - began) * 1000)
+        self._publish(who, EVENT, GatewayFields(server=name, outcome="ok", ms=took_ms))
+        if answer is not None and message.get("method") == "tools/list":
+            self._compare_tools(name, answer)
+        return answer
+
+    async def send(self, who: Caller, name: str, message: JsonObject) -> JsonObject | None:
+        """Return the server's response. Our own pruner is called in this process, on behalf of the caller."""
+        if name != PRUNER or self.own_pruner is None or not self._is_own_pruner:
+            return await self.clients.forward_jsonrpc(name, message)
+        timeout_s = self._switched_on[name].timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.own_pruner(who, message)
+        except TimeoutError as e:
+            raise UpstreamTimeout(f"{name} did not respond within {timeout_s:g} s") from e
+
+    def _count_failure(self, who: Caller, name: str, error: KimiProxyError) -> None:
+        """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
+        is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
+        self._circuits[name] = self._circuits[name].on_failure(self._now()) if is_down else CLOSED
+        self._metrics.gateway_calls.labels(name, error.code).inc()
+        self._publish(who, EVENT, GatewayFields(server=name, outcome=error.code))
+        self.call_stats[name].failures += 1
+        self.call_stats[name].on_failure(error.code, str(error), self._now())
+        log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
+
+    def _compare_tools(self, name: str, answer: JsonObject) -> None:
+        """Log a changed tool: a server that rewrites a tool's description may be attacking the agent."""
+        result = answer.get("result")
+        listed = result.get("tools") if isinstance(result, dict) else None
+        for tool in listed if isinstance(listed, list) else []:
+            place = (name, str(tool.get("name"))[:200] if isinstance(tool, dict) else "")
+            now = sha256(json.encode(tool)).digest()
+            if len(self._tool_digests) > TOOLS_REMEMBERED:
+                self._tool_digests.clear()
+            if self._tool_digests.setdefault(place, now) != now:
+                self._tool_digests[place] = now
+                log.warning("mcp tool changed", extra={"server": name, "tool": place[1]})
+
+    # Prune and mask, originals first.
+
+    async def _shorten_answer(
+        self, who: Caller, name: str, server: McpServer, call: RpcCall, answer: JsonObject
+    ) -> JsonObject:
+        """Return the server's answer as the agent sees it; unchanged, it is the same object."""
+        error, result = answer.get("error"), answer.get("result")
+        if isinstance(error, dict) and "data" in error:
+            data = await self._mask(who, name, server.masking, error["data"])
+            return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
+        if not isinstance(result, dict | list | str | UnreadObject):
+            return answer
+        if isinstance(result, UnreadObject) and call.method in ("initialize", "server/discover", "tools/list"):
+            result = dict(result)
+        shown: JsonValue = result
+        if call.method in ("initialize", "server/discover"):
+            offers_tool = server.masking.enabled and not self.mode.is_on
+            shown = gateway.with_tools_capability(result) if offers_tool else result
+        elif call.method == "tools/list":
+            shown = self._with_recovery_tool(name, server, call, result)
+        elif gateway.is_maskable(call):
+            goal = gateway.goal_of(call) if server.pruning.enabled else None
+            shown = await self._mask(who, name, server.masking, result, server.pruning, goal)
+        return answer if shown is result else {**answer, "result": shown}
+
+    async def _mask(
+        self,
+        who: Caller,
+        name: str,
+        limits: MaskingSettings,
+        value: JsonValue,
+        pruning: PruningSettings | None = None,
+        goal: CallGoal | None = None,
+    ) -> JsonValue:
+        if not limits.enabled:
+            return value
+        about = goal.text if goal is not None else ""
+        budget_s = (pruning or PruningSettings()).timeout_ms / 1000
+        plan = await _plan(value, limits, about, budget_s)
+        cuts = {cut.text: cut for cut in plan.cuts}
+        if not cuts:
+            return value
+        if self.mode.is_on:
+            self._count_observed(who, name, list(cuts.values()))
+            return value
+        shown: dict[str, str] = {}
+        if pruning is not None and goal is not None:
+            texts = [text for text, cut in cuts.items() if not cut.is_final]
+            pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars)
+            # If a pruned text is still too long, its lines are: choose among them.
+            shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
+        # No text is replaced by a marker before its original is on disk.
+        ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
+        shown |= {text: cuts[text].render(id) for text, id in ids.items()}
+        return masking.apply(plan, shown)
+
+    def _count_observed(self, who: Caller, name: str, cuts: Sequence[MaskCut]) -> None:
+        """Publish what would have been masked, and store nothing."""
+        chars = sum(len(cut.text) - len(cut.render(new_id("msk"))) for cut in cuts)
+        about: JsonObject = {"server": name, "outcome": "observed", "texts": len(cuts), "chars": chars}
+        self._publish(who, "gateway_event", about)
+
+    async def _prune_texts(
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
+    ) -> dict[str, str]:
+        """Return the pruned form of each text that could be pruned for the goal."""
+        pruned: dict[str, str] = {}
+        for text in texts:
+            shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars)
+            if shorter is not None:
+                pruned[text] = shorter
+        return pruned
+
+    async def _pruned_to_fit(
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, text: str, max_chars: int
+    ) -> str | None:
+        """Return `text` pruned until it fits; None if it cannot be pruned.
+
+        A mask on top would hide the lines that were found. So the limits of the settings hold as long as the text fits
+        with them.
+        """
+        kind, keep, shorter = source_type.guess(goal.source, text), settings.min_keep_lines, None
+        ratio, aim = settings.max_prune_ratio, FIRST_AIM * max_chars
+        if len(text) * (1 - ratio) > aim and ratio > 0:
+            ratio, keep = 1 - aim / len(text), 1
+        for _ in range(PRUNES_TO_FIT):
+            options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
+            question = Question(text, goal.text, kind, options)
+            answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000)
+            if not answer.pruned.annotations:
+                return shorter
+            shorter = answer.pruned.text
+            if len(shorter) <= max_chars or not ratio:
+                return shorter
+            ratio, keep = 1 - (1 - ratio) * aim / len(shorter), 1
+        return shorter
+
+    async def _keep(self, who: Caller, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
+        """Return the ids of the texts that are on disk; texts that could not be stored are sent uncut."""
+        kept: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
+                for some in in_batches(cuts, AT_ONCE):  # together, so that they share the store's commits
+                    await asyncio.gather(*(self._keep_one(who, server_name, cut, kept) for cut in some))
+        except (StoreUnavailable, TimeoutError) as e:
+            log.warning(
+                "answer not masked: the store is unavailable", extra={"server": server_name, "what": str(e)[:300]}
+            )
+            self._metrics.gateway_masked.labels(server_name, "recovery_unavailable").inc(len(cuts) - len(kept))
+        self._metrics.gateway_masked.labels(server_name, "masked").inc(len(kept))
+        if kept:
+            fields: GatewayFields = {
+                "server": server_name,
+                "ids": list(kept.values()),
+                "outcome": "masked",
+                "texts": len(kept),
+                "chars": sum(map(len, kept)),
+            }
+            self._publish(who, EVENT, fields)
+        self.call_stats[ALIASES.get(server_name, server_name)].count_masked(kept)
+        return kept
+
+    async def _keep_one(self, who: Caller, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
+        kept[cut.text] = await self._keep_original(who, server_name, cut)
+
+    async def _keep_original(self, who: Caller, server_name: str, cut: MaskCut) -> str:
+        """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
+        text = cut.text
+        # Work of less than a millisecond is faster here than in a thread.
+        raw, key = _key_of(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_key_of, text)
+        found = await self._originals.find(who, key)
+        if found is not None:
+            return found
+        # The note is used later to show people which part of the text was sent.
+        server = self._switched_on.get(server_name)
+        limits = cut.limits or (server.masking if server else MaskingSettings())
+        mask_id, source = new_id("msk"), MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal)
+        await self._keeper.keep(who, mask_id, key, raw, source)
+        return mask_id
+
+
+class McpClients:
+    """One client for each server, made when it is first needed and kept until the end."""
+
+    def __init__(self, settings: McpSettings, env: Mapping[str, str]) -> None:
+        self._servers = settings.switched_on()
+        self._env = env
+        self._orphans = OrphanCleanup()
+        self._clients: dict[str, McpClient] = {}
+
+    async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
+        """Return the response of the server with that name to `message`."""
+        return await self._client(server_name).forward(message, self._servers[server_name].timeout_s)
+
+    def program(self, server_name: str) -> AnyProgram | None:
+        """Return the program behind a server, if we run it."""
+        client = self._client(server_name)
+        return client.program if isinstance(client, StdioClient | HttpProgramClient) else None
+
+    async def close(self) -> None:
+        clients = list(self._clients.values())
+        self._clients.clear()
+        await asyncio.gather(*(client.close() for client in clients))
+        self._orphans.close()
+
+    def _client(self, server_name: str) -> McpClient:
+        if server_name not in self._servers:
+            raise UnknownServer(server_name, tuple(self._servers))
+        name = ALIASES.get(server_name, server_name)
+        if name not in self._clients:
+            self._clients[name] = self._make_client(name, self._servers[name])
+        return self._clients[name]
+
+    def _make_client(self, name: str, server: McpServer) -> McpClient:
+        env = {**child_env(self._env, server.env_pass), **server.env}
+        command = Command((server.command, *server.args), env, server.root or None)
+        if server.way == "stdio":
+            return StdioClient(name, command, server.start_timeout_s, self._orphans)
+        if server.is_run:
+            client = partial(self._over_http, name, server)
+            return HttpProgramClient(name, server.url, command, client, server.start_timeout_s, self._orphans)
+        return self._over_http(name, server)
+
+    def _over_http(self, name: str, server: McpServer) -> McpClient:
+        from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
+
+        if server.way == "plain":
+            return PlainHttp(name, server.url)
+        return StreamableHttp(name, server.url, server.start_timeout_s)
+
+
+def _key_of(text: str) -> tuple[bytes, bytes]:
+    """Return a text in its stored form, and its lookup key."""
+    raw = encode_text(text)
+    return raw, key_of("mask", raw)
+
+
+async def _plan(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
+    """Plan within a CPU time limit; after it, texts keep their head and tail."""
+    if masking.is_small(value):
+        return masking.plan(value, limits, goal)
+
+    def plan() -> MaskPlan | ViewPlan:
+        end = time.thread_time() + cpu_s
+
+        def check() -> None:
+            if time.thread_time() >= end:
+                raise TimeoutError
+
+        return masking.plan(value, limits, goal, check)
+
+    return await asyncio.to_thread(plan)
+
+
+async def _check_paths(root: str, call: RpcCall) -> None:
+    """Raise CallRefused if a path in the message leads out of the server's root, links followed."""
+    paths = list(gateway.paths_of(call)) if root else []
+    escape = await asyncio.to_thread(_first_escape, root, paths) if paths else None
+    if escape is not None:
+        raise CallRefused(
+            "path",
+            f"the argument {escape.name!r} is outside the workspace {root}: {escape.path[:200]!r}. "
+            "Use a path inside it.",
+        )
+
+
+def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument | None:
+    real_root = os.path.realpath(Path(root).expanduser())
+    for argument in arguments:
+        try:
+            whole = Path(real_root) / Path(argument.path).expanduser()
+            # Servers may resolve `..` before or after they follow links: neither may lead out.
+            places = (os.path.realpath(whole), os.path.realpath(os.path.normpath(whole)))
+        except (OSError, ValueError, RuntimeError):
+            return argument
+        if not all(gateway.is_inside(place, real_root) for place in places):
+            return argument
+    return None
+
+
+def _with_own_pruner(config: Config) -> tuple[McpSettings, bool]:
+    """Return the servers, with our pruner where it really listens, and whether the pruner is ours."""
+    known, where = config.mcp.servers[PRUNER], config.mcp_pruner
+    if known.url != McpSettings().servers[PRUNER].url:
+        return config.mcp, False
+    ours = known.model_copy(update={"url": f"{local_url(where.host, where.port)}/rpc"})
+    return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), True
