@@ -21,12 +21,14 @@ from tests.support.services.chat.deferral import CORE, CREATE, RARE, ask, body
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config import parse as parse_config
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.chat.prompt_cache import digests, first_difference
 from kimi_proxy.services.runtime import Runtime, running
 
 PROVIDERS = {Wire.MESSAGES: ("anthropic", "claude-opus-5"), Wire.RESPONSES: ("openai", "gpt-5.4")}
 WIRES = pytest.mark.parametrize("wire", list(PROVIDERS))
 STREAM = pytest.mark.parametrize("stream", [True, False])
+OPTIONS: dict[Wire, JsonObject] = {Wire.RESPONSES: {"store": False}, Wire.MESSAGES: {}, Wire.CHAT: {}}
 ON = '[deferred_tools]\nclients = ["*"]\n'
 
 
@@ -96,9 +98,9 @@ async def test_the_provider_loads_what_the_model_finds_and_the_client_sees_only_
     later = [*items, Assistant("Here.", (Asked("call_u1", RARE[0], CREATE),)), Result("call_u1", "filed")]
     more = [*later, Assistant("", (Asked("call_u2", RARE[0], CREATE),)), Result("call_u2", "filed again")]
     async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
-        answer = await ask(runtime, wire, body(wire, items, stream, model=model))
+        answer = await ask(runtime, wire, body(wire, items, stream, model=model, **OPTIONS[wire]))
         for each in (later, more):
-            await ask(runtime, wire, body(wire, each, stream, model=model))
+            await ask(runtime, wire, body(wire, each, stream, model=model, **OPTIONS[wire]))
 
     first, again, *rest = (parse(raw, wire) for raw in provider.requests)
     assert b"find_tools" not in answer and b"tool_search" not in answer and RARE[0].encode() in answer
@@ -133,7 +135,7 @@ async def test_other_models_and_providers_get_two_tools_of_ours(
 ):
     provider = Searching(wire, [Says("ok")])
     async with evil(provider) as upstream, world(tmp_path, upstream, kind, name, model) as runtime:
-        await ask(runtime, wire, body(wire, [User("go")], model=model))
+        await ask(runtime, wire, body(wire, [User("go")], model=model, **OPTIONS[wire]))
 
     (request,) = (parse(raw, wire) for raw in provider.requests)
     assert b"defer_loading" not in request.body and {"find_tools", "use_tool"} <= set(request.tool_names)
@@ -146,8 +148,8 @@ async def test_a_provider_that_refuses_is_asked_again_with_tools_of_ours(tmp_pat
     using = Call("call_u1", "use_tool", {"name": RARE[0], "arguments": CREATE})
     provider = Searching(wire, [Says("Here.", (using,)), Says("ok")], refuses=True)
     async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
-        answer = await ask(runtime, wire, body(wire, [User("go")], stream, model=model))
-        await ask(runtime, wire, body(wire, [User("another")], stream, model=model))
+        answer = await ask(runtime, wire, body(wire, [User("go")], stream, model=model, **OPTIONS[wire]))
+        await ask(runtime, wire, body(wire, [User("another")], stream, model=model, **OPTIONS[wire]))
 
     refused, again, next_one = (parse(raw, wire) for raw in provider.requests)
     assert marked(refused) == set(RARE)
@@ -161,7 +163,7 @@ async def test_what_the_provider_does_not_read_is_not_counted(tmp_path: Path, wi
     kind, model = PROVIDERS[wire]
     provider = Searching(wire, [Says("ok")])
     async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
-        raw = body(wire, [User("go")], model=model, external_session_id="one")
+        raw = body(wire, [User("go")], model=model, **OPTIONS[wire])
         await ask(runtime, wire, raw)
         (session,), _ = await runtime.sessions.page(LOCAL, 1, None)
         shown = await runtime.latest_requests.context(LOCAL, session.id)
@@ -169,3 +171,12 @@ async def test_what_the_provider_does_not_read_is_not_counted(tmp_path: Path, wi
     left_out = {one["name"]: one["left_out"] for one in shown["described_tools"]}
     assert left_out == {"tickets": len(RARE), "bash": 0, "read_file": 0}
     assert shown["apart"]["tool_definitions_tokens"] < len(raw) / 16
+
+
+async def test_where_the_provider_stores_its_answers_two_tools_of_ours_are_used(tmp_path: Path):
+    kind, model = PROVIDERS[Wire.RESPONSES]
+    provider = Searching(Wire.RESPONSES, [Says("ok")])
+    async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
+        await ask(runtime, Wire.RESPONSES, body(Wire.RESPONSES, [User("go")], model=model))
+
+    assert b"defer_loading" not in provider.requests[0] and b'"use_tool"' in provider.requests[0]

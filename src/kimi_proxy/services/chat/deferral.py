@@ -36,7 +36,8 @@ class NativeSearch:
     def is_offered(self, draft: Draft) -> bool:
         request, target = draft.request, draft.target
         searching, is_translated = request.format.searching, draft.upstream_wire not in (None, request.wire)
-        if self._models is None or searching is None or is_translated or target in self._refused:
+        # Of a stored answer the provider would want every result, also of a search beside a call of the client's.
+        if self._models is None or searching is None or is_translated or request.is_kept or target in self._refused:
             return False
         maker, models = searching
         return self._models.maker(target.provider) == maker and models.match(target.model) is not None
@@ -101,7 +102,7 @@ class ToolDeferral:
             self._known.put(place, names)
         except StoreUnavailable:
             # What cannot be repeated after a restart is not begun.
-            names = known or frozenset()
+            names = known or self._known.get(place) or frozenset()
         changed, deferred = deferral.leave_out(request, names, self.native.is_offered(draft))
         return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
 
