@@ -1,9 +1,9 @@
 #!/bin/sh
-# Set up what is missing, then run everything in the foreground. Arguments go to `kimi-proxy start`.
+# Install if necessary, then run everything in the foreground. Arguments are passed to `kimi-proxy start`.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 "$here/scripts/setup"
-# Its config.toml and .env are those beside this file, wherever it is started from.
+# It reads the config.toml and .env next to this file, from any current directory.
 KIMI_PROXY_FOLDER=$here
 export KIMI_PROXY_FOLDER
 exec "$here/.venv/bin/kimi-proxy" start "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Set up what is missing, then run every check and every test.
+# Install if necessary, then run all checks and tests.
 #   ./test.sh --deep          5,000 examples for each promise instead of 50, and the long fault runs; about an hour
 #                             on two cores
 #   ./test.sh [pytest args]   for instance: ./test.sh tests/core -k lines
@@ -14,7 +14,7 @@ scripts/setup --dev
 scripts/browser || true   # the tests that need one say that they are skipped
 scripts/postgres || true  # likewise
 
-# The checks run beside the tests; what they found is printed at the end.
+# The checks run in parallel with the tests; their output is printed at the end.
 found=$(mktemp)
 trap 'rm -f "$found"' EXIT
 scripts/check >"$found" 2>&1 &

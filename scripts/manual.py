@@ -24,11 +24,11 @@ def manual() -> Iterator[str]:
         yield f".SS {roff(' '.join((*path, *below, *arguments)))}"
         yield from (*paragraphs(command.help or ""), *options(command))
     yield from (".SH FILES", ".TP", ".I config.toml")
-    yield roff("Settings: kimi-proxy config prints which file is read, and what is in force.")
+    yield roff("Settings: kimi-proxy config prints the current settings and the file they come from.")
 
 
 def commands(path: Path, group: click.Group, context: click.Context) -> Iterator[tuple[Path, click.Command]]:
-    """Yield every command with how it is called, groups before what is in them."""
+    """Yield every command with its full name, groups before their commands."""
     for name in sorted(group.list_commands(context)):
         command = group.get_command(context, name)
         assert command is not None
@@ -53,7 +53,7 @@ def options(command: click.Command) -> Iterator[str]:
 
 
 def roff(text: str) -> str:
-    """Return `text` so that roff prints it as it is: no word of it is a request."""
+    """Return `text` escaped for roff, so that no word of it is a request."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-").replace("`", r"\(ga")
     return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

@@ -1,5 +1,7 @@
-"""The paired runner before a scripted provider and a scripted agent, and our arm for another benchmark."""
+"""The paired runner and our arm for another benchmark, with a scripted agent and a recorded run of Claude Code."""
 
+import argparse
+import asyncio
 import importlib.util
 import json
 import shlex
@@ -8,17 +10,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar, Protocol
 
 import pytest
+from tests.clients.programs.agents import AGENTS
+from tests.clients.programs.running import new_place, run
+from tests.support.api.proxy_world import proxy
 from tests.support.checkout import clean_env
 from tests.support.deep import deep
+from tests.support.evil import evil
 from tests.support.outputs import pytest_log
 
 FOLDER = Path(__file__).parents[1] / "examples" / "benchmarks"
 LOG = pytest_log(300)
+RECORD = "[record]\nenabled = true\n"
 
 # Reads a long log with a tool, and asks the model before and after.
 AGENT = """
@@ -37,10 +46,30 @@ for messages in (first, read):
 pathlib.Path("solved").write_text("yes")
 """
 
+# Sends what Claude Code sent, in the order of the recording.
+PLAYER = """
+import json, os, pathlib, sys, urllib.request
+from kimi_proxy.features import recording
+for request in recording.read(pathlib.Path(sys.argv[1]).read_bytes().splitlines()).requests:
+    headers = {"content-type": "application/json", "x-api-key": "sk-x", "anthropic-version": "2023-06-01"}
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages?beta=true"
+    urllib.request.urlopen(urllib.request.Request(url, request.body.encode(), headers)).read()
+pathlib.Path("solved").write_text("yes")
+"""
+
+
+class KimiProxyArm(Protocol):
+    def ready(self) -> tuple[bool, str]: ...
+
+    def model_base_url(self) -> str: ...
+
 
 class Provider(BaseHTTPRequestHandler):
+    lengths: ClassVar[list[int]] = []  # of the requests that came
+
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        self.lengths.append(len(body))
         usage = {"input_tokens": len(body) // 4, "output_tokens": 3}
         answer = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
         raw = json.dumps(answer | {"content": [{"type": "text", "text": "ok"}], "usage": usage}).encode()
@@ -60,6 +89,39 @@ def provider() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def settings(address: str, model: str) -> str:
+    """Settings with the price of a model that the provider at `address` has."""
+    return f"""
+[providers.bench]
+type = "anthropic"
+base_url = "{address}"
+[models.{model}]
+provider = "bench"
+max_context_size = 200000
+input_usd_per_million = 3.0
+output_usd_per_million = 15.0
+[sanitizer]
+budget_ms = 10000
+"""
+
+
+def run_pairs(folder: Path, agent: str) -> subprocess.CompletedProcess[str]:
+    python = shlex.quote(sys.executable)
+    command = [
+        *(sys.executable, FOLDER / "run_pairs.py", folder / "tasks.jsonl", "--agent", f"{python} {agent}"),
+        *(
+            "--config",
+            folder / "config.toml",
+            "--kimi-proxy",
+            f"{python} -m kimi_proxy",
+            "--out",
+            folder / "pairs.jsonl",
+        ),
+    ]
+    env = clean_env(folder / "home")
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def load(path: Path, name: str) -> ModuleType:
@@ -82,17 +144,8 @@ def test_pairs_are_run_three_times_and_a_solved_task_costs_less_with_it(tmp_path
             file.write(json.dumps(task) + "\n")
     (tmp_path / "agent.py").write_text(AGENT)
     with provider() as address:
-        settings = f'[providers.bench]\ntype = "anthropic"\nbase_url = "{address}"\n[models.m]\nprovider = "bench"\n'
-        prices = "max_context_size = 200000\ninput_usd_per_million = 3.0\noutput_usd_per_million = 15.0\n"
-        (tmp_path / "config.toml").write_text(settings + prices + "[sanitizer]\nbudget_ms = 10000\n")
-        python = shlex.quote(sys.executable)
-        command = [
-            *(sys.executable, FOLDER / "run_pairs.py", tmp_path / "tasks.jsonl"),
-            *("--agent", f"{python} {tmp_path / 'agent.py'} {{prompt}}", "--config", tmp_path / "config.toml"),
-            *("--kimi-proxy", f"{python} -m kimi_proxy", "--out", tmp_path / "pairs.jsonl"),
-        ]
-        env = clean_env(tmp_path / "home")
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+        (tmp_path / "config.toml").write_text(settings(address, "m"))
+        done = run_pairs(tmp_path, f"{tmp_path / 'agent.py'} {{prompt}}")
 
     assert done.returncode == 0, done.stderr
     runs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
@@ -103,6 +156,70 @@ def test_pairs_are_run_three_times_and_a_solved_task_costs_less_with_it(tmp_path
     assert 0 < cost["kimi-proxy"] < 0.8 * cost["baseline"]
     assert "| baseline | 3 of 6 | 2.0 |" in done.stdout
     assert "times the baseline, 95 % 0." in done.stdout
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recording of Claude Code itself at a job of eight calls, and a player for it."""
+    folder = tmp_path_factory.mktemp("recorded")
+
+    async def record() -> None:
+        case = next(case for case in AGENTS if case.name == "claude")
+        worker = replace(case.worker_on_long_job(folder / "project"), recalls=False)
+        async with evil(worker) as scripted, proxy(folder / "state", scripted.toml("anthropic") + RECORD) as p:
+            outcome = await run(case, new_place(folder, f"http://127.0.0.1:{p.port}"))
+            await p.runtime.sessions.caught_up()
+        assert outcome.is_success, outcome
+
+    asyncio.run(record())
+    (found,) = (folder / "state").rglob("recordings/**/*.jsonl")
+    assert len(found.read_bytes().splitlines()) == 1 + 9
+    found.rename(folder / "claude.jsonl")
+    (folder / "play.py").write_text(PLAYER)
+    return folder
+
+
+@deep
+def test_pairs_of_a_recorded_run_of_claude_code_are_compared(tmp_path: Path, recorded: Path):
+    (tmp_path / "task").mkdir()
+    task = {"id": "orders", "folder": "task", "prompt": "claude.jsonl", "check": "test -f solved"}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    with provider() as address:
+        (tmp_path / "config.toml").write_text(settings(address, "claude-opus-5-5"))
+        done = run_pairs(tmp_path, f"{recorded / 'play.py'} {recorded}/{{prompt}}")
+
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    assert [(run["requests"], run["solved"], run["agent_exit"]) for run in runs] == [(9, True, 0)] * 6
+    cost = {arm: {run["cost_usd"] for run in runs if run["arm"] == arm} for arm in ("baseline", "kimi-proxy")}
+    assert 0 < max(cost["kimi-proxy"]) < min(cost["baseline"])
+    assert "| kimi-proxy | 3 of 3 | 9.0 |" in done.stdout
+
+
+@deep
+def test_our_arm_sends_a_recorded_run_of_claude_code_with_less_in_it(
+    tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pairs, arm = load(FOLDER / "run_pairs.py", "run_pairs"), load_arm(tmp_path, monkeypatch)
+    sent: dict[str, int] = {}
+    with provider() as address:
+        (tmp_path / "config.toml").write_text(settings(address, "claude-opus-5-5"))
+        asked = argparse.Namespace(
+            kimi_proxy=f"{shlex.quote(sys.executable)} -m kimi_proxy", config=tmp_path / "config.toml"
+        )
+        for name, readiness in {"baseline": (False, "only observes"), "kimi-proxy": (True, "ok")}.items():
+            with pairs.proxy(tmp_path / name, name, asked) as url:
+                monkeypatch.setenv("KIMI_PROXY_BASE_URL", url)
+                ok, reason = arm.ready()
+                assert ok is readiness[0] and readiness[1] in reason
+                env = clean_env(tmp_path / "home") | {"ANTHROPIC_BASE_URL": arm.model_base_url()}
+                play = [sys.executable, recorded / "play.py", recorded / "claude.jsonl"]
+                subprocess.run(play, cwd=tmp_path, env=env, check=True, timeout=300)
+            sent[name] = sum(Provider.lengths)
+            assert len(Provider.lengths) == 9
+            Provider.lengths.clear()
+
+    assert sent["kimi-proxy"] < sent["baseline"]
 
 
 def test_the_interval_is_of_whole_tasks_and_the_same_every_time():
@@ -124,7 +241,7 @@ def test_the_interval_is_of_whole_tasks_and_the_same_every_time():
     assert pairs.cost_per_solved([run for run in runs if not run.solved]) == float("inf")
 
 
-def test_our_arm_has_the_form_of_the_other_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def load_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KimiProxyArm:
     """Its registry and its base class are stood in for by what they promise: a name, a kind, what is needed."""
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "__init__.py").write_text("")
@@ -140,7 +257,14 @@ def test_our_arm_has_the_form_of_the_other_benchmark(tmp_path: Path, monkeypatch
         "    return lambda made: ARMS.setdefault(name, made)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    arm = load(FOLDER / "arms" / "kimi_proxy.py", "kimi_proxy_arm").KimiProxyArm()
+    for name in ("bench", "bench.arm"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    arm: KimiProxyArm = load(FOLDER / "arms" / "kimi_proxy.py", "kimi_proxy_arm").KimiProxyArm()
+    return arm
+
+
+def test_our_arm_has_the_form_of_the_other_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    arm = load_arm(tmp_path, monkeypatch)
     monkeypatch.delenv("KIMI_PROXY_BASE_URL", raising=False)
     assert arm.ready() == (False, "missing")
     with provider() as address:

@@ -1,11 +1,12 @@
 """Several servers with one PostgreSQL: what they add to a request, and what millions of originals cost.
 
-Four figures have a bar, and the last table says which of them held. On a quiet machine with two cores it takes six
-minutes, and 10 GB of disk below /tmp while it runs.
+Some figures have a bar, and the last table says which of them held. On a quiet machine with two cores it takes ten
+minutes, and 10 GB of disk below /tmp while it runs. The bare relay shows what HTTP alone costs on this machine.
 """
 
 import asyncio
 import hashlib
+import json
 import os
 import random
 import statistics
@@ -13,20 +14,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
 import psycopg
+from relay import bare_relay
 from timing import table
 
 sys.path.append(str(Path(__file__).parents[2]))
 
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.outputs import pytest_log
-from tests.support.replicas.fleet import PATH, SETTINGS, Provider, Replica
+from tests.support.replicas.fleet import PATH, Provider, Replica
 from tests.support.services.store.making import an_original
 from tests.support.services.store.postgres_server import controlled, url_of
 
@@ -36,11 +40,22 @@ from kimi_proxy.services.store.postgres.store import PostgresStore
 
 REQUESTS = int(os.environ.get("KIMI_PROXY_BENCH_REQUESTS", "60"))  # of 100 KB, for each of the layouts
 PEOPLE, PER_MINUTE = 200, 5
-SECONDS = int(os.environ.get("KIMI_PROXY_BENCH_SECONDS", "30"))  # of a team's traffic
-WARM_S = 8
+GAP_S = 60 / (PEOPLE * PER_MINUTE)
+SECONDS = int(os.environ.get("KIMI_PROXY_BENCH_SECONDS", "24"))  # of a team's traffic
+WARM_S = 14  # everybody's conversation has begun by then, and worker processes have started
+SETTLE_S = 2.5  # what a request leaves to be written comes a second after it
+TURNS = 2  # of the conversation of a short request at first
+SERVER_TOKEN = "the-server's-own-token"
+TEAM_SETTINGS = """
+[team]
+enabled = true
+[providers.openai-evil]
+type = "openai"
+base_url = "http://127.0.0.1:{port}/v1"
+"""
 ORIGINALS = int(os.environ.get("KIMI_PROXY_BENCH_ORIGINALS", "10000000"))
 KEPT, READS = 100, 500
-EXPIRED = 20_000
+EXPIRED = ORIGINALS // 10  # the first ones, each last used at a time of its own
 TTL_S = 604_800.0
 # Rows that are added after a TRUNCATE need no log of their own then, and indexes are made by two processes.
 LARGE = (
@@ -48,8 +63,10 @@ LARGE = (
     *("wal_level=minimal", "max_wal_senders=0"),
 )
 
-DIRECT, SQLITE, ONE, THREE = "no proxy", "SQLite, 1 server", "PostgreSQL, 1 server", "PostgreSQL, 3 servers"
+DIRECT, BARE, SQLITE = "no proxy", "a bare relay", "SQLite, 1 server"
+ONE, THREE = "PostgreSQL, 1 server", "PostgreSQL, 3 servers"
 BEYOND_SQLITE_MS, TEAM_P99_MS, RECOVER_MS, SWEEP_MS = 5.0, 150.0, 10.0, 100.0
+SHORT_CPU_MS, SHORT_DATABASE_MS, CONNECTIONS = 5.0, 2.0, 28
 
 # Texts of 128 characters, in a zstd frame of one block that is not compressed.
 _TEXTS = """
@@ -59,7 +76,8 @@ INSERT INTO text (seq, scope, hash, frame) OVERRIDING SYSTEM VALUE
 """
 _RECORDS = """
 INSERT INTO record (seq, scope, id, key, text, size, about, created, last_used) OVERRIDING SYSTEM VALUE
-  SELECT n, 'local', convert_to('gen_' || md5(n::text), 'UTF8'), sha256(int8send(n)), n, 1300, '{}', %(now)s, %(now)s
+  SELECT n, 'local', convert_to('gen_' || md5(n::text), 'UTF8'), sha256(int8send(n)), n, 1300, '{}', %(now)s,
+    CASE WHEN n <= %(expired)s THEN n / 1e6 ELSE %(now)s END
   FROM generate_series(1, %(rows)s) AS n
 """
 # Each with what makes it again. Primary keys come before the references to them.
@@ -75,60 +93,107 @@ FROM pg_index WHERE indrelid IN ('text'::regclass, 'record'::regclass)
 """
 
 
-def conversation(name: str, number: int, chars: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Servers that share a store, or what they are compared with."""
+
+    name: str
+    urls: Sequence[str]
+    pids: Sequence[int] = ()
+    database: str = ""
+    tokens: Sequence[str] = ("",)  # of its people
+
+    def url_of(self, number: int) -> str:
+        return self.urls[number % len(self.urls)]
+
+    def token_of(self, number: int) -> str:
+        return self.tokens[number % len(self.tokens)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a layout has used so far."""
+
+    servers_s: float
+    database_s: float
+    size: int
+    connections: int
+
+
+def long_request(name: str, number: int, chars: int) -> bytes:
     """Return a request with one new tool result of about so many characters, the same for every layout but its name."""
     text = pytest_log(chars // 80, number).text[:chars]
     items: list[Item] = [User(f"{name} {number}: why does it fail?"), Assistant("", (Call("call_1"),))]
     return body(Wire.CHAT, [*items, Result("call_1", f"{name} {number}\n{text}")])
 
 
-def post(url: str, raw: bytes) -> float:
-    """Return the milliseconds that an answer took, on a connection of its own."""
-    connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=120)
-    with closing(connection):
+def short_request(name: str, number: int) -> bytes:
+    """Return a request of a conversation that goes on, one for each person; its new result has 450 characters."""
+    items: list[Item] = []
+    for turn in range(TURNS + number // PEOPLE):
+        call = f"call_{number % PEOPLE}_{turn}"
+        text = "".join(f"src/module_{turn}.py:{row}: found\n" for row in range(18))
+        items += [User(f"{name}: step {turn}?"), Assistant("", (Call(call),)), Result(call, text)]
+    return body(Wire.CHAT, items)
+
+
+def post(url: str, raw: bytes, token: str = "", path: str = PATH) -> tuple[float, bytes]:
+    """Return the milliseconds that an answer took, on a connection of its own, and the answer."""
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+    with closing(HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=120)) as connection:
         began = time.perf_counter()
-        connection.request("POST", PATH, raw, {"content-type": "application/json"})
+        connection.request("POST", path, raw, headers)
         answer = connection.getresponse()
-        answer.read()
+        said = answer.read()
         took = (time.perf_counter() - began) * 1000
-    assert answer.status == 200, answer.status
-    return took
+    assert answer.status in (200, 201), (answer.status, said)
+    return took, said
 
 
-def one_after_the_other(layouts: Mapping[str, Sequence[str]]) -> dict[str, list[float]]:
-    """Return the milliseconds of long requests; the layouts take turns, so that all see the same machine."""
-    took: dict[str, list[float]] = {name: [] for name in layouts}
+def one_after_the_other(layouts: Sequence[Layout]) -> dict[str, float]:
+    """Return the median milliseconds of long requests; the layouts take turns, so that all see the same machine."""
+    took: dict[str, list[float]] = {layout.name: [] for layout in layouts}
     for number in range(-6, REQUESTS):
-        for name, urls in layouts.items():
-            spent = post(urls[number % len(urls)], conversation(name, number, 100_000))
+        for layout in layouts:
+            raw = long_request(layout.name, number, 100_000)
+            spent, _ = post(layout.url_of(number), raw, layout.token_of(number))
             if number >= 0:  # the first ones only warm the servers up
-                took[name].append(spent)
-    return took
+                took[layout.name].append(spent)
+    return {name: statistics.median(each) for name, each in took.items()}
 
 
-def as_a_team(urls: Sequence[str], name: str) -> list[float]:
-    """Return the milliseconds of requests that come as those of the team do, each at its time.
-
-    Those of the first seconds are left out: they wait for worker processes to start.
-    """
-    gap, took = 60 / (PEOPLE * PER_MINUTE), []
-    warming = round(WARM_S / gap)
-    bodies = [conversation(f"team {name}", number, 20_000) for number in range(warming + round(SECONDS / gap))]
+def as_a_team(layout: Layout, bodies: Sequence[bytes], first: int = 0) -> list[float]:
+    """Return the milliseconds of requests that come as those of the team do, each at its time."""
+    took: list[float] = []
 
     def ask(number: int) -> None:
-        spent = post(urls[number % len(urls)], bodies[number])
-        if number >= warming:
-            took.append(spent)
+        spent, _ = post(layout.url_of(number), bodies[number - first], layout.token_of(number))
+        took.append(spent)
 
     threads = []
     began = time.perf_counter()
-    for number in range(len(bodies)):
-        time.sleep(max(0.0, began + number * gap - time.perf_counter()))
+    for number in range(first, first + len(bodies)):
+        time.sleep(max(0.0, began + (number - first) * GAP_S - time.perf_counter()))
         threads.append(threading.Thread(target=ask, args=(number,)))
         threads[-1].start()
     for thread in threads:
         thread.join()
     return took
+
+
+def measure(layout: Layout, make: Callable[[int], bytes]) -> tuple[list[float], Sequence[object]]:
+    """Return the milliseconds of a team's requests and what each cost, once all conversations and workers are there."""
+    warming, counted = round(WARM_S / GAP_S), round(SECONDS / GAP_S)
+    bodies = [make(number) for number in range(warming + counted)]
+    as_a_team(layout, bodies[:warming])
+    time.sleep(SETTLE_S)
+    before = cost(layout)
+    took = as_a_team(layout, bodies[warming:], first=warming)
+    time.sleep(SETTLE_S)
+    after = cost(layout)
+    figures = (after.servers_s - before.servers_s, after.database_s - before.database_s)
+    each = [f"{seconds * 1000 / counted:.1f}" for seconds in figures]
+    return took, [*each, f"{(after.size - before.size) / counted:.0f}", after.connections]
 
 
 def cpu_s(roots: Sequence[int]) -> float:
@@ -147,64 +212,106 @@ def cpu_s(roots: Sequence[int]) -> float:
     return sum(spent.get(pid, 0.0) for pid in family)
 
 
-def cost(url: str, replicas: Sequence[int]) -> tuple[float, float, int, int]:
-    """Return CPU seconds of the servers and of PostgreSQL, the bytes of the database, and its connections."""
-    with psycopg.connect(url) as connection:
+def cost(layout: Layout) -> Cost:
+    """Return what a layout has used so far, of a machine and of PostgreSQL."""
+    if not layout.database:
+        return Cost(cpu_s(layout.pids), 0.0, 0, 0)
+    with psycopg.connect(layout.database) as connection:
         backend, size, connections = connection.execute(
             """SELECT pg_backend_pid(), pg_database_size(current_database()),
-                 (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'kimi-proxy')"""
+                 (SELECT count(*) FROM pg_stat_activity
+                  WHERE application_name = 'kimi-proxy' AND datname = current_database())"""
         ).fetchone() or (0, 0, 0)
         postmaster = int(Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()[1])
-        return cpu_s(replicas), cpu_s([postmaster]), size, connections
+        return Cost(cpu_s(layout.pids), cpu_s([postmaster]), size, connections)
 
 
-def _each(before: Sequence[float], after: Sequence[float], requests: int) -> Sequence[object]:
-    servers, database, size = (late - early for early, late in zip(before[:3], after[:3], strict=True))
-    return f"{servers * 1000 / requests:.1f}", f"{database * 1000 / requests:.1f}", f"{size / requests:.0f}", after[3]
-
-
-def servers() -> list[Sequence[object]]:
-    """Measure the layouts beside each other; return the figures that have a bar."""
-    with ExitStack() as alive, tempfile.TemporaryDirectory() as folder:
-        home, postgres, provider = Path(folder), alive.enter_context(controlled()), Provider()
+@contextmanager
+def running(home: Path) -> Iterator[Sequence[Layout]]:
+    """Start every layout beside the others."""
+    with ExitStack() as alive:
+        postgres, provider = alive.enter_context(controlled()), Provider()
         alive.callback(provider.close)
+        direct = f"http://127.0.0.1:{provider.port}"
+        bare, bare_pid = alive.enter_context(bare_relay(f"{direct}/v1"))
         settings = home / "config.toml"
-        settings.write_text(SETTINGS.format(port=provider.port, balancer=1))
-        layouts, running = {DIRECT: [f"http://127.0.0.1:{provider.port}"]}, dict[str, list[int]]()
-        for name, urls in {SQLITE: [""], ONE: [postgres.url], THREE: [postgres.url] * 3}.items():
-            replicas = [Replica(home / f"{name} {at}", settings, url) for at, url in enumerate(urls)]
+        settings.write_text(TEAM_SETTINGS.format(port=provider.port))
+        layouts = [Layout(DIRECT, [direct]), Layout(BARE, [bare.removesuffix("/v1")], [bare_pid])]
+        for name, count in {SQLITE: 1, ONE: 1, THREE: 3}.items():
+            database = "" if name == SQLITE else _database(postgres.url, f"servers_{count}")
+            env = {"KIMI_PROXY_TOKEN": SERVER_TOKEN}
+            replicas = [Replica(home / f"{name} {at}", settings, database, env) for at in range(count)]
             for replica in replicas:
                 alive.callback(replica.close)
                 replica.start()
             for replica in replicas:
                 replica.wait()
-            layouts[name] = [replica.url for replica in replicas]
-            running[name] = [replica.pid for replica in replicas]
-        long = {name: statistics.median(took) for name, took in one_after_the_other(layouts).items()}
-        team, used = {}, []
-        for name, urls in layouts.items():
-            before = cost(postgres.url, running.get(name, ()))
-            team[name] = as_a_team(urls, name)
-            after = cost(postgres.url, running.get(name, ()))
-            used.append([name, *_each(before, after, round((WARM_S + SECONDS) * PEOPLE * PER_MINUTE / 60))])
-    head = ("layout", "CPU of servers, ms", "of PostgreSQL, ms", "bytes in PostgreSQL", "connections")
-    table("For each request of 20 KB", head, used)
-    middle = {name: statistics.median(took) for name, took in team.items()}
-    p99 = {name: sorted(took)[int(0.99 * (len(took) - 1))] - middle[DIRECT] for name, took in team.items()}
+            urls, pids = [replica.url for replica in replicas], [replica.pid for replica in replicas]
+            layouts.append(Layout(name, urls, pids, database, [_person(urls[0], at) for at in range(PEOPLE)]))
+        yield layouts
+
+
+def _database(url: str, name: str) -> str:
+    """Return the address of a new database of the server at `url`."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return url.replace("/postgres?", f"/{name}?")
+
+
+def _person(url: str, number: int) -> str:
+    """Return the token of a new person."""
+    _, said = post(url, json.dumps({"name": f"person-{number}"}).encode(), SERVER_TOKEN, "/api/team/people")
+    return str(json.loads(said)["token"])
+
+
+def servers() -> list[Sequence[object]]:
+    """Measure the layouts beside each other; return the figures that have a bar."""
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as layouts:
+        long = one_after_the_other(layouts)
+        short = {one.name: measure(one, partial(short_request, one.name)) for one in layouts}
+        team = {
+            one.name: measure(one, lambda number, name=one.name: long_request(name, number, 20_000)) for one in layouts
+        }
+    for title, found in (("short request", short), ("request with a new result of 20 KB", team)):
+        _show_cost(title, found)
+    middle = {name: statistics.median(took) for name, (took, _) in team.items()}
+    p99 = {name: _spread(took)[1] - middle[DIRECT] for name, (took, _) in team.items()}
     rows = [
         [
             *(name, f"{long[name]:.1f}", f"{long[name] - long[DIRECT]:.1f}"),
-            *(f"{middle[name] - middle[DIRECT]:.1f}", f"{p99[name]:.1f}", len(team[name])),
+            *(f"{middle[name] - middle[DIRECT]:.1f}", f"{p99[name]:.1f}", len(team[name][0])),
         ]
-        for name in layouts
+        for name in long
     ]
     head = ("layout", "100 KB result, ms", "added, ms", f"{PEOPLE} people: added, ms", "p99 added, ms", "requests")
     table(f"Servers, on {os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}", head, rows)
+    cpu, database_cpu, _, connections = map(float, map(str, short[THREE][1]))
     return [
         _bar("100 KB, median: PostgreSQL beyond SQLite, ms", long[ONE] - long[SQLITE], BEYOND_SQLITE_MS),
         *(_bar(f"{PEOPLE} people, p99 added, {name}, ms", p99[name], TEAM_P99_MS) for name in (ONE, THREE)),
+        _bar("short request, CPU of 3 servers, ms", cpu, SHORT_CPU_MS),
+        _bar("short request, CPU of PostgreSQL, ms", database_cpu, SHORT_DATABASE_MS),
+        _bar("connections of 3 servers", connections, CONNECTIONS),
         ["100 KB, median: 3 servers against 1, ms", f"{long[THREE] - long[ONE]:+.1f}", "", ""],
     ]
+
+
+def _show_cost(title: str, found: Mapping[str, tuple[Sequence[float], Sequence[object]]]) -> None:
+    direct = statistics.median(found[DIRECT][0])
+    rows = [
+        [name, *costs, *(f"{value - direct:.1f}" for value in _spread(took)[:2])]
+        for name, (took, costs) in found.items()
+    ]
+    head = (
+        "layout",
+        "CPU of servers, ms",
+        "of PostgreSQL, ms",
+        "bytes in PostgreSQL",
+        "connections",
+        "added, ms",
+        "p99",
+    )
+    table(f"For each {title}", head, rows)
 
 
 def fill(url: str, rows: int) -> None:
@@ -222,7 +329,7 @@ def fill(url: str, rows: int) -> None:
         def load(statement: str, name: str) -> None:
             with psycopg.connect(url) as own:
                 own.execute(f"TRUNCATE {name}".encode())
-                own.execute(statement.encode(), {"rows": rows, "now": time.time()})
+                own.execute(statement.encode(), {"rows": rows, "now": time.time(), "expired": EXPIRED})
                 own.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'seq'), {rows})".encode())
             with psycopg.connect(url, autocommit=True) as own:
                 for of, statement in made_again:
@@ -248,18 +355,19 @@ async def originals(url: str) -> list[Sequence[object]]:
         filled = time.perf_counter() - began
         keeps = [await _timed(store.originals.keep(an_original(os.urandom(20_000)))) for _ in range(KEPT)]
         chosen = random.Random(7).choices(range(EXPIRED + 1, ORIGINALS + 1), k=READS)  # from all over the table
+        before = cost(url, ())[1]
         reads = [await _timed(store.originals.get(LOCAL, id)) for id in map(_generated, chosen)]
+        read = cost(url, ())[1] - before
         with psycopg.connect(url, autocommit=True) as connection:
             size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            connection.execute(
-                "UPDATE record SET last_used = 0 WHERE seq IN (SELECT seq FROM record ORDER BY seq LIMIT %s)",
-                (EXPIRED,),
-            )
-        sweeps, gone = [], 1
-        while gone:
-            took = time.perf_counter()
-            gone = await store.originals.expire()
-            sweeps.append((time.perf_counter() - took) * 1000)
+        began, sweeps, before = time.perf_counter(), list[float](), cost(url, ())[1]
+        while await asyncio.to_thread(_has_expired, url):
+            gone = 1
+            while gone:
+                took = time.perf_counter()
+                gone = await store.originals.expire()
+                sweeps.append((time.perf_counter() - took) * 1000)
+        swept, deleted = time.perf_counter() - began, cost(url, ())[1] - before
         usage = await _timed(store.usage())
     finally:
         await store.close()
@@ -268,6 +376,9 @@ async def originals(url: str) -> list[Sequence[object]]:
         ["filled, s", f"{filled:.0f}", "", ""],
         ["size, GB", f"{int(str(size[0] if size else 0)) / 1e9:.1f}", "", ""],
         *([name, *(f"{value:.1f}" for value in _spread(values))] for name, values in timed.items()),
+        ["all that expired deleted, s", f"{swept:.0f}", "", ""],
+        ["CPU of PostgreSQL for a recovery, ms", f"{read * 1000 / READS:.2f}", "", ""],
+        ["CPU of PostgreSQL for a transaction of the sweep, ms", f"{deleted * 1000 / len(sweeps):.1f}", "", ""],
         ["how full it is, ms", f"{usage:.1f}", "", ""],
     ]
     table(f"{ORIGINALS:,} originals, {EXPIRED:,} of them expired", ("", "median", "p99", "most"), rows)
@@ -276,6 +387,11 @@ async def originals(url: str) -> list[Sequence[object]]:
         # The whole transaction: no lock of it is held for longer.
         _bar(f"{ORIGINALS:,} originals: longest transaction of the sweep, ms", max(sweeps), SWEEP_MS),
     ]
+
+
+def _has_expired(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT 1 FROM record WHERE last_used < 1e6 LIMIT 1").fetchone() is not None
 
 
 def _generated(number: int) -> str:

@@ -25,12 +25,12 @@ def compress(
     session: str = "",
     env: Mapping[str, str] = os.environ,
 ) -> ShortenedMessages:
-    """Return OpenAI chat messages with long tool results cut as the sanitizer's policy says; the rest is untouched.
+    """Return OpenAI chat messages with long tool results cut by the sanitizer's policy; the rest is unchanged.
 
-    Originals are on disk when it returns: `original` gives one back by its hash. Messages of one `session`, or that
-    begin with the same user's words, are cut in the same bytes every time. Settings come from `env` and from the
-    configuration file, as for every command. On any failure the messages are returned unchanged, with a warning.
-    Raise InvalidParams if they are no list of objects. Inside of an event loop use `acompress`.
+    Originals are on disk when it returns: `original` restores one by its hash. Messages of one `session`, or with the
+    same first user message, are cut to the same bytes every time. Settings come from `env` and the configuration file,
+    as for every command. On any failure the messages are returned unchanged, with a warning. Raise InvalidParams if
+    they are not a list of objects. In an event loop use `acompress`.
     """
     return asyncio.run(acompress(messages, model=model, session=session, env=env))
 

@@ -1,4 +1,4 @@
-"""For Python programs that start agents: our tools beside each run.
+"""For Python programs that start agents: gives each run our tools.
 
     from claude_agent_sdk import ClaudeAgentOptions, query
     from kimi_proxy.runner import pruner_run
@@ -25,10 +25,10 @@ __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]
 
 
 def pruner_run(cwd: str | Path = ".", env: Mapping[str, str] = os.environ) -> AbstractAsyncContextManager[PrunerRun]:
-    """Offer read, grep, bash and recover_text, which begin in `cwd`, to the agent that is started inside.
+    """Offer read, grep, bash and recover_text, with paths relative to `cwd`, to the agent that is started inside.
 
-    Settings come from `env` and from the configuration file, as for every command. Nothing is raised when the tools
-    cannot be had: the answers of the run are empty then.
+    Settings come from `env` and the configuration file, as for every command. Nothing is raised if the tools are not
+    available: the methods of the run then return empty values.
     """
     here = Path(cwd).absolute()
     return runner.pruner_run(lambda: load(env).config, runner.new(home(env)), env, here)

@@ -1,7 +1,7 @@
-"""The server that runs with this home: its addresses, a request to it, and the status line that it answers.
+"""The running server of this home: its addresses, requests to it, and the status line.
 
-Claude Code runs `kimi-proxy statusline` again and again and loads this each time, so it imports only what that needs:
-without typing, urllib and a codec for host names it takes 18 ms of CPU time in place of 26."""
+Claude Code runs `kimi-proxy statusline` often and loads this module each time, so it has few imports: without typing,
+urllib and a codec for host names it takes 18 ms of CPU time instead of 26."""
 
 from __future__ import annotations
 

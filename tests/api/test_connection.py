@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from tests.support.api import wire
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from kimi_proxy.api.server import BoundedProtocol
+from kimi_proxy.api.server import BoundedProtocol, BoundedSocket
 
 HEAD_S = 0.4
 
@@ -25,6 +26,10 @@ HEAD_S = 0.4
 class Impatient(BoundedProtocol):
     head_s = HEAD_S
     max_connections = 20
+
+
+class ImpatientSocket(BoundedSocket):
+    message_s = HEAD_S
 
 
 async def hello(request: Request) -> Response:
@@ -42,7 +47,7 @@ async def echo(websocket: WebSocket) -> None:
 @contextmanager
 def serving() -> Iterator[int]:
     app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), WebSocketRoute("/ws", echo)])
-    config = uvicorn.Config(app, port=0, http=Impatient, ws="websockets-sansio", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, port=0, http=Impatient, ws=ImpatientSocket, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -166,3 +171,20 @@ def test_a_connection_too_many_is_closed_and_says_when_to_come_again(port: int):
     with wire.connect(port) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert wire.hear(line).body == b"hello"
+
+
+@pytest.mark.parametrize("begun", ["he", "hello"])
+def test_a_message_that_does_not_come_to_its_end_ends_the_connection(begun: str, port: int):
+    whole = b"\x81\x85\0\0\0\0hello" if begun == "he" else b"\x01\x85\0\0\0\0hello"  # of one piece, and of several
+    with connect(f"ws://127.0.0.1:{port}/ws", proxy=None) as websocket:
+        websocket.socket.sendall(whole[: len(whole) - 3] if begun == "he" else whole)
+        with pytest.raises(ConnectionClosed):
+            websocket.recv(60)
+
+
+def test_messages_that_come_in_time_may_take_long_together(port: int):
+    with connect(f"ws://127.0.0.1:{port}/ws", proxy=None) as websocket:
+        for number in range(4):
+            websocket.send(iter(["a", str(number)]))
+            assert websocket.recv(60) == f"a{number}"
+            time.sleep(HEAD_S / 2)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from kimi_proxy.api.chat import until_disconnect
+from kimi_proxy.api.disconnect import until_disconnect
 
 
 async def never() -> Message:

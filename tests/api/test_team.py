@@ -12,6 +12,7 @@ from tests.support.api.team import LONG, OPTIONS, SECRET, TEAM, Team, ask, conve
 from tests.support.api.watching import MODEL, listed
 from tests.support.deep import IS_DEEP
 from tests.support.fakes import Clock
+from tests.support.replicas.fleet import cut_ids
 from tests.support.services.store import postgres_server
 from tests.support.services.store.making import opened
 
@@ -190,6 +191,30 @@ async def test_a_team_that_shares_recovers_what_its_people_kept_and_no_other_doe
             assert "failed" not in await recovered(other, prune_id)
 
 
+async def test_who_deletes_all_sessions_deletes_none_of_their_colleagues(tmp_path: Path):
+    async with (
+        team(tmp_path, settings='[team]\nenabled = true\nshare = "team"\n') as t,
+        t.person("ada") as ada,
+        t.person("ben") as ben,
+        t.watched_by("ben") as watcher,
+    ):
+        for one, name in ((ada, "hers"), (ada, "also hers"), (ben, "his")):
+            said = json.loads(json.dumps(conversation()).replace("INFO step", f"INFO {name} step"))
+            asked = await one.post("/v1/chat/completions", json=said, headers={"x-session-id": name})
+            assert asked.status_code == 200
+        names = {one["name"]: one["id"] for one in (await ada.get("/api/sessions")).json()["sessions"]}
+        masks = [cut_ids(heard.body)[0] for heard in t.provider.heard]
+        gone = await ada.request("DELETE", "/api/sessions", json={"all": True})
+        deleted = await watcher.until("session_deleted", 2)
+        left = [await one.get(f"/api/mask/{id}") for one in (ada, ben) for id in masks]
+        listed = [one["name"] for one in (await ben.get("/api/sessions")).json()["sessions"]]
+
+    assert gone.json() == {"deleted": 2, "originals_deleted": 2}
+    assert listed == ["his"]
+    assert {one["session_id"] for one in deleted} == {names["hers"], names["also hers"]}
+    assert [one.status_code for one in left] == [404, 404, 200] * 2
+
+
 async def test_the_token_of_a_person_never_reaches_a_provider(tmp_path: Path):
     async with team(tmp_path) as t, t.person("ada") as ada:
         await ada.post("/v1/chat/completions", json=conversation(), headers={"x-api-key": t.tokens["ada"]})
@@ -340,7 +365,7 @@ async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_lef
         assert (await dee.post("/api/team/people/ada/erase")).status_code == 400  # the token still works
         await dee.post("/api/team/people/ada/revoke")
         erased = (await dee.post("/api/team/people/ada/erase")).json()
-        assert (erased["sessions"], erased["recordings"]) == (1, 1) and erased["originals"] >= 2
+        assert (erased["sessions"], erased["decisions"], erased["recordings"]) == (1, 1, 1) and erased["originals"] >= 2
 
         assert (await dee.get("/api/team/people/ada/export")).status_code == 400
         store = t.proxy.runtime.store

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
-from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
+from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
+from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -44,6 +45,7 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "server_name": ("pruner",),
     "index": ("0",),
     "model": ("m",),
+    "method": ("loadCodeAssist",),
     "project": ("p",),
     "location": ("us-east5",),
     "path": ("index.html",),
@@ -58,6 +60,7 @@ OBJECTS: Mapping[str, Sequence[str]] = {
     "/v1/audio/": ("speech",),
     "/v1/images/": ("edits",),
     "/v1/messages/batches/": ("<batch>", "<batch>/results", "<batch>/cancel"),
+    "/v1internal/operations/": ("<item>",),
     "/v1/responses/": ("<response>", "<response>/input_items", "<response>/cancel", "compact", "input_tokens"),
 }
 # Fields of queries, bodies and arguments: those that name something, those that must be there, and those that may.
@@ -159,7 +162,8 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     **dict.fromkeys(COUNTING_ROUTES, (ANTHROPIC,)),
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
     **dict.fromkeys(GEMINI_ROUTES, (GEMINI,)),
-    "/v1beta/models": ({},),
+    **dict.fromkeys(CODE_ASSIST_ROUTES, ({"model": "m", "project": "p", "request": GEMINI},)),
+    **dict.fromkeys(("/v1beta/models", "/v1internal:{method}", "/v1internal/operations/{rest:path}"), ({},)),
     "/api/chat": (SHORT,),
     "/api/show": ({"model": MODEL},),
     "/v1/responses": (

@@ -70,12 +70,14 @@ def test_a_newcomer_is_told_what_to_do(windows: Windows, tmp_path: Path):
         expect(page.get_by_text(f"ANTHROPIC_BASE_URL={empty.address} claude")).to_be_visible()
         expect(page.get_by_text(f"OPENAI_BASE_URL={empty.address}/v1")).to_be_visible()
         expect(page.get_by_text("kimi-proxy init claude --proxy")).to_be_visible()
+        expect(page.get_by_text("In a clone, the command is .venv/bin/kimi-proxy")).to_be_visible()
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.locator(".command", has_text="kimi-proxy demo").get_by_role("button", name="Copy").click()
         expect(page.get_by_text("Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == "kimi-proxy demo"
         page.get_by_role("link", name="Try it on a text of your own").click()
         expect(page.get_by_role("heading", name="Playground")).to_be_visible()
+        expect(window.open("cuts").page.get_by_text("kimi-proxy init claude --proxy")).to_be_visible()
 
 
 def test_money_comes_first_with_what_saving_cost(live: Window, product: Product):

@@ -38,6 +38,17 @@ def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_l
     assert [entry["action"] for entry in log] == ["revoke_token", "rotate_token", "add_person"]
 
 
+def test_an_export_is_a_file_that_nobody_else_can_read(cli: Cli, tmp_path: Path):
+    added(cli, "ada")
+    file = tmp_path / "ada.jsonl"
+    file.write_text("an older one, which all may read")
+    file.chmod(0o644)
+    for path in (file, tmp_path / "new.jsonl"):
+        cli("team", "export", "ada", "-o", str(path), env=ON)
+        assert json.loads(path.read_text().splitlines()[0])
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_person_is_exported_erased_and_the_name_is_free_again(cli: Cli):
     ada = {**ON, TOKEN: added(cli, "ada")}
     text = a_log(400).encode()

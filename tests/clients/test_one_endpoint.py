@@ -66,25 +66,29 @@ def world(tmp_path: Path) -> Iterator[World]:
     (home / "config.toml").write_text("".join((*tables, kept)))
 
     def script(answers: list[str]) -> Call | str:
-        """Search, read a long file, recover it, write a copy of a line, remember it, read it again."""
+        """Search, look at a tool, list, read, recover, write a copy of a line, remember it, read that: eight calls."""
         match len(answers):
             case 0:
                 return Call("search_tools", {"query": "show what is inside a file"})
             case 1:
+                return Call("describe_tool", {"name": "files__read_text_file"})
+            case 2:
+                return Call("call_read_tool", {"name": "files__list_directory", "arguments": {"path": str(folder)}})
+            case 3:
                 name = {"name": "files__read_text_file", "arguments": {"path": str(folder / "long.txt")}}
                 return Call("call_read_tool", name)
-            case 2:
-                marker = read_mask(answers[1])
-                assert marker is not None, answers[1][:500]
+            case 4:
+                marker = read_mask(answers[3])
+                assert marker is not None, answers[3][:500]
                 one_line = [{"start_line": 1001, "end_line": 1001}]
                 return Call("recover_text", {"prune_id": marker.mask_id, "ranges": one_line})
-            case 3:
+            case 5:
                 line = {"path": str(folder / "copy.txt"), "content": "line 1000"}
                 return Call("call_write_tool", {"name": "files__write_file", "arguments": line})
-            case 4:
+            case 6:
                 fact = [{"name": "line", "entityType": "text", "observations": ["was copied"]}]
                 return Call("call_write_tool", {"name": "facts__create_entities", "arguments": {"entities": fact}})
-            case 5:
+            case 7:
                 return Call("call_read_tool", {"name": "facts__read_graph"})
         return "the line was copied"
 
@@ -93,8 +97,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def check(world: World) -> None:
-    found, shown, recovered, wrote, noted, graph = world.llm.answers
+    found, described, listed, shown, recovered, wrote, noted, graph = world.llm.answers
     assert "files__read_" in found
+    assert "path" in described and "long.txt" in listed
     assert len(shown) < len(LONG) / 4
     assert "line 1000 of a text that is too long to be shown" in recovered
     assert (world.folder / "copy.txt").read_text() == "line 1000"

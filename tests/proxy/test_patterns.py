@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.errors import ToolFailed
-from kimi_proxy.proxy.patterns import to_extended
-from kimi_proxy.proxy.search import Place, Query, ripgrep, search
+from kimi_proxy.proxy.search import Place, Query, ripgrep, search, to_extended
 
 LINES = [
     "port = 8000", "port = 80", "PORT=8443", "def open_session(self):", "class Session:", "a-b_c.d", "x]y", "tab\there",

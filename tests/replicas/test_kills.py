@@ -10,15 +10,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from tests.support.checkout import ROOT
-from tests.support.conversations import Item, body
-from tests.support.deep import IS_DEEP
+from tests.support.conversations import Item, User, body
+from tests.support.deep import IS_DEEP, too
 from tests.support.forks import commands
 from tests.support.replicas.fleet import PATH, PATIENCE_S, SETTINGS, Provider, cut_ids, drain, turn
 from tests.support.services.store.postgres_server import controlled
+from tests.support.services.store.s3_server import BUCKET, CREDENTIALS, s3_server
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.services.journal import LEASE_S
 
 pytestmark = pytest.mark.timeout(3600 if IS_DEEP else 600)
 
@@ -26,13 +29,26 @@ KILLS = 500 if IS_DEEP else 60
 JSON = {"content-type": "application/json"}
 
 
+PRICED = """
+[models."priced"]
+provider = "openai-evil"
+model = "priced"
+max_context_size = 128000
+input_usd_per_million = 2.0
+output_usd_per_million = 8.0
+"""
+
+
 class LightServers:
     """Servers that share a database, of which each is started to be killed."""
 
     def __init__(self, home: Path, settings: Path, url: str) -> None:
         self._home = home
-        self._arguments = [str(settings), url]
+        self.database = url
+        self._ahead = home / "ahead"  # seconds that the servers' clocks are ahead
+        self._arguments = [str(settings), url, str(self._ahead)]
         self._count = 0
+        self.pass_time(0)
 
     def start(self) -> "LightServer":
         self._count += 1
@@ -40,11 +56,20 @@ class LightServers:
         home.mkdir()
         return LightServer(["-m", "tests.support.replicas.light_server", str(home), *self._arguments])
 
+    def pass_time(self, ahead_s: float) -> float:
+        """Set the clocks of all servers so many seconds ahead; return the time that it is there."""
+        made = self._ahead.with_suffix(".new")
+        made.write_text(str(ahead_s))
+        made.rename(self._ahead)
+        return time.time() + ahead_s
+
 
 class LightServer:
     def __init__(self, command: list[str]) -> None:
         self._alive = ExitStack()
-        self._process = self._alive.enter_context(commands().started(command, ROOT, {"PATH": os.environ["PATH"]}))
+        self._process = self._alive.enter_context(
+            commands().started(command, ROOT, {"PATH": os.environ["PATH"], **CREDENTIALS})
+        )
         threading.Thread(target=drain, args=(self._process.stderr,), daemon=True).start()
         self._url = ""
 
@@ -71,11 +96,20 @@ def provider() -> Iterator[Provider]:
         running.close()
 
 
-@pytest.fixture
-def servers(tmp_path: Path, provider: Provider) -> Iterator[LightServers]:
+OBJECTS = f"""[store]
+object_storage = "s3://{BUCKET}/kills"
+object_endpoint = "{{url}}"
+object_min_bytes = 1
+"""
+
+
+@pytest.fixture(params=["in the database", too("in object storage")])
+def servers(request: pytest.FixtureRequest, tmp_path: Path, provider: Provider) -> Iterator[LightServers]:
     settings = tmp_path / "config.toml"
-    settings.write_text(SETTINGS.format(port=provider.port, balancer=1))
-    with controlled() as postgres:
+    with ExitStack() as alive:
+        objects = OBJECTS.format(url=alive.enter_context(s3_server()).url) if "object" in request.param else ""
+        settings.write_text(SETTINGS.format(port=provider.port, balancer=1) + PRICED + objects)
+        postgres = alive.enter_context(controlled())
         yield LightServers(tmp_path, settings, postgres.url)
 
 
@@ -120,3 +154,53 @@ def test_servers_that_are_killed_in_mid_stream_lose_no_original(servers: LightSe
     assert all(streams)
     assert len(found) >= KILLS
     assert all(texts[text.partition("\n")[0]] == text for text in found.values())
+
+
+STREAMS = 8
+
+
+def wait_until(connection: psycopg.Connection[tuple[int]], condition: str, *values: float) -> None:
+    """Return once a query gives true."""
+    end = time.monotonic() + PATIENCE_S
+    while not (connection.execute(f"SELECT {condition}".encode(), values).fetchone() or (0,))[0]:
+        assert time.monotonic() < end, connection.execute("SELECT id, expires, usd FROM open_request").fetchall()
+        time.sleep(0.05)
+
+
+def test_what_a_killed_server_was_relaying_is_settled_once_by_the_other_two(servers: LightServers):
+    """A request that one of them still relays meanwhile stays open."""
+    raws = [body(Wire.CHAT, turn(number, "lost"), stream=True, model="priced") for number in range(STREAMS + 1)]
+    with ExitStack() as alive:
+        http = alive.enter_context(httpx.Client(timeout=PATIENCE_S, trust_env=False, limits=httpx.Limits()))
+        database = alive.enter_context(psycopg.connect(servers.database, autocommit=True))
+        others, victim = (servers.start(), servers.start()), servers.start()
+        chunks: list[Iterator[bytes]] = []
+        for at, raw in enumerate(raws):
+            url = (victim if at else others[0]).url + PATH
+            got = alive.enter_context(http.stream("POST", url, content=raw, headers=JSON))
+            assert got.status_code == 200, got.read()
+            chunks.append(got.iter_raw())
+            next(chunks[-1])
+        wait_until(database, "count(*) = %s FROM open_request", len(raws))
+        (opened,) = database.execute("SELECT sum(usd) FROM open_request").fetchone() or (0,)
+        victim.kill()
+
+        for ahead_s in range(0, round(2 * LEASE_S), 20):  # in steps that the living one renews its hold within
+            now = servers.pass_time(ahead_s)
+            for at, server in enumerate(others):
+                ask(http, server.url, [User(f"Is it over after {ahead_s} s, {at}?")])
+            wait_until(database, "max(expires) > %s FROM open_request", now + 25)
+        wait_until(database, "count(*) = 1 FROM open_request")
+        servers.pass_time(2 * LEASE_S + 20)
+        for server in others:
+            ask(http, server.url, [User("And still?")])
+        wait_until(database, "sum(requests) = %s FROM usage_day", STREAMS + 2 * 6 + 2)
+        settled = database.execute(
+            "SELECT sum(requests), sum(cost_usd) FROM usage_day WHERE model = 'priced'"
+        ).fetchall()
+        (left,) = database.execute("SELECT sum(usd) FROM open_request").fetchone() or (0,)
+        for server in others:
+            server.kill()
+
+    assert settled == [(STREAMS, pytest.approx(opened - left))]
+    assert 0 < left < opened

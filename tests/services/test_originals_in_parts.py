@@ -71,7 +71,7 @@ async def test_what_is_not_in_the_parts_is_refused_with_what_is(asked: dict[str,
     marker = await kept(originals)
     listed = await originals.get(LOCAL, marker.prune_id)
 
-    with pytest.raises(InvalidRange, match=r"lines 11 to 16|kept in parts"):
+    with pytest.raises(InvalidRange, match=r"lines 11 to 16|stored in parts"):
         await read_parts(LOCAL, originals, listed, Recover.model_validate({"id": marker.prune_id, **asked}))
 
 

@@ -74,6 +74,46 @@ def as_gemini(model: Script) -> Script:
     return script
 
 
+class WrappedLine(Line):
+    """Writes events as Code Assist does: what Gemini's own API says is in an envelope."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line._reader, line._writer)
+        self._line = line
+
+    async def stream(self, *events: bytes, ends: bool = True) -> None:
+        wrapped = (
+            b'data: {"response": %b,"traceId": "t1","remainingCredits": []}\n\n' % event.removeprefix(b"data: ").strip()
+            for event in events
+        )
+        await super().stream(*wrapped, ends=ends)
+
+    def reset(self) -> None:
+        super().reset()
+        self._line.is_open = False
+
+
+def as_code_assist(model: Script) -> Script:
+    """Return Code Assist in front of a model of Gemini's API; it lets everyone in."""
+
+    async def script(heard: Heard, line: Line) -> None:
+        verb = heard.target.partition("?")[0].rpartition("v1internal:")[2]
+        if verb == "loadCodeAssist":
+            await line.send(http(b'{"currentTier": {"id": "free-tier"}, "cloudaicompanionProject": "p-1"}'))
+        elif verb == "countTokens":
+            await line.send(http(b'{"totalTokens": 10}'))
+        elif verb not in ("generateContent", "streamGenerateContent"):
+            await line.send(http(b"{}"))
+        else:
+            asked = json.loads(heard.body)
+            inner = json.dumps(asked["request"], separators=(",", ":"), ensure_ascii=False)
+            assert inner.encode() in heard.body, "a client writes it so"
+            target = f"/v1beta/models/{asked['model']}:{verb}"
+            await model(addressed(replace(heard, target=target, body=inner.encode())), WrappedLine(line))
+
+    return script
+
+
 def as_foundry(model: Script) -> Script:
     async def script(heard: Heard, line: Line) -> None:
         await model(replace(heard, target=heard.target.removeprefix("/anthropic")), line)

@@ -22,7 +22,7 @@ from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
-from kimi_proxy.api.openapi.document import with_description
+from kimi_proxy.api.openapi import with_description
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, RouteTable, json_route
 from kimi_proxy.api.server import serve, serve_all
 from kimi_proxy.core.caller import Caller
@@ -154,9 +154,9 @@ def _start_background_work(runtime: Runtime, addresses: Mapping[str, str], along
 
 
 async def _warm(runtime: Runtime) -> None:
-    """Load what the first request would wait for, once those have their answer who wait for us to be ready.
+    """Load what the first request would wait for, after health probes have been answered.
 
-    The vocabulary takes a third of a second, in which no other thread runs.
+    The vocabulary takes a third of a second, during which no other thread runs.
     """
     await asyncio.sleep(WARM_AFTER_S)
     await runtime.pruner.warm()
@@ -213,7 +213,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
     )
     routes: list[BaseRoute] = [
         *dashboard.routes(),
-        *chat.routes(runtime.chat),
+        *chat.routes(runtime.chat, rules, responses_websocket=runtime.config.proxy.responses_websocket),
         *gateway.routes(runtime.gateway, pruner_catalog(runtime)),
         *gateway.server_routes(runtime.supervisor),
         *sessions.SessionRoutes(runtime.sessions).routes(),

@@ -1,11 +1,8 @@
 """The chat APIs of OpenAI and Anthropic: a request is passed on, and its answer is streamed back."""
 
-import asyncio
 import logging
-import math
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
@@ -13,19 +10,20 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from kimi_proxy.api import ollama
-from kimi_proxy.api.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
+from kimi_proxy.api.disconnect import ClientBody, until_disconnect
 from kimi_proxy.api.errors import refusal
+from kimi_proxy.api.forms import ollama
+from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
+from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
+from kimi_proxy.api.forms.responses_socket import LIMITS, NONE_SERVED, Ask, ResponsesEndpoint
+from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
 from kimi_proxy.api.server import watch_connection
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
 from kimi_proxy.core.json import OpenObject
-from kimi_proxy.core.timing import Deadline
 from kimi_proxy.services.chat.handler import Chat, ChatRequest
 from kimi_proxy.services.chat.relay import Answer
-
-STALL_S = 120.0  # a client that reads nothing for so long counts as disconnected
 
 MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
 REALTIME = "/v1/realtime"
@@ -34,9 +32,6 @@ RELAYED_METHODS = ("GET", "POST", "DELETE")
 _PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # characters that cannot lead out of the path
 
 log = logging.getLogger(__name__)
-
-Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
-
 
 # Errors have the shape of the API that was called.
 CHAT = RouteSpec(
@@ -51,20 +46,21 @@ ONE = RouteSpec(
 )
 
 
-def routes(chat: Chat) -> list[BaseRoute]:
+def routes(chat: Chat, rules: Rules, *, responses_websocket: bool) -> list[BaseRoute]:
+    forms = {**GEMINI_ROUTES, **CODE_ASSIST_ROUTES}
     asking: list[BaseRoute] = [
         DescribedRoute(
             "POST",
             path,
-            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, GEMINI_ROUTES.get(path)),
+            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, forms.get(path)),
             CHAT,
         )
         for path, wire in BY_PATH.items()
     ]
     asking += [
         DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, form), CHAT)
-        for ask, forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
-        for path, form in forms.items()
+        for ask, cloud_forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
+        for path, form in cloud_forms.items()
     ]
     asking.append(DescribedRoute("POST", ollama.CHAT_PATH, ChatEndpoint(chat.answer, Wire.CHAT, ollama.FORM), CHAT))
     asking += ollama.routes(chat)
@@ -78,59 +74,10 @@ def routes(chat: Chat) -> list[BaseRoute]:
         DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
         for path in Wire.CHAT.format.uploads
     ]
-    refusing = [SocketRoute(path, _upgrade_required, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
-    refusing.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
-    return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *refusing]
-
-
-class ClientBody:
-    """Sends the body of an answer, and disconnects a client that stops reading."""
-
-    def __init__(self, send: Send, disconnect: Callable[[], None], stall_s: float) -> None:
-        self._send = send
-        self._stall_s = stall_s
-        self._now = asyncio.get_running_loop().time
-        self._deadline = Deadline(math.inf, disconnect)
-
-    async def send(self, piece: bytes, more: bool) -> None:
-        """Send a piece; waits while the client has not read the ones before."""
-        self._deadline.at = self._now() + self._stall_s
-        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
-        self._deadline.at = math.inf
-
-    def close(self) -> None:
-        self._deadline.stop()
-
-
-@asynccontextmanager
-async def until_disconnect(receive: Receive, send: Send, stall_s: float = STALL_S) -> AsyncIterator[ClientBody]:
-    """Run the block; cancel it, without an error for the caller, when the client hangs up or stops reading."""
-    block, disconnected = asyncio.current_task(), asyncio.Event()
-    if block is None:
-        raise RuntimeError("only a task can be cancelled")
-
-    def disconnect() -> None:
-        disconnected.set()
-        block.cancel()
-
-    body, watching = ClientBody(send, disconnect, stall_s), asyncio.create_task(_watch(receive, disconnect))
-    try:
-        yield body
-    except asyncio.CancelledError:
-        # The server may be stopping as well: then the cancellation is not ours alone.
-        if not disconnected.is_set() or block.uncancel() > 0:
-            raise
-    finally:
-        body.close()
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-
-
-async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    disconnect()
+    responses = ResponsesEndpoint(chat.answer, rules, LIMITS if responses_websocket else NONE_SERVED)
+    sockets = [SocketRoute(path, responses.serve, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
+    sockets.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
+    return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *sockets]
 
 
 class ChatEndpoint:
@@ -165,7 +112,7 @@ class RelayEndpoint:
         if not _PLAIN_PATH.fullmatch(path):
             raise InvalidParams("path", "use only letters, digits and -._~:@ in each part")
         ask = partial(self._chat.relay, method=scope["method"], path=path)
-        await ChatEndpoint(ask, self._wire)(scope, receive, send)
+        await ChatEndpoint(ask, self._wire, relayed_form(path))(scope, receive, send)
 
 
 class ByClient:
@@ -203,12 +150,6 @@ async def _body(receive: Receive) -> bytes:
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     raise ClientDisconnect
-
-
-async def _upgrade_required(socket: WebSocket) -> None:
-    """Codex opens a WebSocket first; after this response it uses HTTP at once, otherwise only after seven tries."""
-    message = "questions are not taken over a WebSocket here: POST them"
-    await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 
 
 async def _no_realtime(socket: WebSocket) -> None:

@@ -1,8 +1,8 @@
 """`/` and `/dashboard/…`: the static files of the dashboard, its modules and styles joined into one file each.
 
-There is no build step: the first request joins the files, and a changed file is seen by its time. A module becomes a
-function that runs when it is first needed, so a view that is never opened does not run. Vendored modules stay as they
-are.
+There is no build step: the first request joins the files, and changes are detected by their modification time. A
+module becomes a function that runs on first use, so a view that is never opened does not run. Vendored modules stay
+unchanged.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """Access checks before every route: Host, Origin, token, content type and size.
 
-They are made on loopback, too, because a web page can send requests there. They fail closed, and a refusal says what
+They apply on loopback too, because a web page can send requests there. They fail closed, and a refusal says what
 would be accepted.
 """
 
@@ -130,6 +130,7 @@ class Guard:
         self.on_refusal = on_refusal
         self.access = access
         self._room = max(room, rules.max_body_bytes)
+        self._spare = self._room // 2
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
 
@@ -144,7 +145,7 @@ class Guard:
                 await self._slow_down(admitted, scope["headers"])
                 await _refuse(admitted, scope, receive, send)
             else:
-                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
+                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller, "held": held}
                 await self.app(scope, admitted.receive, send)
         finally:
             held.release()
@@ -155,6 +156,11 @@ class Guard:
             return False
         self._room -= size
         return True
+
+    @property
+    def is_spacious(self) -> bool:
+        """Return whether less than half of the room is taken."""
+        return self._room > self._spare
 
     async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
@@ -226,7 +232,7 @@ class Guard:
     async def _body(self, headers: Headers, receive: Receive, held: "HeldBytes") -> bytes | Refusal:
         limit = self.rules.max_body_bytes
         if any(int(announced) > limit for announced in _values(headers, b"content-length")):
-            return _too_large(limit)
+            return refuse_size(limit)
         try:
             async with asyncio.timeout(self.rules.body_timeout_s):
                 body = await _receive_body(receive, limit, held.take)
@@ -248,13 +254,18 @@ class Admission:
 
 
 class HeldBytes:
-    """One request's share of the memory that all bodies share."""
+    """The share that one request, or one WebSocket, has of the memory for all bodies."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._size = 0
 
+    @property
+    def is_spacious(self) -> bool:
+        return self._guard.is_spacious
+
     def take(self, size: int) -> bool:
+        """Return whether there is room for so many bytes more; it is taken then. Bytes below zero are given back."""
         is_room = self._guard.take(size)
         self._size += size if is_room else 0
         return is_room
@@ -307,17 +318,17 @@ def _check_origin(access: Access, headers: NamedHeaders, ours: frozenset[bytes])
 
 
 def _is_visit(headers: NamedHeaders) -> bool:
-    """Return whether a link was followed: the dashboard's page holds no data until its own scripts fetch it.
+    """Return whether a link was followed: the dashboard's page contains no data until its own scripts fetch it.
 
-    A login comes back from its issuer in the same way.
+    A login returns from its issuer in the same way.
     """
     return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == ([b"navigate"], [b"document"])
 
 
 def _check_content(headers: NamedHeaders, has_body: bool, path: str) -> Refusal | None:
-    """Refuse what is not JSON: a page can post forms and text to other origins, but JSON needs a preflight.
+    """Reject anything but JSON: a page can post forms and text to other origins, but JSON needs a preflight.
 
-    Where files are passed on, a form is what clients send; a page that posts one is refused by its origin.
+    Routes that forward files accept forms; a page that posts one is rejected by its origin.
     """
     codings = headers.get(b"content-encoding")
     if codings and (len(codings) > 1 or codings[0] not in CODINGS):
@@ -388,7 +399,7 @@ async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool
         piece = message.get("body", b"")
         body += piece
         if len(body) > limit:
-            return _too_large(limit)
+            return refuse_size(limit)
         if not take(len(piece)):
             return BUSY
         if not message.get("more_body", False):
@@ -407,7 +418,7 @@ def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
     except (zstd.ZstdError, zlib.error):
         return BODY_UNREADABLE
     if len(plain) > limit:
-        return _too_large(limit)
+        return refuse_size(limit)
     return plain if is_whole else BODY_UNREADABLE
 
 
@@ -423,7 +434,7 @@ async def _drain(headers: Headers, receive: Receive) -> bool:
     return False
 
 
-def _too_large(limit: int) -> Refusal:
+def refuse_size(limit: int) -> Refusal:
     return Refusal(413, "body_too_large", f"a body has at most {limit} bytes here")
 
 

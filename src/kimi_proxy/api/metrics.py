@@ -21,6 +21,8 @@ def route(runtime: Runtime, access: Access = Access.ADMINS) -> DescribedRoute:
         counted.store_pool_size.set(usage.pool.size)
         counted.store_pool_idle.set(usage.pool.idle)
         counted.store_pool_waiting.set(usage.pool.waiting)
+        counted.object_failures.set(usage.object_failures)
+        counted.report_fallbacks.set(usage.report_fallbacks)
         return Response(counted.text(), media_type=TEXT)
 
     return DescribedRoute("GET", "/metrics", metrics, replace(SPEC, access=access))

@@ -17,6 +17,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets import http11
+from websockets.frames import Frame
 
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.config.sections import ShutdownSettings
@@ -33,7 +35,7 @@ CROWDED = (
 )
 MAX_CONNECTIONS = 1000
 # Facts about a connection are in the state of each of its requests.
-CONNECTION, OWNER, CLOSED = "connection", "owner", "closed"
+CONNECTION, OWNER, CLOSED, SOCKET = "connection", "owner", "closed", "socket"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -136,18 +138,81 @@ def _head_size(data: bytes) -> int:
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """Aborts a WebSocket that no longer reads: a closing handshake would wait behind all that it has not read."""
+    """Limits the messages of a WebSocket in size, number of pieces and time.
+
+    Aborts one that no longer reads: a closing handshake would wait behind all that it has not read.
+    """
 
     close_timeout_s = 1.0
+    message_s = 30.0  # until all of a message has come
+
+    is_answering = False  # the application sends an answer, which may end when the server stops
+    is_stopping = False  # the server stopped meanwhile: the application closes once the answer is sent
+    _hold: Callable[[int], bool] = staticmethod(lambda _: True)
+    _waiting_bytes = 0
+    _late: asyncio.TimerHandle | None = None
+
+    def handle_connect(self, event: http11.Request) -> None:
+        self._pieces = bytearray()
+        self.app_state = {**self.app_state, SOCKET: self}
+        super().handle_connect(event)
+
+    def allow_requests(self, max_bytes: int, hold: Callable[[int], bool], patience_s: float) -> None:
+        """Take messages as long as a body may be, of a client that may be busy for `patience_s` without a pong.
+
+        `hold` counts the bytes of a message that has not all come, and returns whether there is room for them.
+        """
+        self.conn.max_message_size, self._hold = max_bytes, hold
+        self.ping_interval, self.ping_timeout = REQUESTS_PING_S, patience_s
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        waiting = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
+        is_room = self._hold(waiting - self._waiting_bytes)
+        self._waiting_bytes = waiting if is_room else self._waiting_bytes
+        if not is_room:
+            self.transport.abort()
+        elif waiting and self._late is None:
+            self._late = self.loop.call_later(self.message_s, self.transport.abort)
+        elif not waiting:
+            self._is_in_time()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Add a piece of a message: a list of its pieces takes a hundred times the memory of what is in them."""
+        self._pieces += event.data
+        if event.fin:
+            self.frames.append(bytes(self._pieces))
+            self._pieces.clear()
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        self._is_in_time()
+        super().send_receive_event_to_app()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()
 
+    def shutdown(self) -> None:
+        self.is_stopping = True
+        if not self.is_answering:
+            super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_in_time()
+        self.app_state.get(CONNECTION, set()).add(CLOSED)
+        super().connection_lost(exc)
+
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
+        self._hold = lambda _: True  # what was held is released by now
         if not self.disconnected:
             self.loop.call_later(self.close_timeout_s, self.transport.abort)
+
+    def _is_in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 AT_ONCE = ShutdownSettings()
@@ -155,6 +220,7 @@ CANCELLED_STOP_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
 PING_S = 4.0  # the interval between pings of a WebSocket, and the timeout of each
+REQUESTS_PING_S = 20.0  # the interval where a client sends requests: it may run a tool, and read nothing meanwhile
 
 MIN_TOKEN_CHARS = 16  # beyond loopback
 OTHER_USER = "this server answers the user who started it: start your own, or set KIMI_PROXY_TOKEN for it and send that"
@@ -179,11 +245,11 @@ async def serve(
     occupant: Occupant = lambda host, port: None,
     port_setting: str = "",
 ) -> None:
-    """Serve `app` until `stop` is set. Raise ConfigError if the address can't or mustn't be used.
+    """Serve `app` until `stop` is set. Raise ConfigError if the address cannot or must not be used.
 
-    Without a `token` only this machine's user may call, unless the application shows nothing of anyone's (`is_public`).
-    `on_ready` gets the address once it answers; `occupant` names the program on a port that is taken, and
-    `port_setting` says what chooses another port.
+    Without a `token` only this machine's user may call, unless the application exposes no one's data (`is_public`).
+    `on_ready` gets the address once it is ready; `occupant` identifies the program on a taken port, and `port_setting`
+    names the setting for another port.
     """
     if not is_public:
         refuse_exposure(host, token)
@@ -364,6 +430,14 @@ def watch_connection(scope: Scope) -> Callable[[], bool]:
     return lambda: CLOSED not in known
 
 
+def socket_of(scope: Scope) -> BoundedSocket:
+    """Return what carries a WebSocket."""
+    socket = scope["state"][SOCKET]
+    if not isinstance(socket, BoundedSocket):
+        raise TypeError("a WebSocket came another way than through this server")
+    return socket
+
+
 def _is_owner(scope: Scope) -> bool:
     """Return whether the other end is our user. Checked once per connection, which no one else can take over."""
     if not scope.get("client") or not scope.get("server"):
@@ -381,9 +455,9 @@ def _is_owner(scope: Scope) -> bool:
 
 
 def _with_probes(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
-    """Answer the probes of an orchestrator, which call by an address of their own and send no token.
+    """Answer the probes of an orchestrator, which use an address of their own and send no token.
 
-    Without its store a server is ready: requests pass whole then.
+    Without its store a server is still ready: requests are then sent uncut.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -401,9 +475,9 @@ def _with_probes(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
 
 
 def _stoppable(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
-    """Close connections with their answer once a stop is wanted, so that the next request goes to another server.
+    """Close connections after their response once a stop is requested, so that the next request goes to another server.
 
-    Requests that are cancelled after the graceful stop are answered by 503, without a traceback in the log.
+    Requests cancelled after the graceful stop get 503, without a traceback in the log.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -419,9 +493,7 @@ def _stoppable(app: ASGIApp, stop: asyncio.Event) -> ASGIApp:
         try:
             await app(scope, receive, send_and_note)
         except asyncio.CancelledError:
-            if scope["type"] != "http":
-                raise
-            if not started:
+            if scope["type"] == "http" and not started:
                 await STOPPING_ANSWER(scope, receive, send)
 
     return answer

@@ -417,10 +417,10 @@ def _cookie(logins: Logins, name: str) -> str:
 
 
 def _set_cookie(answer: Response, logins: Logins, name: str, value: str, lasts_s: int) -> None:
-    """Set a cookie that no script can read.
+    """Set a cookie that scripts cannot read.
 
-    A begun login is Lax, because its issuer sends the browser back from another site. A session is Strict: the page
-    itself shows nothing, and its own scripts, which fetch everything, are of the same site wherever one came from.
+    During a login it is Lax, because the issuer redirects the browser from another site. A session is Strict: the page
+    itself contains no data, and its scripts, which fetch everything, are same-site wherever the visitor came from.
     """
     answer.set_cookie(
         _cookie(logins, name),

@@ -79,7 +79,7 @@ def _flatten(
 ) -> Iterator[tuple[str, object]]:
     from pydantic import BaseModel
 
-    from kimi_proxy.core.config import without_password
+    from kimi_proxy.core.config import DATABASE_URLS, without_password
 
     for name in names:
         value, place = getattr(section, name), f"{path}{name}"
@@ -90,7 +90,8 @@ def _flatten(
         elif isinstance(value, BaseModel):
             yield from _flatten(value, type(value).model_fields, chosen, f"{place}.")
         elif name not in ("env", "args"):  # of programs, which may contain secrets
-            yield place, without_password(value) if place in ("store.url", "store.listen_url") else value
+            is_address = path == "store." and name in DATABASE_URLS
+            yield place, without_password(value) if is_address else value
 
 
 def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import click
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from kimi_proxy.services.team import Team
     from kimi_proxy.services.team.people import NewToken, Role
     from kimi_proxy.services.team.person_data import ErasedData
+
+PRIVATE = 0o600
 
 T = TypeVar("T")
 
@@ -140,6 +144,10 @@ def export(name: str, output: BinaryIO) -> None:
     entries in the audit log.
     """
     from kimi_proxy.core import json
+
+    if output.name != sys.stdout.buffer.name:  # nobody else may read what the person wrote
+        Path(output.name).touch(PRIVATE)
+        Path(output.name).chmod(PRIVATE)
 
     async def job(team: Team) -> int:
         lines = 0

@@ -1,6 +1,6 @@
-"""The caller: the person behind a request, and the scope of all data kept for them.
+"""The caller: the person who sends a request, and the scope of all data stored for them.
 
-The guard makes this value for every request, and it is passed on from there, in the open, to the SQL of the store.
+The guard creates this value for every request; from there it is an explicit argument down to the store's SQL.
 """
 
 from dataclasses import dataclass

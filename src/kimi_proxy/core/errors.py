@@ -14,6 +14,7 @@ KimiProxyError
 │   ├── ServerNotRun          an MCP server that we do not run, so we cannot start or stop it
 │   ├── CallRefused           a tool call that the gateway rejects     -32602
 │   ├── NoProvider            no configured provider offers this model
+│   ├── PreviousResponseNotFound  an answer that a connection does not know, so it cannot be continued
 │   ├── SessionNotFound       no session has this id or name
 │   ├── NothingSeen           no request of a session has been seen since the start
 │   └── CompressionRefused    a history that cannot be compressed or restored now
@@ -216,7 +217,7 @@ class ServerNotRun(_WithReason[NotRunReason], code="server_not_run"):
 class CallRefused(
     _WithReason[Literal["marker", "tool", "path"]], code="call_refused", rpc_code=-32602, http_status=200
 ):
-    """The gateway rejected a tool call; the message tells the model what to do instead.
+    """The gateway rejected a tool call; the message explains what to do instead.
 
     The HTTP status is 200, because MCP clients hide the body of any other status from the model.
     """
@@ -224,6 +225,13 @@ class CallRefused(
 
 class NoProvider(BadRequest, code="no_provider"):
     """No provider offers the requested model; the message says what to configure."""
+
+
+class PreviousResponseNotFound(BadRequest, code="previous_response_not_found"):
+    """Clients know this code of OpenAI's, and send the whole conversation upon it."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"there is no response {response_id[:60]!r} on this connection: send the whole conversation")
 
 
 class SessionNotFound(BadRequest, code="session_not_found", http_status=404):

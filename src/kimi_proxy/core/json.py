@@ -1,13 +1,13 @@
 """The one reader and writer of JSON.
 
-- `decode` reads what a client sent: limited in depth and in the number of values. `fields` reads a few members of it.
-- `decode_deep` reads what a server answered, as deep as the parser goes; `is_json` and `is_container` only check it.
+- `decode` reads a client's JSON, limited in depth and in the number of values. `fields` reads a few of its members.
+- `decode_deep` reads a server's JSON, as deep as the parser supports; `is_json` and `is_container` only check it.
 - `decode_members` does the same, but leaves long or deeply nested members undecoded, so that they pass unchanged.
-- `view`, `children` and `start` find where a value stands in the bytes, so that it can be replaced and the rest stays.
-- `encode` writes all of them, and dataclasses too; `encode_in_pieces` copies nothing of what was left unread.
+- `view`, `children` and `start` find the position of a value in the bytes, to replace it and keep the rest.
+- `encode` writes all of them, and dataclasses too; `encode_in_pieces` does not copy unread parts.
 
-All accept lone surrogates written as escapes, which files read by agents may hold; the parser in C does not. It also
-calls itself for each level, and gives up at about a thousand or ten thousand, by the version of Python.
+All accept lone surrogates written as escapes, which files read by agents may contain; the parser in C does not. That
+parser is also recursive, and fails at a depth of about one thousand or ten thousand, depending on Python's version.
 """
 
 import codecs
@@ -191,10 +191,10 @@ def _decoded_or_unread(raw: bytes, begin: int, end: int) -> JsonValue:
 
 
 def _members_around_array(raw: bytes, slice_bytes: int) -> dict[str, Raw] | None:
-    """Return the members of an object that consists of one long array for the most part, checked slice by slice.
+    """Return the members of an object that is mostly one long array, validated slice by slice.
 
-    That is all of it if the object is valid with the array empty, and each slice is with brackets of its own. None if
-    it is otherwise: then all of it has to be read in one go, to know whether it is JSON.
+    The object is valid if it is with the array empty, and each slice is valid in brackets of its own. None if that is
+    not so: then all of it has to be parsed at once to find out.
     """
     begin = _first_array(raw[:LOOKED_AT_BYTES])
     end = raw.rfind(b"]", max(0, len(raw) - LOOKED_AT_BYTES))
@@ -222,7 +222,7 @@ def _first_array(head: bytes) -> int | None:
 
 
 def _are_elements(raw: bytes, at: int, last: int, slice_bytes: int) -> bool:
-    """Return whether the bytes between are one or more elements of an array; False also if that is hard to tell."""
+    """Return whether the bytes between are one or more elements of an array; False also if that is unclear."""
     begins = raw[at : at + LOOKED_AT_BYTES].lstrip()[:1]
     comma = _COMMA_OF_CONTAINERS if begins in (b"{", b"[") else _COMMA
     if comma.search(raw, at, at + LOOKED_AT_BYTES) is None:

@@ -1,10 +1,10 @@
-"""Lines of a text, text from bytes that need not be UTF-8, and bytes that any text comes back from.
+"""Splitting text into lines, and decoding bytes that need not be UTF-8 without losing any.
 
 A line is the text between two `\n`, and nothing else. A final `\n` opens a last, empty line, so that joining the lines
-gives the text back byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028.
+restores the text byte for byte. `str.splitlines` would also cut at `\r`, form feeds and U+2028.
 
 Bytes are decoded line by line: valid UTF-8 as UTF-8, any other line as Windows-1252, which has a character for every
-byte. So a window of a file reads like the same lines of the whole file, and one bad byte affects its own line only.
+byte. A part of a file therefore reads like the same lines of the whole, and a bad byte affects only its own line.
 """
 
 import codecs

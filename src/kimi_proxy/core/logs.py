@@ -44,9 +44,9 @@ def write_line(text: str) -> None:
 
 
 class BackgroundHandler(logging.Handler):
-    """Writes in a thread of its own: a program that no longer reads our standard error must not stop us.
+    """Writes in a separate thread: a program that no longer reads our standard error must not block us.
 
-    While it does not read, the first events wait, and later ones are counted and dropped.
+    Until it reads again, the first events wait, and later ones are counted and dropped.
     """
 
     def __init__(self, stream: TextIO) -> None:

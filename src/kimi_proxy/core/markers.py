@@ -140,9 +140,10 @@ def quoted_ids(text: str) -> set[str]:
 
 
 def rewritten_id(text: str) -> str | None:
-    """Return as `quoted_id` does, also for a marker whose case, spaces, brackets or characters were written otherwise.
+    """Like `quoted_id`, but also for a marker with different case, spaces, brackets or characters.
 
-    The time is linear. Brackets do not count at all: without them a marker still stands where text should."""
+    It takes linear time. Brackets are ignored: a marker without them still replaces text.
+    """
     exact = quoted_id(text)
     if exact is not None:
         return exact

@@ -1,7 +1,7 @@
-"""The Model Context Protocol in its two forms, with a handshake and stateless, and how one becomes the other.
+"""Both forms of the Model Context Protocol, with a handshake and stateless, and the translation between them.
 
-Until 2025-11-25 a connection begins with `initialize`. Since 2026-07-28 there is no handshake:
-each request says in `params._meta` what it speaks, each result says in `resultType` what it is."""
+Until 2025-11-25 a connection begins with `initialize`. Since 2026-07-28 there is no handshake: each request has its
+protocol version in `params._meta`, and each result its type in `resultType`."""
 
 from collections.abc import Mapping
 

@@ -99,10 +99,9 @@ class Recalled:
 class Account:
     """The net savings of a request, after all overhead.
 
-    "Before" is the request as it came, sent to the same provider, with the cache hits that it would have had. From what
-    it has more than "after" we take the cache reads that were lost because we changed what the provider had cached, the
-    turns and tokens in which the model read something back, and the calls that asked for summaries. What is left is the
-    net, and it may be less than nothing.
+    "Before" is the request as received, sent to the same provider, with the cache hits that it would have had. From its
+    difference to "after" we subtract the cache hits lost because we changed cached text, the turns and tokens of
+    recoveries, and the calls for summaries. The rest is the net, which can be negative.
     """
 
     tokens_before: int
@@ -172,10 +171,10 @@ def account_unanswered(sent: Sent, prices: Prices | None) -> Account:
 
 
 def account_observed(sent: Sent, bill: Bill, is_cold: bool) -> tuple[int, float | None]:
-    """Return the tokens and the USD that a request would have saved, had it left as `sent.after` and not as it came.
+    """Return the tokens and USD that a request would have saved if it had been sent as `sent.after`.
 
-    `bill.usage` is that of the request as it came, and `bill.prices` are those of the model that would have answered.
-    What the model would have read back cannot be known, and is not in it.
+    `bill.usage` is that of the request as received, and `bill.prices` are those of the model that would have answered.
+    Possible recoveries are unknown and not included.
     """
     usage = bill.usage
     counted = usage.input_tokens + bill.cleared if usage is not None else sent.before
@@ -266,8 +265,8 @@ class _Counted:
     def _hits(self) -> int:
         """Return the cache hits that the request would have had.
 
-        Where we broke the cache, all that is old. Where it hit, as much as it did and what was cut from what is old:
-        that would have been read cheaply, so little is saved by cutting it. Where nothing hit, nothing would have.
+        If we broke the cache, all old text would have hit. If it hit, so would the text cut from old messages: it would
+        have been cheap to read, so cutting it saves little. If nothing hit, nothing would have.
         """
         would = self.before - self.recovered
         if self._is_lost:
@@ -398,6 +397,11 @@ class SavingsLine:
     cache_missed_usd: float | None  # whether we caused the miss or not
     observed_usd: float | None
 
+    def figures(self) -> dict[str, int | float | None]:
+        """Return counts and money, which is rounded so that sums of it look as they were meant."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return counts | {name: None if (usd := getattr(self, name)) is None else round(usd, 6) for name in _MONEY}
+
 
 NAMES = tuple(field.name for field in fields(SavingsLine) if field.name != "reasons")
 _TEXTS = ("session", "title", "directory", "model")
@@ -521,9 +525,7 @@ def number(value: float | None) -> str:
 
 
 def _to_json(line: SavingsLine, *texts: str) -> JsonObject:
-    counts: JsonObject = {name: getattr(line, name) for name in (*texts, *_COUNTS)}
-    money = {name: None if (usd := getattr(line, name)) is None else round(usd, 6) for name in _MONEY}
-    return {**counts, **money, "reasons": dict(_often(line))}
+    return {**{name: getattr(line, name) for name in texts}, **line.figures(), "reasons": dict(_often(line))}
 
 
 def _often(line: SavingsLine) -> list[tuple[str, int]]:

@@ -1,6 +1,6 @@
 """The gateway's decisions about a call: is it safe, what is its goal, may it be sent now, may its answer be cut.
 
-What it knows of a server from earlier calls is here too.
+It also keeps track of each server's earlier calls.
 """
 
 import re

@@ -1,12 +1,13 @@
-"""Long strings of a tool's answer: what answers and what failed in them stays, else their head and tail.
+"""Long strings in a tool's answer: relevant and failed records and lines stay, otherwise head and tail.
 
-Cut in two, because what is hidden has to be kept first: `plan` finds the strings, the caller keeps `plan.cuts` under
-new ids, `apply` puts the shortened texts in their place."""
+There are two steps, because originals must be stored first: `plan` finds the strings, the caller stores `plan.cuts`
+under new ids, `apply` inserts the shortened texts."""
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -93,10 +94,10 @@ class _Frame:
 
 
 def middle_members(text: str, head_chars: int, tail_chars: int) -> tuple[int, int, Kind] | None:
-    """Return where the members of a JSON array or object begin and end that neither head nor tail holds whole.
+    """Return the range of the members of a JSON array or object that neither head nor tail contains completely.
 
-    They belong to the innermost container that the head enters and the tail leaves. What is left
-    of it ends and begins with a comma, or with its brackets: exactly one member fits in between.
+    They belong to the innermost container that the head enters and the tail leaves. The remaining text has a comma or
+    its brackets at the edges of the gap, so exactly one member fits in between.
     """
     entered = _frames(text[:head_chars], _FORWARD, "{[")
     left = _frames(text[len(text) - tail_chars :][::-1], _BACKWARD, "}]")
@@ -225,20 +226,22 @@ class MaskPlan:
         return tuple(found.values())
 
 
-def plan(
-    value: JsonValue, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
-) -> MaskPlan | ViewPlan:
-    """Return the strings of `value` that are worth hiding; when `check` raises TimeoutError, by head and tail."""
+PlanText: TypeAlias = Callable[[str], Long | None]  # how to shorten a text; None if it stays as it is
+
+
+def plan(value: JsonValue, limits: MaskingSettings, plan_long: PlanText | None = None) -> MaskPlan | ViewPlan:
+    """Return the strings of `value` that are worth hiding, each as `plan_long` says, else as `plan_text` does."""
+    plan_long = plan_long or partial(plan_text, limits=limits)
     if isinstance(value, UnreadObject):
-        return _plan_views(value, limits, goal, check)
+        return _plan_views(value, limits, plan_long)
     if not _has_long(value, limits.max_chars):
         return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
-    spots = ((place, key, plan_text(text, limits, goal, check)) for place, key, text in strings)
+    spots = ((place, key, plan_long(text)) for place, key, text in strings)
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
-def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> ViewPlan:
+def _plan_views(value: UnreadObject, limits: MaskingSettings, plan_long: PlanText) -> ViewPlan:
     """Examine only members that are long enough to contain a long string; do not even read the others."""
     spots: list[tuple[int, int, Long]] = []
     rest: list[Raw] = [value.view]
@@ -254,7 +257,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: 
             if memoryview(item)[0] != _QUOTE:
                 rest.append(item)
             elif not (isinstance(members, dict) and _is_blob(_kind_members(members), key)):
-                long = plan_text(deepjson.decode_string(item), limits, goal, check)
+                long = plan_long(deepjson.decode_string(item))
                 if long is not None:
                     start = deepjson.start(item, value.view)
                     spots.append((start, start + deepjson.size(item), long))
@@ -282,9 +285,9 @@ def _applied_to_views(plan: ViewPlan, shown: Mapping[str, str]) -> JsonValue:
 
 
 def apply(plan: MaskPlan | ViewPlan, shown: Mapping[str, str]) -> JsonValue:
-    """Return the value with each cut's text as `shown` has it; what `shown` doesn't have stays whole.
+    """Return the value with the text of each cut from `shown`; texts that are not in `shown` stay uncut.
 
-    Only the containers on the way to a change are copied; without any, it is the value itself.
+    Only the containers on the path to a change are copied; without changes, the value itself is returned.
     """
     if isinstance(plan, ViewPlan):
         return _applied_to_views(plan, shown)
@@ -317,7 +320,10 @@ def is_small(value: JsonValue) -> bool:
 def plan_text(
     text: str, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
 ) -> Long | None:
-    """Return how to shorten `text`; None if it is short enough, or would not get shorter."""
+    """Return how to shorten `text`; None if it is short enough, or would not get shorter.
+
+    When `check` raises TimeoutError, its head and tail stay.
+    """
     if len(text) <= limits.max_chars:
         return None
     if deepjson.is_container(text):

@@ -147,9 +147,9 @@ def _as_long(usage: Usage | None) -> Usage | None:
 
 
 def charged_usd(prices: Prices, usage: Usage | None, ending: Ending) -> float | None:
-    """Return what an answer costs; None if nothing was counted or reserved.
+    """Return the cost of a response; None if nothing was counted or reserved.
 
-    One that broke off before its count was final has at least the tokens that were seen, and what was reserved for it.
+    A response that broke off before its final count costs at least the tokens seen so far, and the reservation.
     """
     if usage is not None and (ending.outcome == "ok" or ending.reply.finish):
         return prices.cost_usd(usage)

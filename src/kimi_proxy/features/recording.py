@@ -1,7 +1,7 @@
-"""A recorded conversation: JSON Lines of its requests as a client sent them, and what their answers cost.
+"""A recorded conversation: JSON Lines with its requests as sent by the client, and the token counts of the responses.
 
-A request repeats most of the one before it, so its line holds only what lies between the characters that both begin
-with and those that both end with.
+A request repeats most of the previous one, so its line contains only the part between their common beginning and their
+common end.
 """
 
 from collections.abc import Iterable, Mapping

@@ -160,8 +160,7 @@ def measure(
 ) -> MeasuredSession:
     """Return `transcript` measured.
 
-    `count` may remember what it has counted; `scale` is how many tokens the provider counts for one of its own; `price`
-    is taken in place of the list's.
+    `count` may cache its counts; `scale` is the ratio of the provider's tokens to its own; `price` replaces the list's.
     """
     scale = scale or _scale(transcript, count)
     quotes = any(_QUOTE.search(call.arguments) for request in transcript.requests for call in request.calls)

@@ -1,8 +1,8 @@
 """Net savings of a cutting policy in a session, after the cost of the prompt cache, recoveries and extra turns.
 
-Money is at list prices. The provider's own counts say what was read from its cache; where an agent keeps none, a
-request reads what it shares with the one before, unless the pause was longer than the cache lives. Under a policy the
-prompt is smaller by what is cut, and what comes after a cut in an old output has to be written to the cache again.
+Money is at list prices. Cache reads are the provider's own counts; without any, a request is assumed to read
+everything it shares with the previous one, unless the pause was longer than the cache's lifetime. Under a policy the
+prompt is smaller by the cut tokens, and text after a cut in an old output has to be written to the cache again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -211,7 +211,7 @@ class _Simulation:
             valid = min(valid, self._place(self._came_back[0].output))
             for held in self._came_back:
                 self._show_whole(held)
-        self._came_back = [held for held in cuts if policy.unsends_small and _is_small(held)]
+        self._came_back = [held for held in cuts if policy.unsends_small and held.output.tokens <= SMALL_TOKENS]
         self._drop_words(request)
         if self._compress(request):
             valid = min(valid, self._session.fixed)
@@ -467,10 +467,6 @@ class _Simulation:
         self.figures.recovery_usd += self._count(request, prompt + read, prompt, call, request.price.write)
         self._added += read
         self._prompt += read
-
-
-def _is_small(held: _Held) -> bool:
-    return held.output.tokens <= SMALL_TOKENS
 
 
 def _origin(output: MeasuredOutput) -> Origin:

@@ -1,8 +1,8 @@
 """Finds the lines of tool outputs that the agent used: those that it later wrote word for word.
 
 A line counts if it has 20 characters or more, nothing had shown or written it before, and the agent wrote it in its
-words, its thinking or a call's arguments before another output showed it again. Paraphrase and short names are missed,
-so what is lost by cutting used lines is a lower bound.
+words, its thinking or a call's arguments before another output showed it again. Paraphrases and short names are
+missed, so the measured loss is a lower bound.
 """
 
 import re

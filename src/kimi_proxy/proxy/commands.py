@@ -87,9 +87,9 @@ def run_plain(
 def run_guarded(
     command: Command, timeout_s: float, max_processes: int, write: Callable[[bytes], None], stop: threading.Event
 ) -> CommandOutcome:
-    """Run a command below a guard (`process_group.py`): all that it starts is gone within `timeout_s` + 3 seconds.
+    """Run a command below a guard (`process_group.py`): all its processes end within `timeout_s` + 3 seconds.
 
-    Raise ToolFailed on Windows, where there is no such guard.
+    Raise ToolFailed on Windows, which has no such guard.
     """
     if sys.platform == "win32":
         raise ToolFailed("exec_failed", "bash is not available on this system")

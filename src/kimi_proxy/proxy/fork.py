@@ -13,12 +13,11 @@ from typing import BinaryIO, NoReturn
 
 @contextmanager
 def in_fork(work: Callable[[], bytes], cpu_s: float) -> Iterator[Callable[[], bytes | None]]:
-    """Do `work` beside the block, which gets a function that waits for what it returns; once, and in the same thread.
+    """Run `work` in parallel with the block, which gets a function that waits for the result (once, same thread).
 
-    That is None if `work` fails, or needs more CPU time than `cpu_s`: CPU time, because the same work then ends in the
-    same way on a busy machine. `work` finds only its own thread in the child: it must not wait for another one. What
-    was not waited for is ended with the block. Where there is no fork, the work is done when it is waited for, and has
-    no limit.
+    The result is None if `work` fails or needs more than `cpu_s` of CPU time (CPU time, so that the outcome is the same
+    on a busy machine). Only its own thread exists in the child, so `work` must not wait for another. Unfinished work is
+    ended with the block. Without fork, the work is done in the waiting function, without a limit.
     """
     if sys.platform == "win32":
         yield work
@@ -92,10 +91,10 @@ class _Child:
 
 
 class StandingFork:
-    """A forked child that does one job after another, each within its own CPU time.
+    """A forked child that does one job after another, each with its own CPU time limit.
 
-    To fork for each would cost as much as the work: a large process takes milliseconds to copy, and again as it writes
-    to what was copied. The child is started when it is first needed, again after one was ended, and ends with us.
+    A fork for each job would cost as much as the work: a large process takes milliseconds to copy, and more as it
+    writes to copied pages. The child starts on first use, restarts after it was ended, and ends with us.
     """
 
     def __init__(self, work: Callable[[bytes], bytes]) -> None:

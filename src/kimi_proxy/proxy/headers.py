@@ -112,10 +112,10 @@ def _bare(value: bytes) -> str:
 
 
 def is_own_key(name: str, headers: Iterable[Header], token: str | None, on_demand: Collection[str]) -> bool:
-    """Return whether a client's own key goes to this provider in place of ours.
+    """Return whether a client's own key is sent to this provider instead of ours.
 
-    In front of a provider that no file names, it does: a person with a subscription must not pay by the token because
-    a key lies in the environment.
+    For a provider that no file names, it is: a key in the environment must not switch a subscription to per-token
+    billing.
     """
     return name in on_demand and is_key_of(name, credential(headers, token))
 

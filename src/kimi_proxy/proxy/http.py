@@ -95,9 +95,9 @@ class ConnectionCheck:
 
 
 async def pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the body as it comes, at most as long as the caller's own timeout.
+    """Yield the body as it arrives, within the caller's own timeout.
 
-    Raise ClientError if it breaks off, or is encoded otherwise than once by gzip or deflate: we asked for neither.
+    Raise ClientError if it breaks off, or has any encoding but a single gzip or deflate: we requested neither.
     """
     check, decode = ConnectionCheck(response), _decoder(response)
     while True:

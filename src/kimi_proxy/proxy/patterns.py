@@ -1,7 +1,7 @@
-"""Patterns in ripgrep's syntax, written for `grep -E`, which stands in where there is no ripgrep.
+"""Translation of ripgrep's patterns for `grep -E`, which is used if ripgrep is not installed.
 
-The same pattern means the same lines with both programs: what `grep -E` cannot say is refused, and so is what it takes
-and ripgrep would not, such as a back-reference."""
+A pattern matches the same lines with both programs: anything that only one of them supports is refused, such as a
+back-reference."""
 
 import re
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Finds the account of this machine at the other end of a loopback connection.
 
-Linux answers for one connection by netlink, in a fraction of a millisecond; macOS, Windows and a Linux without netlink
-(gVisor, a strict seccomp profile) give the table of all. Whether the way works is tried at the start, by a connection
-to ourselves (`can_ask`)."""
+On Linux, netlink returns the owner of one connection in a fraction of a millisecond. macOS, Windows and a Linux without
+netlink (gVisor, a strict seccomp profile) return the table of all connections. A connection to ourselves checks at the
+start whether this works (`can_ask`)."""
 
 import os
 import socket

@@ -1,6 +1,6 @@
-"""Processes: children that we run in a group of their own and end wholly, and those that we leave to themselves.
+"""Processes: children in their own process group, which end together with all descendants, and detached ones.
 
-Everything else that starts a program stands on this module: MCP servers, workers, the tools of a run, commands. Only
+All other code that starts programs uses this module: MCP servers, workers, the tools of a run, commands. Only
 commands (`proxy/commands.py`) read their output in a thread, because writing it to disk would block the event loop."""
 
 import asyncio
@@ -50,9 +50,10 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 class Process(asyncio.SubprocessProtocol):
-    """A program in a process group of its own. Subclasses say what becomes of its output, which is dropped here.
+    """A program in its own process group. Subclasses handle its output, which is dropped here.
 
-    A guarded one is run below a guard, which also ends those of its descendants that left the group."""
+    A guarded one runs below a guard, which also ends descendants that left the group.
+    """
 
     guarded: ClassVar[bool] = False
 
@@ -104,9 +105,9 @@ class Process(asyncio.SubprocessProtocol):
         await asyncio.shield(self._closed)
 
     async def end(self, leave_s: float = 0.0, grace_s: float = GRACE_S) -> bool:
-        """End it and all that it left in its group, or anywhere if guarded; return False if it had to be killed.
+        """End it with its group, or with all descendants if guarded; return False if it had to be killed.
 
-        Its input is closed, `leave_s` later comes SIGTERM, another `grace_s` later SIGKILL. With no grace it is
+        Its input is closed; SIGTERM follows after `leave_s`, and SIGKILL after another `grace_s`. With no grace it is
         killed at once.
         """
         self.is_alive = False
@@ -174,10 +175,11 @@ GUARD = Path(__file__).with_name("process_group.py")
 
 
 class FamilyGuard:
-    """Our end of a guard (`process_group.py`): the parent of one program, which adopts what the program leaves behind.
+    """Our end of a guard (`process_group.py`): the parent of one program, which adopts its orphans.
 
-    The guard sees by a pipe that we are gone, even if we were killed; it ends all that descends from the program then,
-    in whatever session. Linux only: elsewhere there is no way to adopt orphans."""
+    A pipe shows the guard that we have exited, even if we were killed; it then ends all descendants of the program, in
+    any session. Linux only, because other systems cannot adopt orphans.
+    """
 
     def __init__(self) -> None:
         self.leader: int | None = None  # the program's own number, once it runs

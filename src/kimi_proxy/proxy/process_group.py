@@ -1,18 +1,18 @@
-"""Runs one command, and sees to it that nothing the command started outlives it.
+"""Runs one command, and ensures that no process it started outlives it.
 
-This is a script of its own, so that it can adopt orphans and be the one parent that outlives them:
+This is a separate script, so that it can adopt orphans and outlive them as their parent:
 
     python -I -S process_group.py STATUS_FD TIMEOUT_S MAX_PROCESSES -- PROGRAM ARGUMENT…
     python -I -S process_group.py STATUS_FD CONTROL_FD -- PROGRAM ARGUMENT…
 
-In the first form standard input is a pipe: when its other end closes, the caller is gone or wants an end. Standard
-output becomes both outputs of the command, so that they keep the order of arrival. When all is over, one
-line of JSON goes to STATUS_FD.
+In the first form standard input is a pipe: when its other end closes, the caller has exited or wants to stop. Standard
+output becomes both outputs of the command, so that they keep their order. At the end, one line of JSON goes to
+STATUS_FD.
 
 The second form is for servers, which keep our standard streams and have no time limit. STATUS_FD gets the server's
 process id, or `!` and the number of the error that kept it from starting. SIGTERM is passed on to all of the family.
-When CONTROL_FD closes the family is ended, at once if a byte came before. We end as the server did. Between us and the
-server stands a second guard: if one of the two is killed, the other one ends the family."""
+When CONTROL_FD closes, the family is ended, at once if a byte came before. We exit as the server did. Between us and
+the server there is a second guard: if one of the two is killed, the other one ends the family."""
 
 import contextlib
 import ctypes
@@ -274,9 +274,9 @@ def _take_own_session(guard: int) -> None:
 
 
 def _process_limit(max_processes: int) -> int | None:
-    """Return a ceiling for the user's threads, which the kernel does not apply to root.
+    """Return a limit for the user's threads, which the kernel does not apply to root.
 
-    It is twice what is allowed, so that a crowd is seen and ended before its forks fail one by one.
+    It is twice the allowed number, so that a crowd is detected and ended before single forks fail.
     """
     if not _LINUX or os.getuid() == 0:
         return None

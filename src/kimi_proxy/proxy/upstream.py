@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from kimi_proxy.core import json
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider, may_pass_key
 from kimi_proxy.core.errors import (
     ParseError,
@@ -238,7 +239,8 @@ def _headers(
 
 
 def _key_header(provider: Provider, question: UpstreamRequest, key: bytes) -> headers.Header:
-    return (b"authorization", b"Bearer " + key) if provider.type in CLOUDS else question.wire.format.key_header(key)
+    is_bearer = provider.type in (*CLOUDS, CODE_ASSIST)
+    return (b"authorization", b"Bearer " + key) if is_bearer else question.wire.format.key_header(key)
 
 
 def _translate_error(name: str, provider: Provider, error: Exception) -> UpstreamError:

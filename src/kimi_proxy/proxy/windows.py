@@ -1,6 +1,6 @@
 """Windows' counterparts of process groups, /proc and file modes: job objects, process times, access lists.
 
-Written from its documentation, and tested with a scripted kernel: docs/systems.md says what was not run on a real one.
+Written from its documentation and tested with a scripted kernel: docs/systems.md lists what was not run on a real one.
 """
 
 import ctypes
@@ -79,10 +79,10 @@ def kernel32() -> Kernel:
 
 
 class Job:
-    """A process and all that it starts from now on, which can be ended as one.
+    """A process and all that it starts from now on, which can be ended together.
 
-    When the last handle is closed the system ends them, also if we were killed. What the process started before it
-    joined is not in the job.
+    When the last handle is closed, the system ends them, even if we were killed. Processes started before it joined are
+    not in the job.
     """
 
     def __init__(self, pid: int, kernel: Kernel | None = None) -> None:

@@ -169,7 +169,7 @@ class Cuts:
         return {"cuts": found, "before": at}
 
     async def one(self, who: Caller, id: str, start: int, count: int) -> OneCutBody:
-        """Return an original beside what was sent of it: line by line where lines were cut, else as two texts.
+        """Return an original next to the sent text: line by line if lines were cut, otherwise as two texts.
 
         Raise PruneIdNotFound if it is unknown or has expired.
         """

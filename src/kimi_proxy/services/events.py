@@ -127,10 +127,10 @@ class Hub:
             self._pass_on(published)
 
     def share(self, pass_on: Callable[[HubEvent], None], draw: Callable[[int], int] = randbelow) -> None:
-        """Pass events on to the viewers of other servers too, before there are any.
+        """Share events with the viewers of other servers, before there are any.
 
-        From now on a number says which server gave it, so that a viewer that reconnects to another one is not taken
-        for one that has seen what that one showed.
+        From now on numbers identify their server, so that a viewer that reconnects to another server is not assumed to
+        have seen the same events.
         """
         self._step, self._pass_on = SERVERS, pass_on
         self._seq = self._seq * SERVERS + draw(SERVERS)

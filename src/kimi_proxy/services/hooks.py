@@ -84,10 +84,10 @@ class ToolHooks:
         self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
 
     async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
-        """Return the answer to a hook: the tool's output with its long texts cut, or {} if it stays as it is.
+        """Return the response to a hook: the tool's output with its long texts cut, or {} to leave it unchanged.
 
-        Originals are on disk by then. On any failure, or beyond the CPU time budget, the output stays uncut; a
-        busy machine, where it waits for its turn, makes it later and not longer.
+        Originals are on disk by then. On any failure, or beyond the CPU time budget, the output stays uncut. A busy
+        machine delays the response but does not change it.
         """
         event = hooks.parse(given)
         self._on_sign(who, event.session)
@@ -146,7 +146,8 @@ class ToolHooks:
         task = replace(task, is_scored=len(output.text) <= SCORED_MAX_CHARS)
         scored = await self._workers.shorten(task, deadline.left_s, self._cpu_s)
         light = lossless_form(output, (), self._seed(output))
-        if len(scored.shown) > HUGE_TOKENS:  # it may have to be counted, and chosen from
+        fits = bool(scored.hidden) and scored.tokens_after <= HUGE_TOKENS
+        if len(scored.shown) > HUGE_TOKENS and not fits:  # it may have to be counted, and chosen from
             return await asyncio.to_thread(enter, output, scored, light, goal, self._seed)
         return enter(output, scored, light, goal, self._seed)
 

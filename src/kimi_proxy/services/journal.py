@@ -34,7 +34,7 @@ from kimi_proxy.features.accounting import (
     weights,
 )
 from kimi_proxy.features.chat.context import EVENT as REINJECTED
-from kimi_proxy.features.chat.context import Context, context_of
+from kimi_proxy.features.chat.context import Context, context_of, has_same_messages
 from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.chat.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
 from kimi_proxy.features.chat.sessions import Session, directory_of, title_of
@@ -167,8 +167,8 @@ class Accounts:
 class WriteQueue:
     """The queue of rows to write to disk; when it is full, the oldest row is dropped and counted.
 
-    A request that still runs when the disk is written is written as an open one: if this process dies, what it
-    probably cost is in the account all the same.
+    A request that is still running during a write is stored as open: if this process dies, its estimated cost is in the
+    account.
     """
 
     def __init__(
@@ -487,7 +487,9 @@ class Journal(ChatObserver):
             observed = entry.start.observed
             sent = sent_tokens(weight, weights(would, counted), entry.would_notes, observed.is_rewritten)
             entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
-        await self._publish_sent(entry, weight, weight if received is outgoing else weights(outgoing, after), context)
+        read = received if has_same_messages(received, outgoing) else outgoing
+        left = weight if after is before else weights(read, after)
+        await self._publish_sent(entry, weight, left, context)
 
     async def _publish_sent(
         self, entry: JournalEntry, before: Weights, after: Weights, context: Context | None = None

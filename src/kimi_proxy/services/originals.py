@@ -1,6 +1,6 @@
-"""Turning a text into an original: the key by which it is found, its source, and its owner.
+"""Turning a text into an original: its lookup key, its source, and its owner.
 
-Where it came from is written into its note, from which a cut is listed and explained. The same question with the same
+Its note contains the source, which is used to list and explain a cut. The same question with the same
 outcome makes the same note: nothing in it depends on the time or the load. An output that is too
 long for one original is kept in parts, and read back by the line numbers of the whole.
 """
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
     from kimi_proxy.features.sanitizer.shorten import Hidden
 
 GOAL_MAX_CHARS = 10_000
+HASHED_IN_LOOP_BYTES = 256 * 1024  # a fifth of a millisecond: on a busy machine, to wait for a thread takes longer
 
 
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
@@ -273,7 +274,8 @@ class Keeper:
     async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
         """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""
         raw = encode_text(hidden.text)
-        key = await asyncio.to_thread(key_of, "output", raw, place)
+        is_short = len(raw) <= HASHED_IN_LOOP_BYTES
+        key = key_of("output", raw, place) if is_short else await asyncio.to_thread(key_of, "output", raw, place)
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
@@ -284,17 +286,22 @@ class Keeper:
         return prune_id
 
 
-async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> int:
+class DeletedTexts(NamedTuple):
+    originals: int
+    decisions: int
+
+
+async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | None) -> DeletedTexts:
     """Delete the decisions and facts of these sessions, or of all (None), and the originals that only they use.
 
-    Return how many originals went. Sessions themselves go last: a deletion that was interrupted can be repeated.
+    Return how many went. Sessions themselves go last: a deletion that was interrupted can be repeated.
     """
     noted = await store.originals.of_sessions(who, sessions)
     sole = await store.decisions.sole_originals(who, sessions, noted)
     deleted = await store.originals.delete(who, sole)
-    await store.decisions.forget_sessions(who, sessions)
+    decisions = await store.decisions.forget_sessions(who, sessions)
     await store.facts.forget_sessions(who, sessions)
-    return len(deleted)
+    return DeletedTexts(len(deleted), decisions)
 
 
 PARTS = "parts"  # of an original that lists the parts, one marker a line
@@ -335,9 +342,9 @@ def is_list_of_parts(original: Original) -> bool:
 
 
 async def read_parts(who: Caller, originals: Originals, listed: Original, asked: Recover) -> str:
-    """Return the lines that are asked for, by their numbers in the whole output; without any, all that is kept.
+    """Return the requested lines, by their numbers in the whole output; without ranges, everything that is stored.
 
-    Raise InvalidRange for lines that are not there, and PruneIdNotFound if a part has expired.
+    Raise InvalidRange for missing lines, and PruneIdNotFound if a part has expired.
     """
     parts = _parts(listed)
     if set(asked.model_dump(exclude_none=True, exclude_defaults=True)) == {"id"}:

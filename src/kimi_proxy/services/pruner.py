@@ -1,6 +1,6 @@
-"""The life of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
+"""The path of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
 
-A fault of ours (store, worker, reranker, deadline) never reaches the caller: `_fail_open` answers with the whole text.
+An internal error (store, worker, reranker, deadline) never reaches the caller: `_fail_open` returns the uncut text.
 """
 
 from __future__ import annotations
@@ -310,9 +310,9 @@ class Pruner:
         await self._workers.warm()
 
     async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
-        """Return the lines that matter for the goal, or the whole text: a fault of ours never reaches the caller.
+        """Return the lines that matter for the goal, or the uncut text: an internal error never reaches the caller.
 
-        With `cpu_s` the engine has so much CPU time, and the question's timeout is a ceiling for a busy machine.
+        `cpu_s` limits the CPU time of the engine; the question's timeout is then a ceiling for a busy machine.
         """
         began = time.monotonic()
 

@@ -1,8 +1,8 @@
 """Sessions, requests, savings and compressions as JSON: in answers, events and exports."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal, NotRequired, TypedDict
+from dataclasses import fields, replace
+from typing import Literal, NotRequired, TypedDict, cast
 
 from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
 from kimi_proxy.features.chat.context import CompositionBody, Context, Sink
@@ -273,21 +273,8 @@ def metric(metric: Metric) -> MetricBody:
 
 
 def _account(account: Account | None) -> AccountBody:
-    return {
-        "tokens_before": account.tokens_before if account else None,
-        "tokens_after": account.tokens_after if account else None,
-        "cache_lost_tokens": account.cache_lost_tokens if account else None,
-        "recoveries": account.recoveries if account else None,
-        "extra_turns": account.extra_turns if account else None,
-        "recovery_tokens": account.recovery_tokens if account else None,
-        "summaries": account.summaries if account else None,
-        "summary_tokens": account.summary_tokens if account else None,
-        "net_saved_tokens": account.net_saved_tokens if account else None,
-        "cost_before_usd": account.cost_before_usd if account else None,
-        "net_saved_usd": account.net_saved_usd if account else None,
-        "cache_lost_usd": account.cache_lost_usd if account else None,
-        "overhead_usd": account.overhead_usd if account else None,
-    }
+    found = {field.name: getattr(account, field.name) if account else None for field in fields(Account)}
+    return cast(AccountBody, found)
 
 
 def _quota(metric: Metric) -> list[QuotaBody] | None:
@@ -301,29 +288,8 @@ def _quota(metric: Metric) -> list[QuotaBody] | None:
 
 def period(lines: Sequence[SavingsLine]) -> PeriodBody:
     """Return the sums of a period, without the reasons of each session."""
-    total = sum_lines(lines)
-    return {
-        "sessions": len({line.session for line in lines}),
-        "requests": total.requests,
-        "tokens_before": total.tokens_before,
-        "tokens_after": total.tokens_after,
-        "cached_tokens": total.cached_tokens,
-        "cache_lost_tokens": total.cache_lost_tokens,
-        "recoveries": total.recoveries,
-        "extra_turns": total.extra_turns,
-        "recovery_tokens": total.recovery_tokens,
-        "summaries": total.summaries,
-        "summary_tokens": total.summary_tokens,
-        "net_saved_tokens": total.net_saved_tokens,
-        "observed_tokens": total.observed_tokens,
-        "cost_before_usd": _usd(total.cost_before_usd),
-        "cost_usd": _usd(total.cost_usd),
-        "net_saved_usd": _usd(total.net_saved_usd),
-        "cache_lost_usd": _usd(total.cache_lost_usd),
-        "overhead_usd": _usd(total.overhead_usd),
-        "cache_missed_usd": _usd(total.cache_missed_usd),
-        "observed_usd": _usd(total.observed_usd),
-    }
+    figures = sum_lines(lines).figures()
+    return cast(PeriodBody, {"sessions": len({line.session for line in lines}), **figures})
 
 
 def savings_by_model(lines: Sequence[SavingsLine]) -> list[ModelSavings]:

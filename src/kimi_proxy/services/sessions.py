@@ -226,15 +226,19 @@ class Sessions:
         """Delete sessions with the texts that only they use."""
         await self._journal.caught_up()
         wanted = [await self._names.id_of(who, each) for each in ids]
-        originals = await delete_texts(self._store, who, wanted) if wanted else 0
+        originals = (await delete_texts(self._store, who, wanted)).originals if wanted else 0
         deleted = await self._session_store.delete(who, wanted)
         for id in deleted:
             self._forget(who, id)
         return DeletedSessions(len(deleted), originals)
 
     async def delete_all(self, who: Caller) -> DeletedSessions:
+        """Delete all sessions of a person; where a team shares, those of colleagues stay."""
         await self._journal.caught_up()
-        originals = await delete_texts(self._store, who, None)
+        if who.also_reads:
+            own = await self._session_store.ids_of_person(who.person)
+            return await self.delete(who, [id for scope, id in own if scope in who.scopes])
+        originals = (await delete_texts(self._store, who, None)).originals
         deleted = await self._session_store.delete_all(who)
         self._forget(who, None)
         return DeletedSessions(len(deleted), originals)
@@ -293,7 +297,7 @@ class Sessions:
         return {"session_id": session.id, "memory_context": noted, "history": history}
 
     async def savings(self, who: Caller, zone: tzinfo | None, since: date | None, until: date | None) -> SavingsBody:
-        """Return what was saved today, this week and this month, and from `since` to `until`, both of them included.
+        """Return the savings of today, this week and this month, and from `since` to `until`, both inclusive.
 
         Days begin and end in `zone`, or in this machine's own; a range without a beginning is this month.
         """

@@ -3,16 +3,19 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.clients.programs import own_tools
+from tests.clients.programs.job import DONE, EIGHT_CALLS, ERRAND, OwnTools, Shell
 from tests.clients.programs.packages import node, npm_modules, python_with
-from tests.clients.programs.worker import DONE, Ending, Shell, Worker
+from tests.clients.programs.worker import Ending, Worker
 from tests.support.clients.agents import claude, codex
-from tests.support.clouds import as_bedrock, as_foundry, as_gemini, as_vertex
+from tests.support.clouds import as_bedrock, as_code_assist, as_foundry, as_gemini, as_vertex
 from tests.support.evil import Script
 
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config.providers import CLOUDS
 from kimi_proxy.features.clients import Name
 
@@ -61,22 +64,36 @@ class AgentCase:
     reads_back: bool = True  # not where it has no tools, or puts long results away itself
     wire: Wire = Wire.CHAT  # which API it speaks
     cloud: str = ""  # in whose form
+    own_tools: OwnTools = lambda step, folder: None  # beside its shell
 
     @property
     def provider_type(self) -> str:
-        return self.cloud if self.cloud in CLOUDS else self.wire.format.provider_types[0]
+        return self.cloud if self.cloud in (*CLOUDS, CODE_ASSIST) else self.wire.format.provider_types[0]
 
     def provider(self, worker: Worker) -> Script:
         """Return a provider that `worker` answers for."""
         forms = {"bedrock": as_bedrock, "vertex": as_vertex, "foundry": as_foundry, "gemini": as_gemini}
+        forms |= {CODE_ASSIST: as_code_assist}
         return forms[self.cloud](worker) if self.cloud else worker
 
     def worker(self, breaks: int = 0, recalls: bool = True) -> Worker:
-        return Worker(self.shell, self.ending, self.observed, self.replies, breaks, recalls)
+        return Worker(
+            self.shell,
+            ending=self.ending,
+            observed=self.observed,
+            replies=self.replies,
+            breaks=breaks,
+            recalls=recalls,
+        )
+
+    def worker_on_long_job(self, project: Path) -> Worker:
+        """Return a model that gives eight calls, with the agent's own tools; two where it has no tools at all."""
+        steps = ERRAND if self.replies else EIGHT_CALLS
+        return replace(self.worker(), steps=steps, own_tools=self.own_tools, folder=project)
 
 
 def _kimi_cli(place: Place) -> Command:
-    python = python_with("kimi-cli-1.51.0", "kimi-cli==1.51.0", since=(3, 12))
+    python = python_with("kimi-cli-1.51.0-3.13", "kimi-cli==1.51.0", since=(3, 13))
     provider = {"type": "openai_legacy", "base_url": f"{place.url}/v1", "api_key": "sk-x"}
     model = {"provider": "p", "model": MODEL, "max_context_size": 200_000}
     settings = {"default_model": "m", "models": {"m": model}, "providers": {"p": provider}}
@@ -155,6 +172,18 @@ def _gemini(place: Place) -> Command:
     return Command((node(), program, "-y", "-m", "gemini-2.5-pro", "-p", TASK), env)
 
 
+def _gemini_login(place: Place) -> Command:
+    """Gemini CLI with a login of Google, whose token it is given: it asks Google about it, and goes on without."""
+    modules = npm_modules("gemini-cli-0.61.0", "@google/gemini-cli@0.61.0")
+    settings = {"security": {"auth": {"selectedType": "oauth-personal"}}, "privacy": {"usageStatisticsEnabled": False}}
+    place.write(".gemini/settings.json", json.dumps(settings))
+    login = {"GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": "ya29.login"}
+    env = {**login, "CODE_ASSIST_ENDPOINT": place.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return Command(
+        (node(), str(modules / "@google/gemini-cli/bundle/gemini.js"), "-y", "-m", "gemini-2.5-pro", "-p", TASK), env
+    )
+
+
 def _mini_swe(place: Place) -> Command:
     python = python_with("mini-swe-2.4.6", "mini-swe-agent==2.4.6", "mcp>=2")
     place.write("mini.yaml", f"model:\n  model_kwargs:\n    api_base: {place.url}/v1\n    api_key: sk-x\n")
@@ -177,7 +206,7 @@ def _aider(place: Place) -> Command:
 
 
 def _claude(place: Place) -> Command:
-    argv = (claude(), "-p", TASK, "--allowedTools", "Bash", "--output-format", "json")
+    argv = (claude(), "-p", TASK, "--allowedTools", "Bash,Edit,Write", "--output-format", "json")
     env = {
         "ANTHROPIC_BASE_URL": place.url,
         "ANTHROPIC_API_KEY": "sk-x",
@@ -190,7 +219,7 @@ def _claude_on(cloud: str, path: str = "", **env: str) -> Callable[[Place], Comm
     """Claude Code in its mode for a cloud, whose credentials a gateway has."""
 
     def prepare(place: Place) -> Command:
-        argv = (claude(), "-p", TASK, "--allowedTools", "Bash", "--output-format", "json")
+        argv = (claude(), "-p", TASK, "--allowedTools", "Bash,Edit,Write", "--output-format", "json")
         at = {f"CLAUDE_CODE_USE_{cloud}": "1", f"CLAUDE_CODE_SKIP_{cloud}_AUTH": "1"}
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         return Command(argv, {**at, f"ANTHROPIC_{cloud}_BASE_URL": place.url + path, **quiet, **env})
@@ -258,9 +287,9 @@ def _sdk(file: str, folder: str, *packages: str, since: tuple[int, int] = (3, 11
 
 def _ai_sdk(place: Place) -> Command:
     modules = npm_modules("ai-sdk-7.0.169", *AI_SDK)
-    program = place.project / "agent.mjs"
+    program = place.home / "agent.mjs"
     program.write_text((SDK / "ai_sdk_agent.mjs").read_text())
-    (place.project / "node_modules").symlink_to(modules)
+    (place.home / "node_modules").symlink_to(modules)
     return Command((node(), str(program), place.url, TASK))
 
 
@@ -278,18 +307,43 @@ def _foreground(tool: str) -> Shell:
 
 AGENTS = (
     AgentCase("kimi-cli", _kimi_cli, _plain("Shell")),
-    AgentCase("kimi-code", _kimi_code, _plain("Bash"), "kimi"),
-    AgentCase("opencode", _opencode, _described("bash"), "opencode"),
-    AgentCase("cline", _cline, lambda command: ("run_commands", {"commands": [command]}), "cline"),
-    AgentCase("continue", _continue, _plain("Bash"), "continue"),
-    AgentCase("qwen", _qwen, _foreground("run_shell_command"), "qwen"),
-    AgentCase("claude", _claude, _described("Bash"), wire=Wire.MESSAGES),
+    AgentCase(
+        "kimi-code",
+        _kimi_code,
+        _plain("Bash"),
+        "kimi",
+        own_tools=own_tools.file_tools("Read", "Grep", "Edit", "Write", "path"),
+    ),
+    AgentCase(
+        "opencode",
+        _opencode,
+        _described("bash"),
+        "opencode",
+        own_tools=own_tools.file_tools("read", "grep", "edit", "write", "filePath", ("oldString", "newString")),
+    ),
+    AgentCase(
+        "cline",
+        _cline,
+        lambda command: ("run_commands", {"commands": [command]}),
+        "cline",
+        own_tools=own_tools.cline_tool,
+    ),
+    AgentCase("continue", _continue, _plain("Bash"), "continue", own_tools=own_tools.continue_tool),
+    AgentCase(
+        "qwen",
+        _qwen,
+        _foreground("run_shell_command"),
+        "qwen",
+        own_tools=own_tools.file_tools("read_file", "grep_search", "edit", "write_file"),
+    ),
+    AgentCase("claude", _claude, _described("Bash"), wire=Wire.MESSAGES, own_tools=own_tools.CLAUDE_TOOLS),
     AgentCase(
         "claude-bedrock",
         _claude_on("BEDROCK", AWS_REGION="us-east-1"),
         _described("Bash"),
         wire=Wire.MESSAGES,
         cloud="bedrock",
+        own_tools=own_tools.CLAUDE_TOOLS,
     ),
     AgentCase(
         "claude-vertex",
@@ -297,6 +351,7 @@ AGENTS = (
         _described("Bash"),
         wire=Wire.MESSAGES,
         cloud="vertex",
+        own_tools=own_tools.CLAUDE_TOOLS,
     ),
     AgentCase(
         "claude-foundry",
@@ -304,15 +359,41 @@ AGENTS = (
         _described("Bash"),
         wire=Wire.MESSAGES,
         cloud="foundry",
+        own_tools=own_tools.CLAUDE_TOOLS,
     ),
-    AgentCase("codex", _codex(""), _script, wire=Wire.RESPONSES),
+    AgentCase("codex", _codex(""), _script, wire=Wire.RESPONSES, own_tools=own_tools.patch_script),
     AgentCase(
-        "codex-gpt-5.5", _codex("gpt-5.5"), lambda command: ("exec_command", {"cmd": command}), wire=Wire.RESPONSES
+        "codex-gpt-5.5",
+        _codex("gpt-5.5"),
+        lambda command: ("exec_command", {"cmd": command}),
+        wire=Wire.RESPONSES,
+        own_tools=own_tools.patch,
     ),
-    AgentCase("gemini", _gemini, _described("run_shell_command"), "gemini", wire=Wire.GEMINI, cloud="gemini"),
-    AgentCase("copilot", _copilot, _described("bash"), reads_back=False),
-    AgentCase("pi", _pi, _plain("bash")),
-    AgentCase("kilo", _kilo, _described("bash")),
+    AgentCase(
+        "gemini",
+        _gemini,
+        _described("run_shell_command"),
+        "gemini",
+        wire=Wire.GEMINI,
+        cloud="gemini",
+        own_tools=own_tools.gemini_tool,
+    ),
+    AgentCase(
+        "gemini-login",
+        _gemini_login,
+        _described("run_shell_command"),
+        wire=Wire.GEMINI,
+        cloud=CODE_ASSIST,
+        own_tools=own_tools.gemini_tool,
+    ),
+    AgentCase("copilot", _copilot, _described("bash"), reads_back=False, own_tools=own_tools.copilot_tool),
+    AgentCase("pi", _pi, _plain("bash"), own_tools=own_tools.pi_tool),
+    AgentCase(
+        "kilo",
+        _kilo,
+        _described("bash"),
+        own_tools=own_tools.file_tools("read", "grep", "edit", "write", "filePath", ("oldString", "newString")),
+    ),
     AgentCase(
         "mini-swe-agent",
         _mini_swe,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients.programs.agents import AgentCase, Command, Place
-from tests.clients.programs.worker import DONE, LOG, MADE
+from tests.clients.programs.job import BEFORE, DONE, MADE, files_of
 
 from kimi_proxy.features.clients import CLIENTS, Name
 from kimi_proxy.services.clients.init import combine
@@ -19,22 +19,23 @@ PATIENCE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an agent left behind: its exit code, the file that it was to write, what it printed."""
+    """What an agent left behind: its exit code, the files of its project, what it printed."""
 
     code: int
-    made: str
+    files: dict[str, str]
     output: str
 
     @property
     def is_success(self) -> bool:
-        return self.code == 0 and self.made == "finished\n" and DONE in self.output
+        return self.code == 0 and self.files.get(MADE) == "finished\n" and DONE in self.output
 
 
 def new_place(folder: Path, url: str) -> Place:
     home, project = folder / "home", folder / "project"
     for made in (home, project):
         made.mkdir(parents=True)
-    (project / "app.log").write_text(LOG.text)
+    for name, text in BEFORE.items():
+        (project / name).write_text(text)
     return Place(home, project, url)
 
 
@@ -46,8 +47,7 @@ async def run(case: AgentCase, at: Place, wanted: Wanted | None = None) -> Outco
     if command.before:
         await _ended(command.before, command, at)
     code, output = await _ended(command.argv, command, at)
-    made = at.project / MADE
-    return Outcome(code, made.read_text() if made.exists() else "", output)
+    return Outcome(code, files_of(at.project), output)
 
 
 def _connect(client: Name | None, at: Place, wanted: Wanted) -> None:

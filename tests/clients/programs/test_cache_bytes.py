@@ -67,7 +67,7 @@ def differences(came: bytes, left: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_bytes_change_only_where_it_is_said(tmp_path: Path, case: AgentCase):
-    worker, clock = case.worker(), Clock(1_800_000_000.0)
+    worker, clock = case.worker_on_long_job(tmp_path / "project"), Clock(1_800_000_000.0)
     cached = CachedProvider(clock, anthropic, PRICES)
 
     async def script(heard: Heard, line: Line) -> None:
@@ -84,7 +84,7 @@ async def test_bytes_change_only_where_it_is_said(tmp_path: Path, case: AgentCas
     left = [heard.body for heard in provider.heard if heard.body and RECALL.encode() not in heard.body]
 
     assert outcome.is_success, outcome
-    assert len(came) == len(left) == 3
+    assert len(came) == len(left) == len(worker.steps) + 1
     changed = [list(differences(*pair)) for pair in zip(came, left, strict=True)]
     assert [each for pair in changed for each in pair if not SAID.search(each[1])] == []
     assert worker.recovered, "something was cut, and read back"

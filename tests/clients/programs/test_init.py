@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.clients.programs.agents import AGENTS, AgentCase
+from tests.clients.programs.job import LOG
 from tests.clients.programs.packages import INSTALL_S, node, npm_modules
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.clients.programs.worker import LOG, MARKER
+from tests.clients.programs.worker import MARKER
 from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil

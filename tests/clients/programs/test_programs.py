@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
+from tests.clients.programs.job import AFTER, LOG
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.clients.programs.worker import MARKER, rewritten
+from tests.clients.programs.worker import MARKER, reframed, rewritten
 from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil
@@ -30,11 +31,14 @@ def holds(folder: Path, word: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("case", AGENTS, ids=lambda case: case.name)
-async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Path, case: AgentCase):
-    alone, model = case.worker(), case.worker()
+async def test_an_agent_does_a_job_of_eight_calls_through_the_proxy_as_it_does_directly(
+    tmp_path: Path, case: AgentCase
+):
+    alone, model = (case.worker_on_long_job(tmp_path / name / "project") for name in ("direct", "proxied"))
     async with evil(case.provider(alone)) as provider:
         direct = await run(case, new_place(tmp_path / "direct", provider.url.removesuffix("/v1")))
     assert direct.is_success, direct
+    assert case.replies or direct.files == AFTER, "the job was done, with the agent's own tools"
     async with (
         evil(case.provider(model)) as provider,
         proxy(tmp_path / "state", provider.toml(case.provider_type) + SETTINGS) as p,
@@ -44,10 +48,15 @@ async def test_an_agent_works_through_the_proxy_as_it_does_directly(tmp_path: Pa
         cuts = (await p.http.get("/api/cuts")).json()
 
     assert proxied.is_success, proxied
+    assert proxied.files == direct.files
+    assert [line for text in model.recovered for line in text.split("\n") if line not in LOG.text] == []
+    last = model.requests[-1]
+    assert case.replies or (b"total=7196" in last and last.count(b"The tax was left out") > 1), "written and read"
     assert bool(model.recovered) is case.reads_back, (cuts, [raw[-2000:] for raw in model.requests])
     assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
     key = case.wire.format.conversation
     assert rewritten(model.requests, key) <= rewritten(alone.requests, key)
+    assert reframed(model.requests, key) <= reframed(alone.requests, key)
     assert "recover_text" not in proxied.output and holds(tmp_path / "proxied", b"recover_text") == []
 
 

@@ -1,13 +1,12 @@
-"""A model that gives an agent work: print a long log, read back what was cut of it, write a file, say so."""
+"""A model that gives an agent a job, call by call, reads back what was cut, and says that it is done."""
 
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from pathlib import Path
 
-from tests.support import outputs
+from tests.clients.programs.job import DONE, ERRAND, Asked, OwnTools, Shell, Step
 from tests.support.evil import Heard, Line, http
 from tests.support.model import Call, Says, body, events
 
@@ -15,18 +14,12 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.wires import wire_of_path
 from kimi_proxy.core.json import JsonObject
 
-LOG = outputs.pytest_log(300)
-DONE = "Everything is done, 你好."
-MADE = "made.txt"
 JSON = "application/json"
-STEPS = ("cat app.log", f"echo finished > {MADE}")
 RECALL = "own_"  # how the ids of calls begin that are not for the agent
 # Lines that were cut, or characters: Cline gives results as JSON, whose strings are masked.
 MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)|head=(\d+) tail=\d+ id=(msk_[0-9a-z]{16})")
 _MARK = re.compile(r',\s*"cache_control":\s*\{[^{}]*\}')
 
-# A command → the agent's tool for it, and its arguments; a text where the tool takes a script.
-Shell = Callable[[str], tuple[str, JsonObject | str]]
 Ending = tuple[str, JsonObject] | None  # the tool by which an agent wants to be told that the work is done
 
 
@@ -35,6 +28,9 @@ class Worker:
     """`requests` are those of the conversation; side requests, such as for a title, are answered with a few words."""
 
     shell: Shell
+    own_tools: OwnTools = lambda step, folder: None
+    steps: tuple[Step, ...] = ERRAND
+    folder: Path = Path()  # in which the agent works
     ending: Ending = None
     observed: bytes = b""  # what stands before a result that is told as text
     replies: tuple[str, ...] = ()  # to an agent without tools: what the model says after so many results
@@ -64,7 +60,7 @@ class Worker:
             line.reset()
             return
         await say(wire, says, heard, line)
-        if any(call.id == f"call_{len(STEPS) - 1}" for call in says.calls):
+        if any(call.id == f"call_{len(self.steps) - 1}" for call in says.calls):
             self.is_at_last_step.set()
 
     def _says(self, wire: Wire, raw: bytes) -> Says:
@@ -75,21 +71,25 @@ class Worker:
         theirs = {part.call_id for part in parts if not (part.call_id or "").startswith(RECALL)}
         done = raw.count(self.observed) if self.observed else len(theirs)
         marker = MARKER.search(raw)
-        if self.recalls and marker is not None and done == 1 and not ours:
+        if self.recalls and marker and not (ours or self.recovered or self.replies):
             start = int(marker[2] or marker[4])
             asked: JsonObject = {"id": (marker[1] or marker[5]).decode(), "start": start, "end": start + 1}
             return Says("Hm. ", (Call(f"{RECALL}1", "recover_text", asked),), id=at)
         self.recovered += ours
         if self.replies:
             return Says(self.replies[min(done, len(self.replies) - 1)], id=at)
-        if done < len(STEPS):
-            is_slow = self.last_step_s and done == len(STEPS) - 1
-            wait = f"python3 -c 'import time; time.sleep({self.last_step_s})'; " if is_slow else ""
-            name, given = self.shell(wait + STEPS[done])
+        if done < len(self.steps):
+            name, given = self._asked(done)
             id = f"call_{done}"
             call = Call(id, name, script=given) if isinstance(given, str) else Call(id, name, given)
             return Says("I run a command.", (call,), id=at)
         return Says("", (Call("call_end", *self.ending),), id=at) if self.ending else Says(DONE, id=at)
+
+    def _asked(self, at: int) -> Asked:
+        step = self.steps[at]
+        if self.last_step_s and at == len(self.steps) - 1:
+            return self.shell(f"python3 -c 'import time; time.sleep({self.last_step_s})'; {step.command}")
+        return self.own_tools(step, self.folder) or self.shell(step.command)
 
 
 async def api_of(heard: Heard, line: Line) -> Wire | None:
@@ -110,19 +110,30 @@ async def say(wire: Wire, says: Says, heard: Heard, line: Line) -> None:
 
 
 def rewritten(requests: list[bytes], key: str) -> int:
-    """Return how many messages of the agent were repeated in other bytes at their place in its next request.
+    """Return how many messages were repeated in other bytes at their place in a later request.
 
-    A round in which we answered a call ourselves is no request of the agent. Marks for the prompt cache move, and are
-    no part of what is cached.
+    A round in which we answer a call ourselves begins as the request of the agent did, and the agent's next request
+    goes on from there as well. Marks for the prompt cache move, and are no part of what is cached.
     """
-    lists = [_pieces(raw.decode(), key) for raw in requests if b'"%b' % RECALL.encode() not in raw]
-    return sum(
-        before != after for old, new in pairwise(lists) for before, after in zip(old, new[: len(old)], strict=False)
-    )
+    return _changed([_pieces(raw.decode(), key)[2:] for raw in requests], requests)
+
+
+def reframed(requests: list[bytes], key: str) -> int:
+    """Return how often what stands before or after the messages was repeated in other bytes."""
+    return _changed([_pieces(raw.decode(), key)[:2] for raw in requests], requests)
+
+
+def _changed(pieces: list[list[str]], requests: list[bytes]) -> int:
+    count, old = 0, pieces[0]
+    for new, raw in zip(pieces, requests, strict=True):
+        count += sum(before != after for before, after in zip(old, new[: len(old)], strict=False))
+        if b'"%b' % RECALL.encode() not in raw:
+            old = new
+    return count
 
 
 def _pieces(text: str, key: str) -> list[str]:
-    """Return the items of the list under `key` as they were written."""
+    """Return what stands around the list under `key`, and its items, as they were written."""
     start = re.search(rf'"{key}"\s*:\s*\[', text)
     assert start is not None, text[:300]
     at, found, decoder = start.end(), list[str](), json.JSONDecoder()
@@ -131,4 +142,4 @@ def _pieces(text: str, key: str) -> list[str]:
         _, end = decoder.raw_decode(text, at)
         found.append(_MARK.sub("", text[at:end]))
         at = end
-    return found
+    return [_MARK.sub("", text[: start.end()]), _MARK.sub("", text[at:]), *found]

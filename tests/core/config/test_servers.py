@@ -145,4 +145,6 @@ def test_settings_that_mean_nothing_are_refused_by_name(toml: str, problem: str)
 
 
 def test_the_environment_says_where_the_proxy_listens():
-    assert config("", KIMI_PROXY_HOST="::1", KIMI_PROXY_PORT="9").proxy.model_dump() == {"host": "::1", "port": 9}
+    proxy = config("", KIMI_PROXY_HOST="::1", KIMI_PROXY_PORT="9").proxy
+
+    assert (proxy.host, proxy.port) == ("::1", 9)

@@ -240,6 +240,14 @@ def test_what_aider_says_itself_neither_names_nor_begins_a_session():
     assert (len(answers_in(first)), len(answers_in(later))) == (0, 1)
 
 
+def test_a_conversation_is_known_by_its_first_answer_and_the_newest():
+    many = request(Wire.CHAT, [item for at in range(20) for item in (User("Why?"), Assistant(f"{at}"), Assistant(""))])
+    each = [request(Wire.CHAT, [User("Why?"), Assistant(f"{at}")]) for at in (0, *range(19, 11, -1))]
+
+    assert answers_in(many) == tuple(hashed for one in each for hashed in answers_in(one))
+    assert len(answers_in(many)) == 9
+
+
 def test_a_title_ends_at_a_word_within_sixty_characters():
     title = title_of(said("Find out why the nightly import of invoices fails since the update of the database"))
 

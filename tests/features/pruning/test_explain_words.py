@@ -10,8 +10,8 @@ WORDS = Path(explain.__file__).parents[2] / "dashboard" / "words" / "why.js"
 SAID = {
     *explain._PROTECTED.values(),
     *explain._REASON_OF.values(),
-    "nothing speaks of the goal",
-    "fills a gap that its marker would cost more than",
+    "nothing matches the goal",
+    "fills a gap that would save less than its marker costs",
 }
 
 

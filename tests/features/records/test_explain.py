@@ -5,7 +5,7 @@ import re
 
 from kimi_proxy.core.prune import Options, Origin, Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.records.explain import FRAME
+from kimi_proxy.features.records.prune import FRAME
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 
 PRUNE_ID = "prn_0123456789abcdef"
@@ -42,7 +42,7 @@ def test_a_record_is_explained_by_what_it_matches_and_how_it_differs():
     assert matched.kept and "matches the goal" in matched.why
     assert odd.kept and "reports a failure" in odd.why
     assert not usual.kept
-    assert re.fullmatch(r"cut, .*semblables; like the records beside it", usual.why)
+    assert re.fullmatch(r"cut, .*semblables; like the records next to it", usual.why)
     assert why[1].why == FRAME
     assert len(why) == question.text.count("\n") + 1
 

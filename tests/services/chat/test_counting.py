@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.support.conversations import Assistant, Call, Result, User, request
 from tests.support.texts import a_log
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.chat.edit import with_tool
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.chat.context import MESSAGE_TOKENS, Composition, composition, tokens_of
 from kimi_proxy.features.chat.memory import weigh_text
@@ -57,6 +59,16 @@ async def test_both_ways_of_a_request_are_counted(counting: TokenCounter):
 
     before, after = await counting.both(came, leaves)
     assert (before.total, after.total) == (tokens_of(came, tokens.count), tokens_of(leaves, tokens.count))
+
+
+@pytest.mark.parametrize("wire", Wire)
+async def test_a_request_that_only_gets_our_tool_is_counted_as_a_plain_recount_does(counting: TokenCounter, wire: Wire):
+    came = request(wire, [User("why?"), Assistant("", (Call("c1"),)), Result("c1", a_log(40)), User("fix it")])
+    leaves = with_tool(came, "recover_text", "Give the lines back.", {"type": "object"})
+
+    assert await counting.both(came, leaves) == tuple(
+        composition(each, lambda text: weigh_text(text, tokens.count)) for each in (came, leaves)
+    )
 
 
 async def test_a_growing_conversation_costs_only_its_new_part():

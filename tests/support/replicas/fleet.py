@@ -8,10 +8,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import httpx
@@ -109,7 +110,7 @@ class Provider:
 class Replica:
     """One server; killed and started again, it keeps its port."""
 
-    def __init__(self, home: Path, settings: Path, url: str) -> None:
+    def __init__(self, home: Path, settings: Path, url: str, env: Mapping[str, str] = MappingProxyType({})) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         home.mkdir()
@@ -122,6 +123,7 @@ class Replica:
             "KIMI_PROXY_DATABASE_URL": url,
             "KIMI_PROXY_PORT": str(self.port),
             "MCP_PRUNER_PORT": "0",
+            **env,
         }
         self._alive = ExitStack()
         self._process: Fork | None = None

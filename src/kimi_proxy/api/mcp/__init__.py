@@ -1,7 +1,7 @@
-"""MCP as a server: from a decoded message to what is sent back, in every protocol version that we speak.
+"""The MCP server: from a decoded message to its response, in every supported protocol version.
 
 Read it from top to bottom: the catalog of tools, the methods of the protocol, the versions with their envelope, the
-dispatch that `/rpc`, `/mcp` and standard input share, errors as responses."""
+dispatch shared by `/rpc`, `/mcp` and standard input, errors as responses."""
 
 import base64
 import binascii

@@ -1,7 +1,7 @@
 """MCP on standard input and output, for a client that is our parent process.
 
-Threads read and write, because pipes, terminals and files each refuse another kind of asynchronous access. They are
-daemons on unbuffered files: one that waits for a silent client must not keep the process alive.
+Threads read and write, because pipes, terminals and files each lack some kind of asynchronous access. They are daemon
+threads on unbuffered files: waiting for a silent client must not keep the process alive.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Anthropic's messages as Bedrock and Vertex serve them: the model stands in the address instead of the body.
+"""Anthropic's messages on Bedrock and Vertex: the model is in the path instead of the body.
 
-Inside of the proxy such a request is one of Anthropic's own API: `open_body` puts the model in, and `close_body` takes
-it out again for a provider that is one of these clouds. A request within the same cloud keeps every byte.
+Inside the proxy such a request has the format of Anthropic's own API: `open_body` adds the model, and `close_body`
+removes it again for a provider of such a cloud. A request that stays within one cloud keeps every byte.
 """
 
 import base64

@@ -114,9 +114,9 @@ def with_system_part(request: Request, index: int, text: str) -> Request:
 
 
 def with_reminder(request: Request, text: str) -> Request | None:
-    """Add to the end of the conversation, in the form that the API has for it; None where nothing may follow.
+    """Append to the conversation, in the API's form for that; None if nothing may follow.
 
-    Nothing comes between a call and its results, and an answer that the model is to go on with stays last.
+    Nothing is inserted between a call and its results, and an answer that the model is to continue stays last.
     """
     last = request.messages[-1] if request.messages else None
     if last is None or last.role not in ("user", "tool", "system") or _has_open_calls(request):

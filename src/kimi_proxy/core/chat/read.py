@@ -1,7 +1,7 @@
-"""JSON that may be anything, and a body of it as it came, with where each value stands.
+"""Reading untrusted JSON, and a body with the position of each value.
 
-What is not of the type that is asked for is read as empty. Values are views into the body, so that one of them can be
-replaced and every other byte stays: unknown fields, the order of keys, `1e400`, `-0` and the spelling of escapes.
+A value of an unexpected type reads as empty. Values are views into the body, so that one of them can be replaced while
+every other byte stays: unknown fields, the order of keys, `1e400`, `-0` and the spelling of escapes.
 """
 
 import re

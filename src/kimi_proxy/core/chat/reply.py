@@ -50,9 +50,10 @@ class EventSplitter:
 
 
 class EventBuffer:
-    """Is fed slices of any size; returns what may be sent on, and holds what is not complete yet.
+    """Accepts slices of any size; returns the parts that may be sent on, and buffers incomplete ones.
 
-    `shown` returns what the client gets of complete events."""
+    `shown` returns the client's view of complete events.
+    """
 
     def __init__(self, shown: Callable[[bytes], bytes] = bytes) -> None:
         self._shown = shown

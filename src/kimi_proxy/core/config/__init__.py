@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
@@ -68,6 +68,7 @@ class ProxySettings(SettingsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65_535)
+    responses_websocket: bool = True
 
 
 def without_password(url: str) -> str:
@@ -88,7 +89,18 @@ class StoreSettings(SettingsSection):
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
     listen_url: str = Field(default="", pattern=POSTGRES_URL)
+    report_url: str = Field(default="", pattern=POSTGRES_URL)
+    object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
+    object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
+    object_min_bytes: int = Field(default=64 * 1024, ge=1)
     key_command: str = ""
+
+    @model_validator(mode="after")
+    def _has_database(self) -> "StoreSettings":
+        for name in ("object_storage", "report_url"):
+            if getattr(self, name) and not self.url:
+                raise ValueError(f"{name} is used beside PostgreSQL: set KIMI_PROXY_DATABASE_URL too")
+        return self
 
 
 class AccessSettings(SettingsSection):
@@ -326,7 +338,11 @@ def _lists_as_tuples(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-DATABASE_URLS = {"url": "KIMI_PROXY_DATABASE_URL", "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL"}
+DATABASE_URLS = {
+    "url": "KIMI_PROXY_DATABASE_URL",
+    "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL",
+    "report_url": "KIMI_PROXY_DATABASE_REPORT_URL",
+}
 
 
 def _refuse_secrets(table: Mapping[str, object], path: str) -> None:

@@ -26,7 +26,7 @@ class Provider(SettingsSection):
     """A provider: its address, its API, its key and its timeouts."""
 
     enabled: bool = True
-    type: Literal["openai", "anthropic", "gemini", "bedrock", "vertex"] = "openai"
+    type: Literal["openai", "anthropic", "gemini", "code-assist", "bedrock", "vertex"] = "openai"
     base_url: str
     api_key: str = ""
     include_usage: bool = True
@@ -132,6 +132,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "zai": _chat_only("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
     "xai": _known_provider("https://api.x.ai/v1", "XAI_API_KEY"),
     "gemini": _chat_only("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", type="gemini"),
+    "code-assist": _known_provider("https://cloudcode-pa.googleapis.com", type="code-assist"),  # Gemini CLI's login
     "ollama": _known_provider("http://127.0.0.1:11434/v1"),
     "lm-studio": _known_provider("http://127.0.0.1:1234/v1"),
     "vllm": _known_provider("http://127.0.0.1:8080/v1"),
@@ -154,6 +155,7 @@ _KEY_BEGINNINGS: dict[str, tuple[str, ...]] = {
     "gsk_": ("groq",),
     "xai-": ("xai",),
     "AIza": ("gemini",),
+    "ya29.": ("code-assist", "gemini"),
 }
 CHATGPT = "chatgpt"
 _CHATGPT_CLAIM = "https://api.openai.com/auth"  # in the token of a login with a plan
@@ -171,10 +173,10 @@ def _beginning(credential: str) -> str:
 
 
 def may_pass_key(name: str, provider: Provider, credential: str, is_on_demand: bool) -> bool:
-    """Return whether a client's own key may go to a provider: its form says so, or the user by naming the provider.
+    """Return whether a client's own key may be sent to a provider, by its form or because the file names the provider.
 
-    Where no file names the provider, only the form says so, and nothing goes to a program that happens to listen on
-    this machine. Where a file does, a key goes unless its form is that of another provider that we know.
+    Without a file, only the form counts, and no key reaches a program that happens to listen on this machine. With one,
+    a key is sent unless it has the form of another known provider.
     """
     maker = maker_at(name, provider)
     if is_on_demand:

@@ -294,9 +294,9 @@ class _Line:
 
 
 def outline(messages: Sequence[Message], before: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return as many lines as fit: what the user wrote is left out last, single tool calls first.
+    """Return as many lines as fit; single tool calls are dropped first, the user's messages last.
 
-    `before` is the summary of what came before these messages.
+    `before` is the summary of the messages before these.
     """
     lines = [_Line(line, 3) for line in before.split("\n") if line.strip()]
     lines += [line for message in messages for line in _lines(message)]

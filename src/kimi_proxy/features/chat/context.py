@@ -145,8 +145,7 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     """Count texts, tool calls, tool results and tool definitions; everything else has a flat rate."""
     inside = {(part.start, part.end) for message in request.messages for part in message.parts}
     alone = [part for part in request.system if (part.start, part.end) not in inside]
-    tools = (each for listed in request.format.tool_lists(request.json) for each in _sent_definitions(listed))
-    definitions = sum(weigh(bytes(each).decode("utf-8", "replace")).tokens for each in tools)
+    definitions = _count_tools(request, weigh)
     found: list[MemoryFound] = []
     apart = _weigh_message(-1, "system", alone, definitions, weigh, found)
     messages: list[MessageWeight] = []
@@ -158,6 +157,21 @@ def composition(request: Request, weigh: Weigh) -> Composition:
         messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found))
         before += messages[-1].tokens
     return Composition(definitions, apart, tuple(messages), by_kind(found))
+
+
+def composition_with_tools(made: Composition, request: Request, weigh: Weigh) -> Composition:
+    """Return the composition of a request whose messages are those of `made`, and whose tools may be others."""
+    definitions = _count_tools(request, weigh)
+    more, shifted = definitions - made.definitions, []
+    for one in made.everything:
+        counts = (one.tokens, one.memory_tokens, one.tools_tokens, one.before + more, one.lead_tokens)
+        shifted.append(MessageWeight(one.index, one.role, *counts))
+    return Composition(definitions, shifted[0], tuple(shifted[1:]), made.found)
+
+
+def _count_tools(request: Request, weigh: Weigh) -> int:
+    tools = (each for listed in request.format.tool_lists(request.json) for each in _sent_definitions(listed))
+    return sum(weigh(bytes(each).decode("utf-8", "replace")).tokens for each in tools)
 
 
 def _sent_definitions(listed: Raw) -> Sequence[Raw]:
@@ -209,10 +223,16 @@ def is_certainly_below(request: Request, tokens: float) -> bool:
 
 def is_same(one: Request, other: Request) -> bool:
     """Return whether two requests have the same size because the model reads the same text."""
-    if one is other:
-        return True
-    names = (one.format.conversation, one.format.system_member, "tools")
-    return all(bytes(one.members.get(name) or b"") == bytes(other.members.get(name) or b"") for name in names)
+    return one is other or (_is_same(one, other, "tools") and has_same_messages(one, other))
+
+
+def has_same_messages(one: Request, other: Request) -> bool:
+    """Return whether two requests differ in their tools at most, of what the model reads."""
+    return all(_is_same(one, other, name) for name in (one.format.conversation, one.format.system_member))
+
+
+def _is_same(one: Request, other: Request, name: str) -> bool:
+    return bytes(one.members.get(name) or b"") == bytes(other.members.get(name) or b"")
 
 
 @dataclass(frozen=True, slots=True)

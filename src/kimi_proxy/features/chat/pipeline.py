@@ -128,6 +128,8 @@ def pin_attribution(providers: Mapping[str, Provider]) -> Stage:
         A prompt cache ends at the first byte that differs: llama.cpp, vLLM and Ollama would read everything again in
         every turn. Anthropic itself excludes the text from its cache.
         """
+        if ATTRIBUTION.encode() not in draft.request.body:  # to look for it in the messages would parse them
+            return draft
         name = draft.target.provider
         first = draft.request.system[0].text if draft.request.system else ""
         if not first.startswith(ATTRIBUTION) or maker_at(name, providers[name]) == "anthropic":

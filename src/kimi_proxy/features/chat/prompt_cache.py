@@ -1,5 +1,5 @@
-"""The part of a conversation that a prompt cache can still hold: where requests first differ, when it is cold, and
-when a request of our own pays to keep it warm.
+"""The cached part of a conversation: where two requests first differ, when the cache is cold, and when a request of our
+own pays to keep it warm.
 """
 
 import re
@@ -37,10 +37,10 @@ class SentPrefix:
 
 
 def is_cold(before: SentPrefix | None, now: SentPrefix) -> bool:
-    """Return whether the provider has to rewrite the beginning, whatever we send.
+    """Return whether the provider has to write the prefix again in any case.
 
-    So it is after a pause longer than the cache's life, when the conversation begins otherwise than before (another
-    model, other tools, another system prompt), and when it was never seen: then it is new, or was resumed.
+    That is so after a pause longer than the cache's lifetime, when the beginning of the conversation changed (another
+    model, other tools, another system prompt), and for an unknown conversation, which is new or was resumed.
     """
     if before is None or not before.cold_after_s or now.at - before.at > before.cold_after_s:
         return True
@@ -196,9 +196,9 @@ class ExplainedMiss:
 def explain_miss(
     moment: CacheMoment, input_tokens: int, cached_tokens: int, is_ours: bool, said: str = ""
 ) -> ExplainedMiss | None:
-    """Return why less was read from the cache than was sent before; None if it hit, or nothing was there.
+    """Return why less was read from the cache than was sent before; None if it hit, or nothing was cached.
 
-    `is_ours` says that we changed what was cached, `said` is the provider's own reason.
+    `is_ours` means that we changed cached text, `said` is the provider's own reason.
     """
     expected = min(moment.tokens_before, input_tokens)
     missed = expected - cached_tokens
@@ -273,10 +273,10 @@ def _is_thinking(part: Part) -> bool:
 
 
 def marked_request(request: Request, moment: CacheMoment) -> Request:
-    """Return the request of a client that sets no cache marks with marks of ours.
+    """Return the request of a client that sets no cache marks, with our marks.
 
-    One stands at the end, to be found by the next request, and one where that of the request before stood: a mark finds
-    older entries only within its look-back. A new conversation has only what it shares with others marked.
+    One is at the end, for the next request to hit, and one where the previous request ended: a mark finds older entries
+    only within its look-back. In a new conversation only the part that it shares with others is marked.
     """
     if len(request.body) // BYTES_PER_TOKEN < moment.rules.least_tokens:
         return request
@@ -287,10 +287,10 @@ def marked_request(request: Request, moment: CacheMoment) -> Request:
 
 
 def anchored_request(request: Request, rules: CacheRules) -> Request:
-    """Return the request with a mark at the start of the last turn, where one of the provider's marks is free.
+    """Return the request with a mark at the start of the last turn, if one of the provider's marks is unused.
 
-    Clients change the end of the last turn when the user speaks again, and after long turns the look-back of their own
-    marks does not reach what is cached before it.
+    Clients change the end of the last turn with the next user message, and after long turns their own marks do not look
+    back far enough to find the cached text before it.
     """
     marks, spoken = request.format.cache_marks(request.json), _last_answered_user(request)
     if spoken is None or not marks or len(marks) >= rules.breakpoints:

@@ -1,6 +1,6 @@
-"""Provider objects that a request or an answer names: stored responses, message batches, files, containers.
+"""The ids of provider objects in a request or a response: stored responses, message batches, files, containers.
 
-Most requests name none, which a search of their bytes shows. It also finds what could hide a name from it.
+Most requests contain none, which a search of their bytes shows. It also detects encodings that could hide an id.
 """
 
 import json as stdlib_json

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Message, Part, Request, read
@@ -44,10 +45,10 @@ _AIDER_CONTEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation, known by the name that its client gives it or by what it began with.
+    """A conversation, identified by the client's name for it or by its beginning.
 
-    The id is a hash of that, so that every process finds the same one; but for a further conversation that begins in
-    the same words, which is known by its answers.
+    The id is a hash of that, so that every process finds the same one. If several conversations begin alike, the
+    further ones are identified by their answers.
     """
 
     id: str
@@ -58,10 +59,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionIds:
-    """Makes the ids of the sessions of one person.
+    """Makes the ids of one person's sessions.
 
-    Two people of a team who say the same, or give the same name, have two sessions. With a secret no one can work out
-    what the id of another's session will be; without one, everyone can.
+    Two members of a team with the same text or name have two sessions. With a secret, no one can predict another
+    person's id; without one, everyone can.
     """
 
     scope: str = LOCAL_SCOPE
@@ -118,10 +119,10 @@ def another(scope: str, beginning: Session, mark: bytes) -> Session:
 
 
 def answers_in(request: Request, with_results: bool = False) -> tuple[bytes, ...]:
-    """Return hashes of what the model said: of the first answer, which two conversations hardly share, and the newest.
+    """Return hashes of the model's answers: the first one, which two conversations rarely share, and the newest.
 
-    What it thought is left out: clients do not send all of it back. With the results of its calls, two answers differ
-    that a provider gave in the same words and under the same ids.
+    Thinking is excluded, because clients do not send all of it back. Including the results of its calls distinguishes
+    two answers with the same words and ids.
     """
     said: list[list[Part]] = []
     for message in _conversation(request):
@@ -129,8 +130,8 @@ def answers_in(request: Request, with_results: bool = False) -> tuple[bytes, ...
             said.append([part for part in message.parts if part.kind in ("text", "tool_call")])
         elif with_results and said:
             said[-1] += (part for part in message.parts if part.kind == "tool_result")
-    hashes = [each for parts in said if (each := _hash_answer(parts))]
-    return tuple(dict.fromkeys((*hashes[:1], *hashes[: -NEWEST_ANSWERS - 1 : -1])))
+    first, newest = filter(None, map(_hash_answer, said)), filter(None, map(_hash_answer, reversed(said)))
+    return tuple(dict.fromkeys((*islice(first, 1), *islice(newest, NEWEST_ANSWERS))))
 
 
 def is_session_id(text: str) -> bool:

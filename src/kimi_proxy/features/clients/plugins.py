@@ -1,6 +1,6 @@
-"""Plugins for agents that let one change what a tool printed: OpenCode's and Cline's.
+"""Plugins for agents whose plugins can change a tool result: OpenCode and Cline.
 
-They ask the server in the shapes of Claude Code's tools. What was read is left alone, because it may be edited next.
+They call the server with the shapes of Claude Code's tools. Files are not cut, because the agent may edit them next.
 """
 
 from kimi_proxy.features.clients.hooks import PATH, TIMEOUT_S

@@ -74,12 +74,12 @@ class BaseUrl:
 
 
 def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
-    """Return the variables that make Claude Code call us and keep what it does for its own server; None: unset.
+    """Return the variables that make Claude Code use the proxy and keep its first-party features; None: unset.
 
-    Behind an address that it does not know it switches tool search off (every MCP tool is then in every request)
-    and more (docs/claude-code-gateway.md). We answer with what Anthropic's server said, so where that is who answers
-    we may say so; where another provider does, nothing is claimed. The client then signs its requests, and those are
-    shortened only where the settings allow it: so we say it there alone, and never for the login of a plan.
+    With an unknown address it turns off tool search (so every MCP tool is in every request) and more
+    (docs/claude-code-gateway.md). If Anthropic answers, we may claim to be first party, because we relay its responses;
+    with another provider we do not. The client then signs its requests, which are shortened only if the settings allow
+    it: we make the claim only in that case, and never for the login of a plan.
     """
     return {
         "ANTHROPIC_BASE_URL": target.url,

@@ -52,9 +52,9 @@ class TextFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """A file that holds more than our entry: `{"mcpServers": {"pruner": {…}}}` or `[mcp_servers.pruner]`.
+    """A file with more than our entry: `{"mcpServers": {"pruner": {…}}}` or `[mcp_servers.pruner]`.
 
-    Only the text of our entry changes, and every result is read again to make sure that the rest still says the same.
+    Only the text of our entry changes, and every result is parsed again to verify that the rest is unchanged.
     """
 
     format: TextFormat
@@ -110,7 +110,7 @@ class SharedFile:
 class SettingsKeys:
     """Values by the path of their table: `{("env",): {"ANTHROPIC_BASE_URL": …}}`; None for a key that must be absent.
 
-    Every result is read again to make sure that the rest of the file still says the same.
+    Every result is parsed again to verify that the rest of the file is unchanged.
     """
 
     format: TextFormat

@@ -1,4 +1,4 @@
-"""TOML: a table is changed and removed in the text itself, statement by statement.
+"""TOML: tables are edited and removed in the text itself, statement by statement.
 
 tomlkit was tried instead: it removes comments that follow a table together with the table, and mixes line breaks."""
 

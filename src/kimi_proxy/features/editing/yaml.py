@@ -39,9 +39,9 @@ class OwnYamlFile:
 
 @dataclass(frozen=True, slots=True)
 class YamlList:
-    """A list of servers in a file of the user's: `mcpServers:` at its left edge, with one `- name: …` for each.
+    """A list of servers in the user's file: `mcpServers:` at the left margin, with one `- name: …` per server.
 
-    Lines are added and removed, and none is changed. What is written in another style is refused.
+    Lines are added and removed, never changed. Other styles are refused.
     """
 
     key: str

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
@@ -35,7 +36,7 @@ _WINDOWS = (
 
 
 PLAN_LOGIN = "sk-ant-oat"  # how a login with a plan of Anthropic begins
-PLANS = frozenset({CHATGPT, "kimi-code"})  # providers that are paid by a plan alone
+PLANS = frozenset({CHATGPT, CODE_ASSIST, "kimi-code"})  # providers that are paid by a plan alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ class Models:
         return cls(config.providers, config.models, config.on_demand, keyed, config.file, config.off_lines)
 
     def target(self, name: str, wire: Wire, credential: str = "", translate: bool = False, prefer: str = "") -> Target:
-        """Find a name of the settings, else one that a provider knows, else take the part after the first `/`.
+        """Find a name in the settings, then among providers' own names; otherwise use the part after the first `/`.
 
-        `credential` is the client's own key. With `translate`, a provider may also answer for which the request has to
-        be translated; one that speaks the client's API comes before it. With `prefer`, a type of providers, one of
-        those answers a name that is not in the settings. Raise NoProvider if no provider can answer.
+        `credential` is the client's own key. With `translate`, a provider that needs translation may be used too, after
+        those with the client's API. With `prefer`, a type of providers, one of those is used for a name that is not in
+        the settings. Raise NoProvider if there is no provider.
         """
         if name in self._models:
             return self._check_target(self.configured_target(name), wire, credential, translate)
@@ -104,7 +105,7 @@ class Models:
             usable = [target for target in by_name if self._translates(target.provider, wire)]
         if usable:
             return usable[0]
-        if prefer and (found := next((n for n, each in self._providers.items() if each.type == prefer), None)):
+        if prefer and (found := self._provider_of_type(prefer, credential)):
             return Target(found, name)  # the name of a cloud may be a path
         return self._unlisted_target(name, wire, credential, translate)
 
@@ -250,6 +251,11 @@ class Models:
         if translate and maker in self._on_demand and self._on_demand[maker].translates(wire):
             return self._check_target(Target(maker, name.removeprefix(f"{maker}/")), wire, credential, translate)
         return self._on_demand_target(name, maker, wire, credential)
+
+    def _provider_of_type(self, wanted: str, credential: str) -> str | None:
+        """Return a provider of the file, else one for which the client has a login."""
+        able = {n: each for n, each in self._on_demand.items() if is_key_of(n, credential)}
+        return next((n for n, each in {**self._providers, **able}.items() if each.type == wanted), None)
 
     def _is_asked_on_demand(self, maker: str, wire: Wire, credential: str) -> bool:
         """Return whether a model's maker supports the client's API, and there is a key for it."""

@@ -1,6 +1,6 @@
 """Known models and prompt cache rules of each provider: context windows, prices and lifetimes.
 
-Each row has its date and its source.
+Each row of the tables has its date and its source.
 """
 
 import csv
@@ -192,9 +192,9 @@ class _CacheRow:
 
 
 def cache_rules(provider: str, model: str, ttl: str | None = "") -> CacheRules:
-    """Return the rules for a request to a model of `provider`; those of the model's maker if no such provider is known.
+    """Return the cache rules for a model of `provider`, or of the model's maker if that provider is unknown.
 
-    `ttl` is what the request asks for: "1h", "24h", "" for the provider's own choice, None if it sets no mark at all.
+    `ttl` is the requested lifetime: "1h", "24h", "" for the provider's default, None if the client sets no mark.
     """
     ruling = provider if provider in _providers() else maker(model)
     found = _rules(ruling, model[:200], ttl or "")

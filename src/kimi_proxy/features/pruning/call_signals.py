@@ -1,6 +1,6 @@
-"""The signals of each line with respect to what an agent was doing when a tool printed it.
+"""The signals of each line with respect to the agent's activity at the time of a tool call.
 
-The forests `used` and `used output` know signals by these names, beside those of `signals.py`."""
+The forests `used` and `used output` refer to signals by these names, and by those in `signals.py`."""
 
 import math
 import re

@@ -24,8 +24,7 @@ from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wi
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.features.records.explain import explain_records
-from kimi_proxy.features.records.prune import RecordCuts, prune_records
+from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
 from kimi_proxy.features.records.read import parts
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
@@ -61,10 +60,10 @@ def prune(
     scorers: Scorers | None = None,
     tokens_before: int | None = None,
 ) -> Pruned:
-    """Cut what matters least for the goal, within the limits; `check` may raise to abort.
+    """Cut the lines that matter least for the goal, within the limits; `check` may raise to abort.
 
-    `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, where they were counted.
-    Same question, same cuts: the options that only change how the answer looks have no say in what is cut.
+    `scores`, one per line, replace the local relevance; `tokens_before` are those of the text, if already counted. The
+    same question always has the same cuts: options that only change the form of the answer do not affect them.
     """
     scorers = scorers or load_scorers()
     lines = text_lines.split(question.text)
@@ -147,9 +146,9 @@ def _measure(
     scorers: Scorers,
     outlined: Callable[[], Outline],
 ) -> tuple[Outline, Signals, Signals | None]:
-    """Read the words of a text while it is parsed, then what `outlined` waits for.
+    """Read the words of a text while it is parsed, then wait for `outlined`.
 
-    Return its outline, its signals for the goal, and those for what an agent goes on to use where that is known.
+    Return its outline, its signals for the goal, and, with a context, those for its likely use by the agent.
     """
     source_type, context = question.source_type, question.context if score.USED in scorers.learned else None
     words = read_lines(lines, question.goal, source_type, check)
@@ -202,7 +201,7 @@ def _with_directives(lines: Sequence[str], found: Outline) -> Outline:
 def _no_prune_rows(lines: Sequence[str]) -> list[int]:
     """Return the rows between NO_PRUNE directives, and those of the directives.
 
-    They nest. A begin without an end protects to the end of the text; an end without a begin only itself.
+    They can be nested. A begin without an end protects the rest of the text; an end without a begin only itself.
     """
     rows: list[int] = []
     depth = 0
@@ -219,9 +218,9 @@ def _no_prune_rows(lines: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Fitted on mined cases by what is kept of the answers at the same number of tokens, markers included.
+    """Constants fitted on extracted cases by the share of answers kept at equal tokens, markers included.
 
-    `scripts/train_scorer --select` prints what each of them gains or loses.
+    `scripts/train_scorer --select` prints the effect of each of them.
     """
 
     blank_share: float = 0.1  # of its neighbours' value: an empty line has little value on its own
@@ -291,10 +290,10 @@ def _forced_lines(analysis: Analysis, source_type: SourceType, max_prune_ratio: 
 
 
 def failure_rows(lines: Sequence[str], outline: Outline, room: float) -> set[int]:
-    """Return the rows of a log that stay at any ratio, where `room` is how many lines have to stay.
+    """Return the rows of a log that stay at any ratio; `room` is the number of lines that have to stay.
 
-    While they are few, whole reports and every error; then one of each error that says the same; where even those do
-    not fit, one of each template.
+    If they fit, these are whole reports and every error; otherwise one of each group of equal errors; and if those do
+    not fit either, one of each template.
     """
     reports = {row for row, why in enumerate(outline.protected) if why in REPORT_MARKS}
     if len(reports | set(outline.errors)) <= REPORTS_SHARE * room:
@@ -332,10 +331,10 @@ def _first_rows(rows: Sequence[int], keys: Sequence[str]) -> set[int]:
 
 
 def _named_rows(lines: Sequence[str], goal: str, is_of_use: bool, check: Callable[[], None]) -> set[int]:
-    """Return the lines that hold what the goal quotes, without what too many lines hold.
+    """Return the lines with strings quoted in the goal, except strings in too many lines.
 
-    Where the scores are of use as well, also those with an identifier or a path of the goal: what agents used before
-    must not overrule the words of the user.
+    For scores that include likely use, also lines with an identifier or path of the goal: past use must not overrule
+    the user's words.
     """
     asked = read_goal(goal)
     most = min(QUOTED_LINES, QUOTED_SHARE * len(lines))

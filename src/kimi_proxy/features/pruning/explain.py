@@ -112,7 +112,7 @@ _PROTECTED = {
     "context": "next to an error",
     "traceback": "part of a traceback",
     "failure": "part of a failure report",
-    "diagnostic": "names a place in a file and what is wrong there",
+    "diagnostic": "names a place in a file and the problem there",
     "summary": "summary of a run",
     "no_prune": "inside a NO_PRUNE block",
     "table": "part of a table",
@@ -123,38 +123,38 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "has many of the goal's words": ("line_coverage",),
     "has the rarest of the goal's words": ("rarest",),
     "near the rarest of the goal's words": ("rarest_near",),
-    "has a string that the goal names exactly": ("exact_here",),
-    "near a string that the goal names exactly": ("exact",),
+    "has an exact string from the goal": ("exact_here",),
+    "near an exact string from the goal": ("exact",),
     "next to lines with the goal's words": ("near", "rank_near"),
     "among lines with the goal's words": ("window2", "window5", "rank_window5"),
     "among lines with many of the goal's words": ("window2_coverage", "window5_coverage"),
-    "in a stretch that speaks of the goal": (
+    "in a passage that matches the goal": (
         *("window12", "window12_coverage", "window25", "window25_coverage", "rank_window12"),
         *("stretch", "stretch_coverage", "rank_stretch"),
     ),
-    "its block speaks of the goal": ("block", "block_mean", "block_rank"),
+    "its block matches the goal": ("block", "block_mean", "block_rank"),
     "its block has many of the goal's words": ("block_coverage",),
-    "its block has a string that the goal names exactly": ("block_exact",),
-    "its block has a line that speaks of the goal": ("block_best",),
-    "its block has words akin to the goal's": ("block_kin",),
+    "its block has an exact string from the goal": ("block_exact",),
+    "its block has a line that matches the goal": ("block_best",),
+    "its block has words related to the goal's": ("block_kin",),
     "its header has the goal's words": ("header",),
-    "its block is named by the goal's words": ("name", "name_precision"),
-    "the block around it speaks of the goal": ("parent", "parent_coverage", "parent_precision"),
-    "near words akin to the goal's": ("kin", "kin3", "kin9"),
-    "shares words with the lines that speak of the goal": (
+    "its block's name has the goal's words": ("name", "name_precision"),
+    "the enclosing block matches the goal": ("parent", "parent_coverage", "parent_precision"),
+    "near words related to the goal's": ("kin", "kin3", "kin9"),
+    "shares words with the lines that match the goal": (
         "echo",
         "echo_near",
         "echo_wide",
         "echo_block",
         "rank_echo_near",
     ),
-    "reports trouble or stands next to it": ("trouble", "is_context", "is_failure", "is_traceback"),
-    "reports trouble": ("alarm", "is_error", "is_diagnostic"),
-    "of a kind that is seldom in this log": ("rare",),
+    "reports a problem or is next to one": ("trouble", "is_context", "is_failure", "is_traceback"),
+    "reports a problem": ("alarm", "is_error", "is_diagnostic"),
+    "of a kind that is rare in this log": ("rare",),
     "near the end of the run": ("late",),
     "close to the best lines": ("to_best",),
     "close to lines with the goal's words": ("to_hit",),
-    "looks like lines that answer such goals": (
+    "resembles lines that answer such goals": (
         *("indent", "deeper", "length", "wordless", "comment", "calls", "digits", "repeats"),
         *("is_import", "is_signature", "is_heading", "in_fence"),
     ),
@@ -168,7 +168,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "near words of what the agent did before": ("recent_near", "recent_wide", "recent_block"),
     "has words that are rare in this result": ("rarity", "rarity_mean"),
     "next to lines that the conversation shows": ("seen_near", "seen_block"),
-    "stands where answers often stand": (
+    "is where answers often are": (
         *("place", "block_place", "block_since", "block_until", "block_lines", "in_function", "in_class"),
     ),
 }
@@ -199,11 +199,11 @@ def explain(
     for i, why in enumerate(protected):
         strongest = _strongest(names, table[:, i])
         if i + 1 in cut_for:
-            outweighed = f"outweighed: {strongest}" if strongest else "nothing speaks of the goal"
+            outweighed = f"outweighed: {strongest}" if strongest else "nothing matches the goal"
             text = f"cut, {cut_for[i + 1]}; {outweighed}"
         else:
             kept_for = [reason for reason in (_PROTECTED.get(why, why), strongest) if reason]
-            text = "; ".join(kept_for) or "fills a gap that its marker would cost more than"
+            text = "; ".join(kept_for) or "fills a gap that would save less than its marker costs"
         rows.append(LineWhy(i + 1, i + 1 not in cut_for, round(float(scores[i]), 3), text))
     return rows
 

@@ -24,8 +24,8 @@ BARE_CHARS = 200
 class Frame:
     """Lines `start` to `end`, 0-based, end exclusive.
 
-    With `headers`, these rows stay when another line of the frame stays, and only then. Without, the frame stays or
-    goes as a whole.
+    With `headers`, these rows stay if another line of the frame stays, and only then. Without, the frame is kept or cut
+    as a whole.
     """
 
     start: int

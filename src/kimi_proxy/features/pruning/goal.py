@@ -215,10 +215,10 @@ def english(word: str) -> tuple[str, ...]:
 
 @cache
 def _dictionary() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Return the English words for French ones, by word and by root.
+    """Return the English translations of French words, by word and by root.
 
-    In french.txt `|` and the end of a line separate entries: a French word, then what it may be in English. Endings
-    are cut off before a word is looked up: `supprimé`, `supprimer` and `supprimées` are one.
+    In french.txt, `|` and the end of a line separate entries: a French word, then its translations. Endings are removed
+    before a lookup: `supprimé`, `supprimer` and `supprimées` are one.
     """
     text = (resources.files(__package__) / "french.txt").read_text("utf-8")
     entries = [entry.split() for entry in text.strip().replace("\n", "|").split("|")]

@@ -22,8 +22,8 @@ MOST_LEAVES = 32  # a tree's leaves are the bits of a 32-bit number
 class Tree:
     """Column i of the first four is node i. A line whose signal is at most `limit` goes left.
 
-    A child is a node, or where it is negative the leaf ~child; leaves are numbered from left to right. `means` are
-    what a line that reached the node gets on average, from which the contribution of each signal is computed.
+    A child is a node, or if negative the leaf ~child; leaves are numbered from left to right. `means` are the average
+    outputs of lines that reach a node, from which the contribution of each signal is computed.
     """
 
     signal: Sequence[int]
@@ -81,10 +81,10 @@ _PLACE_OF_BIT = np.array([((1 << bit) * 0x077CB531 & _EVERY_LEAF) >> 27 for bit 
 
 @dataclass(frozen=True, slots=True)
 class CompiledForest:
-    """A forest that evaluates all lines through all trees at once, in whole numbers.
+    """A forest that evaluates all lines through all trees at once, in integers.
 
-    A tree's leaves are bits of one number. For every signal a table says which leaves a line can still reach with that
-    value; what is left after all tables were looked up is a number whose lowest bit is the leaf.
+    A tree's leaves are bits of a number. For every signal, a table gives the leaves that a line can still reach; the
+    lowest bit that is left after all tables is the leaf.
     """
 
     forest: Forest
@@ -129,10 +129,10 @@ class CompiledForest:
         return {name: total[:, i] / LEAF_STEPS for i, name in enumerate(names)}
 
     def _reach_leaves(self, signals: Mapping[str, Floats]) -> Iterator[tuple[int, Bits]]:
-        """Yield the leaf that each line falls into, as a row of what `_by_bit` returns, some trees at a time.
+        """Yield the leaf of each line, as a row of the result of `_by_bit`, some trees at a time.
 
-        A signal that all lines share, as what the goal wants, is looked up once for all of them; a signal is not looked
-        up where what the lines share rules out every leaf that it decides on.
+        A signal shared by all lines, such as the kind of goal, is looked up once for all of them; a signal is skipped
+        if the shared ones rule out every leaf that depends on it.
         """
         steps = [
             places.take(_to_steps(_first_if_all_same(signals[name])), mode="clip").astype(np.intp)

@@ -1,7 +1,7 @@
 """The score of each line for a goal.
 
-Code and documentation are scored by what was learned from how people change them, logs by what was learned from runs
-with known failures and by weights set by hand. Where the learned scorer was refused, such weights score everything."""
+Code and documentation are scored by a model trained on how people change them, logs by a model trained on runs with
+known failures and by hand-set weights. If the model cannot be loaded, such weights score everything."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -52,10 +52,10 @@ def use(signals: Signals, scorers: Scorers, check: Callable[[], None]) -> Floats
 
 
 def blend(used: Floats, asked: Floats) -> Floats:
-    """Return the scores of lines by both: what an agent is likely to use, and what answers the question.
+    """Return combined scores: likely use by an agent, and relevance to the question.
 
-    used^½ · asked^½. What agents used before cannot know what this user asks: by it alone, a seventh of the answers in
-    logs of builds went that the question's own trees keep. Of the lines that are used this takes 3 points of 100.
+    used^½ · asked^½. Past use does not know this user's question: with it alone, build logs lost a seventh of the
+    answers that the question's own trees keep. Combining costs 3 of 100 used lines.
     """
     return np.round(scale_to_one(np.sqrt(used * asked)), 9)
 
@@ -156,10 +156,10 @@ def candidates_of(lines: Sequence[str]) -> list[int]:
 
 
 def merge(local: Sequence[float], asked: Sequence[int], remote: Sequence[float]) -> list[float]:
-    """Return one score per line, in 0..1: the reranker's where it was asked, the local one elsewhere.
+    """Return one score per line, in 0..1: the reranker's if it scored the line, otherwise the local one.
 
-    A reranker that answers outside 0..1 is stretched into it. A local score says more or less than a remote one,
-    so it is scaled by what the lines that have both got on average.
+    Scores of a reranker outside 0..1 are rescaled. Local and remote scores are not comparable, so local ones are scaled
+    by the average ratio on lines that have both.
     """
     scaled_remote = _within_unit(remote)
     local_sum = sum(local[i] for i in asked)

@@ -70,12 +70,12 @@ class Trial(NamedTuple):
 def neighbours(
     worth: Sequence[float], costs: Costs, search: "Search", floor: int, check: Callable[[], None] = lambda: None
 ) -> tuple[Trial | None, Trial | None]:
-    """Return what stays at two neighbouring prices, of which the first keeps `floor` lines and the second does not.
+    """Return the selections at two neighbouring prices, of which the first keeps `floor` lines and the second does not.
 
-    None stands for an end of the scale. Tried next is the price at which the two nearest choices are worth the same:
-    there one of them is the best, which proves that no other lies between them, or a better one is found. That takes
-    half as many trials as halving the scale, and finds the same two prices unless a higher price keeps more lines
-    somewhere, as one in thousands of random texts has it: then it may find another such pair.
+    None stands for an end of the scale. The next price tried is the one at which the two nearest selections are worth
+    the same: either one of them is the best there, which proves that there is no other in between, or a better one is
+    found. This takes half as many trials as bisection, and finds the same two prices unless a higher price keeps more
+    lines somewhere, as in one of thousands of random texts: then it may find another such pair.
     """
     by_price = sorted((w / max(1, c) for w, c in zip(worth, costs.lines, strict=True)), reverse=True)
     scale = PriceScale(2 * (by_price[0] if by_price else 0.0) + 1e-9)  # at the highest price no line is worth keeping
@@ -204,10 +204,10 @@ def _steps(framing: Framing | None, forced: Sequence[bool]) -> list[Step]:
 
 
 class Search:
-    """Finds at a price the gaps with the most worth kept minus the price of all tokens, markers included.
+    """Finds the gaps that maximize the worth of kept lines minus the price of all tokens, markers included.
 
-    The rules of the frames hold: no line without its headers, no header alone, wholes whole. To enter a gap costs its
-    marker, so a gap that saves less than its marker is never made.
+    It follows the rules of frames: no line without its headers, no header alone, some frames only as a whole. Opening a
+    gap costs its marker, so a gap that saves less than its marker is never made.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The signals of each line with respect to a goal: one named column each, about between 0 and 1.
 
-The learned scorer knows signals by these names. A name or a value that changes needs a new model."""
+The learned scorer refers to signals by these names. Changing a name or a value requires a new model."""
 
 import math
 import re
@@ -90,10 +90,10 @@ def measure(
     words: WordSignals | None = None,
     before: Signals | None = None,
 ) -> Signals:
-    """Return every signal of a text of that type; with a context also those of what an agent was doing.
+    """Return every signal of a text of that type; with a context also those of the agent's activity.
 
-    `words` is what `read_lines` returned for the same text, where it was called before, and `before` what was returned
-    of the same text for another goal.
+    `words` is the result of `read_lines` for the same text, if it was called, and `before` the result for the same text
+    and another goal.
     """
     words = words or read_lines(lines, goal, source_type, check, context)
     found, signals = words.found, dict(words.signals)
@@ -350,10 +350,10 @@ COMMON_SHARE = 0.15  # of the lines: a more frequent word carries no information
 
 
 def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]) -> dict[str, Floats]:
-    """Score words that co-occur with the goal's: where `retry` is asked for, lines with `backoff` answer too.
+    """Score words that co-occur with the goal's: if the goal says `retry`, lines with `backoff` may answer it too.
 
-    The lines that match the goal best are read for words that stand among them more often than elsewhere. Those
-    words are then looked for in the whole text.
+    Words that are more frequent in the lines that match the goal best than elsewhere are then searched in the whole
+    text.
     """
     echo = words.per_line(_cooccurrence_weights(words, first_guess))
     columns = BlockColumns.of(blocks, words.line_count)

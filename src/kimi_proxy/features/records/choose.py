@@ -48,9 +48,9 @@ Column = list[Node]
 
 
 def weigh(root: Node, check: Callable[[], None], failures: list[int] | None = None) -> None:
-    """Set for each node how odd it is among those at the same place of other records.
+    """Set for each node how much it differs from those at the same place of other records.
 
-    `failures` gets where nodes begin that report one.
+    `failures` receives the starts of nodes that report one.
     """
     failed = [] if failures is None else failures
     columns, groups = _sorted_by_place(root, check, failed)
@@ -81,9 +81,9 @@ def weigh_log(lines: Column, check: Callable[[], None], failures: list[int]) -> 
 def _sorted_by_place(
     root: Node, check: Callable[[], None], failures: list[int]
 ) -> tuple[list[Column], list[list[Node]]]:
-    """Return the leaves, and the nodes with named children, put together by the names above them.
+    """Return the leaves, and the nodes with named children, grouped by the names above them.
 
-    The names of records and their numbers do not count, so that what stands at the same place of each comes together.
+    The names and numbers of records are ignored, so that nodes at the same place of each record are in one group.
     """
     columns: list[Column] = []
     groups: list[list[Node]] = []

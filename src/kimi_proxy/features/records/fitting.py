@@ -1,7 +1,7 @@
 """One way to fit a text into a budget: the pruner, the sanitizer, the gateway, the tools and the hooks all use it.
 
-It chooses within the budget, by records where the text is made of some, else by lines. The head and the tail are for a
-text in which there is nothing to choose by.
+It chooses records if the text has any, otherwise lines. The head and the tail are used only if there is nothing to
+choose by.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def within_tokens(
     count: Callable[[Sequence[RecordGap]], int],
     floor_share: float,
 ) -> list[RecordGap] | None:
-    """Return what to leave out so that what is left has `max_tokens` at most, which `count` counts; None if it cannot.
+    """Return the gaps that reduce the rest to at most `max_tokens`, counted by `count`; None if that is impossible.
 
     Ordinary records stay until `floor_share` of that is left.
     """

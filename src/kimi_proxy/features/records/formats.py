@@ -1,4 +1,4 @@
-"""JSON, lines of JSON, XML and HTML as trees: where each member and each element stands in the text.
+"""JSON, lines of JSON, XML and HTML as trees, with the position of each member and element.
 
 The last are records that no format declares: paragraphs with the same fields, as in lock files and settings, and lines
 of the same shape, as `ping`, `netstat`, `hexdump` or a metrics endpoint print them. A record that differs is then found
@@ -302,7 +302,7 @@ def read_lines(rows: "Rows") -> Node | None:
 
 
 def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
+    return not word.isalpha() and any(map(str.isdigit, word))
 
 
 def _words(line: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Lossless tables: JSON records of the same fields, written as a header and rows, what is equal in all of them once.
+"""Lossless tables: JSON records with the same fields, written as a header and rows, with constant fields only once.
 
-A table is JSON too. It is taken only if it decodes to the same value, type by type, and is a fifth shorter. Its first
-line is a marker, so that one that is written into a file is refused, and its id gives the original bytes back.
+A table is JSON too. It is used only if it decodes to the same value, type by type, and is a fifth shorter. Its first
+line is a marker: writing it into a file is refused, and its id restores the original bytes.
 """
 
 import json

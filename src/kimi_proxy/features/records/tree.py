@@ -1,7 +1,7 @@
-"""A text as a tree of records, and what stands where a run of them was left out.
+"""A text as a tree of records, and the markers that replace omitted runs of them.
 
-A gap keeps the text what it was: a string among the members of JSON, a comment in XML and YAML, a row of as many cells
-in CSV. Everything outside of the gaps stays as it was, to the character.
+A gap keeps the format valid: a string among the members of JSON, a comment in XML and YAML, a row with as many cells in
+CSV. Everything outside the gaps stays unchanged.
 """
 
 import json
@@ -108,9 +108,9 @@ def gaps(
     marker_chars: int = MARKER_CHARS,
     failures: Sequence[int] = (),
 ) -> list[RecordGap]:
-    """Return what is left out where only these nodes stay whole, and of others what is around them.
+    """Return the gaps if only these nodes stay as a whole, with the surroundings of their parts.
 
-    A run that costs less than a marker stays. `failures` are where nodes begin that report one, in their order.
+    A run that costs less than a marker stays. `failures` are the starts of nodes that report one, in order.
     """
     found: list[RecordGap] = []
     rest = [root]

@@ -1,4 +1,4 @@
-"""Long outputs of tools in a conversation, shortened to what its goal needs.
+"""The sanitizer: shortens long tool results in a conversation to the parts that its goal needs.
 
-Cut in steps, because an original has to be kept before anything is cut from it: `plan` finds the outputs, a service has
+It works in steps, because an original must be stored before anything is cut: `plan` finds the results, a service has
 them scored (`shorten`), `decide` chooses the form of each, the service stores it, `stage` applies it."""

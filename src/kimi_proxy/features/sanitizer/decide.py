@@ -1,7 +1,7 @@
 """Decisions about a conversation's tool results, from its request, the policy and known facts.
 
-Pure: a service reads the facts, has new results scored and keeps what `decide` returns. Hooks, other gateways and the
-audit's simulation use the same functions. `moment` says when to cut; `shorten` and `lossless` say how.
+Pure: a service reads the facts, has new results scored and stores the result of `decide`. Hooks, other gateways and
+the audit's simulation use the same functions. `moment` decides when to cut; `shorten` and `lossless` decide how.
 """
 
 from array import array
@@ -170,9 +170,9 @@ def choose_entry(
     tokens_of: Callable[[Form], float],
     whole_tokens: Callable[[], float],
 ) -> Form | None:
-    """Return the form in which a result enters; None if it enters whole.
+    """Return the form in which a result enters; None if it stays uncut.
 
-    One that loses nothing is taken if it is as short as what the engine left. Whatever is huge then is bounded.
+    A lossless form is used if it is as short as the engine's. A result that is still huge is then bounded.
     """
     best = _shortest(tokens_of, lossless, engine)
     is_huge = (whole_tokens() if best is None else tokens_of(best)) > HUGE_TOKENS

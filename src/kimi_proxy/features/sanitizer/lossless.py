@@ -32,9 +32,9 @@ MIN_REPEATED_CHARS = 400  # a marker costs about 40 tokens, and a gap has to sav
 
 
 def repeats(lines: Sequence[str], earlier: Sequence[str], source: str) -> tuple[Cut, ...]:
-    """Return the runs of `lines` that `earlier` shows as well, in the same order; `source` names where.
+    """Return the runs of `lines` that also appear in `earlier`, in the same order; `source` identifies it.
 
-    Linear in both: lines that stand once in `earlier` are anchors, and runs grow from them in both directions.
+    Linear in both: lines that occur once in `earlier` are anchors, from which runs grow in both directions.
     """
     anchors = _single(earlier)
     reason = clean_reason(f"déjà montré plus haut : {source}" if source else "déjà montré plus haut")
@@ -99,10 +99,10 @@ class Earlier:
 
 
 def lossless_form(output: LongOutput, earlier: Sequence[Earlier], seed: bytes, hint: str = "") -> ShortenedText | None:
-    """Return the result without what the model can see elsewhere or does not need; None if that saves too little.
+    """Return the result without redundant text; None if that saves too little.
 
-    Rows that an earlier result shows become a pointer to it, the others lose their numbers or terminal codes. `hint`,
-    here and below, is how to read what is left out, `{id}` in it, where the model has no tool for that.
+    Rows shown by an earlier result become a reference to it, others lose their row numbers or terminal codes. `hint`,
+    here and below, explains how to read cut text, with `{id}` in it, if the model has no tool for that.
     """
     if output.whole_because == "already_cut":
         return None

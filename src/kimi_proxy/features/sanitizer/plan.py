@@ -1,6 +1,4 @@
-"""The plan of the sanitizer: which parts of a conversation are long outputs of tools, what its goal is, and what the
-agent was doing when each tool answered.
-"""
+"""The plan of the sanitizer: a conversation's long tool results, its goal, and the agent's activity at each result."""
 
 import re
 from collections import Counter
@@ -41,6 +39,8 @@ class LongOutput:
 HUGE_CHARS = 32_000
 MAX_ARGUMENT_BYTES = 16 * 1024  # a longer one is a file to be written
 
+# Tools that show files.
+READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
 _PATHS = ("file_path", "path", "filePath", "filename", "file", "target_file", "absolute_path", "notebook_path", "uri")
 _COMMANDS = ("command", "commands", "cmd", "script", "input", "code")
 # `recover_text` itself, or under the name that a client gives to the tools of a server: mcp__pruner__recover_text.
@@ -215,9 +215,9 @@ def conversation_hash(request: Request) -> bytes:
 
 
 def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[LongOutput]:
-    """Yield each output with the key of its place: the id of its call, or how many of the same text came before.
+    """Yield each output with the key of its place: the id of its call, or the number of equal texts before it.
 
-    The text alone would not do: what was cut may stand here again because the model asked for all of it.
+    The text alone is not enough: cut text may appear again because the model asked for all of it.
     """
     places: Counter[tuple[str, bytes]] = Counter()
     texts: Counter[bytes] = Counter()
@@ -521,9 +521,9 @@ class CallHistory:
 
 
 def contexts(request: Request, edits_by_quoting: bool, shown: Mapping[Place, str]) -> dict[Place, CallContext]:
-    """Return for each tool result of a conversation what the agent was doing when it came.
+    """Return the agent's activity at each tool result of a conversation.
 
-    `shown` are those that the model sees otherwise than the client sent them: what was cut from them was not seen.
+    `shown` are the results that the model sees in another form than the client sent: it has not seen their cut parts.
     """
     history = CallHistory(edits_by_quoting)
     found: dict[Place, CallContext] = {}

@@ -1,5 +1,5 @@
-"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moment to cut
-what the model has read: when it is free, or pays in spite of the prompt cache.
+"""Policies for cutting tool results: three depths, the results that agents are likely to quote, and the moments to cut
+old results: when that is free, or pays off in spite of the prompt cache.
 """
 
 import re
@@ -14,8 +14,8 @@ from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
-from kimi_proxy.features.sanitizer.plan import LongOutput
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, READERS, strip_row_numbers
+from kimi_proxy.features.sanitizer.plan import READERS, LongOutput
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -170,10 +170,7 @@ class CutMoment:
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and self._warm_cut(policy).within_requests > 0)
-
-    def _warm_cut(self, policy: Policy) -> WarmCut:
-        return policy.warm_cut(self.has_tools)
+        return self.is_free or (self.is_user_turn and policy.warm_cut(self.has_tools).within_requests > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +235,10 @@ class CachedCut:
 def paying(
     cuts: Sequence[CachedCut], prompt_tokens: int, within_requests: int, read: float, write: float
 ) -> Sequence[CachedCut]:
-    """Return the newest of these cuts, oldest first, that earn most within so many requests; none if none do.
+    """Return the newest of these cuts, oldest first, that earn most within that many requests; none if none pays off.
 
-    `read` and `write` are the prices of cached tokens, as multiples of that of a plain one. What stands after the
-    oldest of them has to be written to the cache again.
+    `read` and `write` are the prices of cached tokens relative to plain ones. Everything after the oldest cut has to be
+    written to the cache again.
     """
     best, most, saved = len(cuts), 0.0, 0
     for at in range(len(cuts) - 1, -1, -1):
@@ -254,9 +251,10 @@ def paying(
 
 
 def old_results(results: Sequence[Aged], keep_newest: int, min_tokens: int, *, spares_files: bool = False) -> list[int]:
-    """Return the positions of the results that a cut of old ones takes, oldest first.
+    """Return the positions of the old results to cut, oldest first.
 
-    What is unread, among the newest, failed, still referred to or read back stays, and what shows a file if asked for.
+    Results that are unread, among the newest, failed, still referred to or read back stay, and so do files if
+    requested.
     """
     newest = max(0, len(results) - keep_newest)
     return [

@@ -1,4 +1,4 @@
-"""Shortens one output by the way that suits it, without the row numbers and terminal codes from which nothing is lost.
+"""Shortens one tool result by the method for its kind, after removing redundant row numbers and terminal codes.
 
 CPU-bound and pure: `check` is called often and may raise to abort.
 """
@@ -36,9 +36,7 @@ from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_to
 from kimi_proxy.features.records.prune import cut_of, row_starts
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import RecordGap, is_one_line
-
-# Tools that show files.
-READERS = frozenset({"read", "view", "read_file", "readfile", "open", "notebookread"})
+from kimi_proxy.features.sanitizer.plan import READERS
 
 NUMBERED_EVERY = 10
 MIN_NUMBERED_ROWS = 20  # below this the numbers cost less than a reader's second look
@@ -188,9 +186,9 @@ def _no_deadline() -> None:
 
 
 def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried: bool = False) -> ShortenedText:
-    """Return the text as it is to be shown. In a hurry no line is scored: the time is linear, `check` is not called.
+    """Return the shortened form of the text. In a hurry no line is scored: that takes linear time, without `check`.
 
-    Then routine lines of a log go, and the middle of any other text that is too long to enter whole.
+    Then the routine lines of a log are cut, and the middle of any other text that is too long to enter uncut.
     """
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
@@ -401,7 +399,7 @@ def _middle(lines: Sequence[str], ratio: float) -> list[Cut]:
 def _log_cuts(
     task: Task, lines: Sequence[str], before: int, check: Callable[[], None] | None
 ) -> tuple[float, list[Cut]]:
-    """Return the share of a log that may go, and what goes: routine lines, then the least relevant of the others.
+    """Return the share of a log that may be cut, and the cuts: routine lines, then the least relevant of the others.
 
     In a hurry, when `check` is None, the newest of the others stay.
     """

@@ -149,9 +149,9 @@ def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
 
 
 def _user_messages(blocks: Sequence[JsonObject], where: str, dropped: Dropped) -> Iterator[JsonObject]:
-    """Results are messages of their own, and come first: they have to follow their calls.
+    """Results are separate messages and come first, because they must follow their calls.
 
-    A result is a text here. Its images go into what the user says after it.
+    A result becomes a text; its images go into the user message after it.
     """
     parts: list[JsonObject] = []
     for block in blocks:

@@ -202,10 +202,10 @@ class StreamTranslator(Protocol):
 
 
 class Translation(ABC):
-    """A request of one API as another has it, and the way back for its answer.
+    """A request of one API translated for another, and the translation of its response.
 
-    The same request gives the same bytes, and one that goes on gives bytes that go on: a message is translated without
-    a look at those after it.
+    The same request always has the same bytes, and a longer conversation extends them: a message is translated
+    independently of later ones.
     """
 
     wire: Wire  # of the client
@@ -385,9 +385,9 @@ def kept_in(value: JsonValue) -> tuple[str, str]:
 
 
 def content(parts: list[JsonObject]) -> JsonValue:
-    """Return parts as what a message says: one text where there is nothing else, which every provider reads.
+    """Return parts as the content of a message: a single string if there is only text, which every provider supports.
 
-    Clients send a text now as a string and now as a block; both are the same bytes here.
+    Clients send a text sometimes as a string and sometimes as a block; both become the same bytes.
     """
     if all(part.get("type") == "text" for part in parts):
         return "\n\n".join(read.as_text(part.get("text")) for part in parts)

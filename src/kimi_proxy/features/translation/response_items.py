@@ -41,10 +41,10 @@ class _Turn:
 
 
 class ResponseItems:
-    """Puts the messages of one request together.
+    """Assembles the messages of one request.
 
-    Results have to follow their calls at once there. What stands between them, such as a word of the system's that
-    Codex puts there, and the images of results, comes after the last result.
+    In chat completions results must directly follow their calls. Messages between them, such as Codex's system
+    messages, and images of results follow after the last result.
     """
 
     def __init__(self, tools: ResponseTools, dropped: Dropped) -> None:

@@ -234,7 +234,7 @@ class _ResponseEvents(EventTranslator):
             kind = "reasoning_text" if block.first.kind == "thinking" else "output_text"
             logged: JsonObject = {} if kind == "reasoning_text" else {"logprobs": []}
             return self._event(f"response.{kind}.delta", **self._place(item, 0), delta=text, **logged)
-        if not _is_streamed(self._tools, call):
+        if self._tools.tool(call.name).call != "function_call":
             return b""
         return self._event("response.function_call_arguments.delta", **self._place(item), delta=text)
 
@@ -306,7 +306,3 @@ class _CompactionEvents(_ResponseEvents):
         added = self._event("response.output_item.added", output_index=0, item=item)
         done = self._event("response.output_item.done", output_index=0, item=item)
         return added + done + self._event("response.completed", response=whole)
-
-
-def _is_streamed(tools: ResponseTools, call: ChatToolCall) -> bool:
-    return tools.tool(call.name).call == "function_call"

@@ -1,7 +1,7 @@
-"""Sessions that entire.io's CLI keeps in a git repository, read without a checkout.
+"""Sessions that entire.io's CLI stores in a git repository, read without a checkout.
 
 They are on the branch `entire/checkpoints/v1`, or below `refs/entire/checkpoints`. A session is stored again at each
-checkpoint, so the largest copy has all of it. Long ones lie in numbered pieces.
+checkpoint, so the largest copy has all of it. Long ones are split into numbered pieces.
 """
 
 import os

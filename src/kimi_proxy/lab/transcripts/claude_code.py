@@ -1,26 +1,23 @@
 """Claude Code: `~/.claude/projects/**/*.jsonl`, one line for each piece of a message.
 
-The pieces of one answer share their message's id, and results of its first calls may stand between them. Agents that it
-starts write lines with `isSidechain`, here or in files of their own, or stand in `progress` entries; each of them is a
-transcript of its own.
+The pieces of one answer share their message's id, and results of its first calls may come between them. Sub-agents
+write lines with `isSidechain`, here or in separate files, or appear in `progress` entries; each of them is a separate
+transcript.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     items,
     mapping,
     number,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "Claude Code"
@@ -63,7 +60,7 @@ class _ClaudeReader:
             self._builder(record).start_over()
         elif kind == "attachment":
             for part in items(mapping(record.get("attachment")).get("rendered")):
-                self._builder(record).add_user(text_of(mapping(part).get("content")), at, is_person=False)
+                self._builder(record).add_user(mapping(part).get("content"), at, is_person=False)
         elif kind == "user":
             self._user(self._builder(record), record, at)
         elif kind == "assistant" and mapping(record.get("message")).get("model") != "<synthetic>":
@@ -103,8 +100,7 @@ class _ClaudeReader:
                 continue
             piece = mapping(part)
             if piece.get("type") == "tool_result":
-                call_id, failed = string(piece.get("tool_use_id")), piece.get("is_error") is True
-                builder.add_output(call_id, text_of(piece.get("content")), failed, at)
+                builder.add_output(piece.get("tool_use_id"), piece.get("content"), piece.get("is_error") is True, at)
             elif text := string(piece.get("text")):
                 builder.add_user(text, at, is_person and not text.startswith(_NOT_A_PERSON))
 
@@ -115,12 +111,11 @@ class _ClaudeReader:
         for piece in map(mapping, items(message.get("content"))):
             kind = piece.get("type")
             if kind == "text":
-                builder.add_text(string(piece.get("text")), key, at)
+                builder.add_text(piece.get("text"), key, at)
             elif kind == "thinking":
-                builder.add_thinking(string(piece.get("thinking")), key, at)
+                builder.add_thinking(piece.get("thinking"), key, at)
             elif kind == "tool_use":
-                call_id, name = string(piece.get("id")), string(piece.get("name"))
-                builder.add_call(AgentCall(call_id, name, arguments_of(piece.get("input"))), key, at)
+                builder.add_call(piece.get("id"), piece.get("name"), piece.get("input"), key, at)
         if usage := mapping(message.get("usage")):
             request.usage = _usage(usage, request.usage)
 

@@ -1,6 +1,6 @@
 """Codex: `~/.codex/sessions/**/rollout-*.jsonl`, items of the Responses API with events between them.
 
-A `token_count` event ends each answer. Results of an answer's first calls may stand before it.
+A `token_count` event ends each answer. Results of an answer's first calls may come before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,7 +8,6 @@ from functools import partial
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
@@ -57,7 +56,7 @@ class _CodexReader:
             self._flush(None)
             self._builder.start_over()
             for item in map(mapping, items(payload.get("replacement_history"))):
-                self._builder.add_user(text_of(item.get("content")), at, is_person=False)
+                self._builder.add_user(item.get("content"), at, is_person=False)
         elif kind == "response_item":
             self._item(payload, at)
         elif kind == "event_msg" and payload.get("type") == "token_count":
@@ -70,20 +69,19 @@ class _CodexReader:
     def _item(self, item: Mapping[str, JsonValue], at: float) -> None:
         kind = item.get("type")
         if kind == "message" and item.get("role") == "assistant":
-            self._held.append(partial(self._builder.add_text, text_of(item.get("content")), at=at))
+            self._held.append(partial(self._builder.add_text, item.get("content"), at=at))
         elif kind == "message":
             self._words(text_of(item.get("content")), item.get("role") == "user", at)
         elif kind == "reasoning":
-            self._held.append(partial(self._builder.add_thinking, text_of(item.get("summary")), at=at))
+            self._held.append(partial(self._builder.add_thinking, item.get("summary"), at=at))
         elif kind in _CALLS:
             name = string(item.get("name")) or kind.removesuffix("_call")
             given = item.get("arguments") or item.get("input") or item.get("action") or ""
-            call = AgentCall(string(item.get("call_id")), name, arguments_of(given))
-            self._held.append(partial(self._builder.add_call, call, at=at))
+            self._held.append(partial(self._builder.add_call, item.get("call_id"), name, given, at=at))
         elif kind in _OUTPUTS:
             tools = item.get("tools")
             text = arguments_of(tools) if tools else text_of(item.get("output"))  # images have no text
-            self._held.append(lambda _: self._builder.add_output(string(item.get("call_id")), text, at=at))
+            self._held.append(lambda _: self._builder.add_output(item.get("call_id"), text, at=at))
 
     def _words(self, text: str, is_user: bool, at: float) -> None:
         is_person = is_user and not text.lstrip().startswith(_NOT_A_PERSON)

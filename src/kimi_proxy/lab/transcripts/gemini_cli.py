@@ -5,18 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
     MAX_SESSION_CHARS,
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     items,
     mapping,
     number,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "Gemini CLI"
@@ -57,7 +54,7 @@ def _take_all(builder: TranscriptBuilder, messages: Mapping[str, Mapping[str, Js
     for key, message in messages.items():
         kind, at = message.get("type"), seconds(message.get("timestamp"))
         if kind in ("user", "summary"):
-            builder.add_user(text_of(message.get("content")), at, is_person=kind == "user")
+            builder.add_user(message.get("content"), at, is_person=kind == "user")
         elif kind == "gemini":
             _take_answer(builder, message, key, at)
 
@@ -65,17 +62,15 @@ def _take_all(builder: TranscriptBuilder, messages: Mapping[str, Mapping[str, Js
 def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], key: str, at: float) -> None:
     builder.model = string(message.get("model")) or builder.model
     request = builder.answer(key, at)
-    builder.add_text(text_of(message.get("content")), key, at)
+    builder.add_text(message.get("content"), key, at)
     for thought in map(mapping, items(message.get("thoughts"))):
         builder.add_thinking(f"{string(thought.get('subject'))}\n{string(thought.get('description'))}\n", key, at)
     calls = list(map(mapping, items(message.get("toolCalls"))))
     for call in calls:
-        builder.add_call(
-            AgentCall(string(call.get("id")), string(call.get("name")), arguments_of(call.get("args"))), key, at
-        )
+        builder.add_call(call.get("id"), call.get("name"), call.get("args"), key, at)
     for call in calls:
         done = seconds(call.get("timestamp")) or at
-        builder.add_output(string(call.get("id")), _output_of(call), call.get("status") == "error", done)
+        builder.add_output(call.get("id"), _output_of(call), call.get("status") == "error", done)
     if tokens := mapping(message.get("tokens")):
         cached = number(tokens.get("cached"))
         plain = max(number(tokens.get("input")) + number(tokens.get("tool")) - cached, 0)

@@ -4,16 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     items,
     mapping,
     number,
-    string,
     text_of,
 )
 
@@ -33,7 +30,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
             words = text_of(content)
             builder.add_user(words, is_person=not words.startswith("<system"))
         elif role == "tool":
-            builder.add_output(string(record.get("tool_call_id")), text_of(content))
+            builder.add_output(record.get("tool_call_id"), content)
         elif role == "assistant":
             _take_answer(builder, record)
         elif role == "_usage" and builder.transcript.requests:
@@ -46,13 +43,12 @@ def _take_answer(builder: TranscriptBuilder, record: Mapping[str, JsonValue]) ->
     builder.answer()
     for part in [{"type": "text", "text": content}] if isinstance(content, str) else map(mapping, items(content)):
         if part.get("type") == "think":
-            builder.add_thinking(string(part.get("think")))
+            builder.add_thinking(part.get("think"))
         else:
-            builder.add_text(string(part.get("text")))
+            builder.add_text(part.get("text"))
     for call in map(mapping, items(record.get("tool_calls"))):
         function = mapping(call.get("function"))
-        arguments = arguments_of(function.get("arguments"))
-        builder.add_call(AgentCall(string(call.get("id")), string(function.get("name")), arguments))
+        builder.add_call(call.get("id"), function.get("name"), function.get("arguments"))
 
 
 def _count(transcript: Transcript, tokens: int) -> None:

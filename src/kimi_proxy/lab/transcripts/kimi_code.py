@@ -4,14 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     mapping,
-    number,
     seconds,
     string,
     text_of,
@@ -38,7 +35,7 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
             _event(builder, mapping(record.get("event")), at)
         elif kind in ("context.apply_compaction", "context.clear"):
             builder.start_over()
-            builder.add_user(string(record.get("summary")), at, is_person=False)
+            builder.add_user(record.get("summary"), at, is_person=False)
     return builder.finish()
 
 
@@ -56,21 +53,17 @@ def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float
     if kind == "content.part":
         part = mapping(event.get("part"))
         if part.get("type") == "think":
-            builder.add_thinking(string(part.get("think")) or string(part.get("text")), key, at)
+            builder.add_thinking(part.get("think") or part.get("text"), key, at)
         else:
-            builder.add_text(string(part.get("text")), key, at)
+            builder.add_text(part.get("text"), key, at)
     elif kind == "tool.call":
-        call_id, name = string(event.get("toolCallId")), string(event.get("name"))
-        builder.add_call(AgentCall(call_id, name, arguments_of(event.get("args"))), key, at)
+        builder.add_call(event.get("toolCallId"), event.get("name"), event.get("args"), key, at)
     elif kind == "tool.result":
         result = mapping(event.get("result"))
         text = text_of(result.get("output")) or text_of(event.get("result"))
-        builder.add_output(string(event.get("toolCallId")), text, result.get("isError") is True, at)
+        builder.add_output(event.get("toolCallId"), text, result.get("isError") is True, at)
     elif kind == "step.end" and (usage := mapping(event.get("usage"))):
-        builder.answer(key, at).usage = ProviderUsage(
-            number(usage.get("inputOther")),
-            number(usage.get("inputCacheRead")),
-            number(usage.get("inputCacheCreation")),
-            0,
-            number(usage.get("output")),
+        read, written = usage.get("inputCacheRead"), usage.get("inputCacheCreation")
+        builder.answer(key, at).usage = ProviderUsage.from_counts(
+            usage.get("inputOther"), read, written, usage.get("output")
         )

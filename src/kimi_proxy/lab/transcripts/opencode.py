@@ -15,12 +15,10 @@ from kimi_proxy.lab.transcripts.transcript import (
     document,
     items,
     mapping,
-    number,
     open_regular,
     read_document,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "opencode"
@@ -52,10 +50,10 @@ def read_folder(session: Path) -> Iterator[Transcript]:
 
 
 def read_database(file: Path, max_steps: int = MAX_STEPS) -> Iterator[Transcript]:
-    """Yield the sessions of `opencode.db`, without what it has not yet written back from its log.
+    """Yield the sessions of `opencode.db`, without data that is still in its write-ahead log.
 
-    Opened as if nothing could change it, because SQLite would write beside a database in use otherwise. The file is not
-    trusted: only stored tables are read, values are bounded in size, and each query in its steps.
+    It is opened as immutable, because SQLite would otherwise create files next to a database in use. The file is not
+    trusted: only stored tables are read, with limits on values and on the steps of each query.
     """
     open_regular(file).close()
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
@@ -113,7 +111,7 @@ def _message(builder: TranscriptBuilder, info: Mapping[str, JsonValue], parts: l
         if any(part.get("type") == "compaction" for part in parts):
             builder.start_over()
         for part in parts:
-            builder.add_user(string(part.get("text")), at, is_person=part.get("synthetic") is not True)
+            builder.add_user(part.get("text"), at, is_person=part.get("synthetic") is not True)
         return
     builder.model = string(info.get("modelID"))
     # A message is one answer, even after one that has called nothing.
@@ -137,13 +135,11 @@ def _tool(builder: TranscriptBuilder, part: Mapping[str, JsonValue], at: float) 
     builder.transcript.requests[-1].calls.append(call)
     failed = state.get("status") == "error"
     ended = seconds(mapping(state.get("time")).get("end"))
-    builder.add_output(call_id, text_of(state.get("error" if failed else "output")), failed, ended or at)
+    builder.add_output(call_id, state.get("error" if failed else "output"), failed, ended or at)
 
 
 def _usage(tokens: Mapping[str, JsonValue]) -> ProviderUsage | None:
     cache = mapping(tokens.get("cache"))
-    read, written = number(cache.get("read")), number(cache.get("write"))
     # Its "reasoning" is a part of its "output".
-    return (
-        ProviderUsage(number(tokens.get("input")), read, written, 0, number(tokens.get("output"))) if tokens else None
-    )
+    counts = tokens.get("input"), cache.get("read"), cache.get("write"), tokens.get("output")
+    return ProviderUsage.from_counts(*counts) if tokens else None

@@ -4,18 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     entry,
     items,
     mapping,
-    number,
     seconds,
     string,
-    text_of,
 )
 
 AGENT = "pi"
@@ -33,20 +29,19 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
         elif kind == "message":
             _take_message(builder, mapping(record.get("message")), at)
         elif kind == "custom_message":
-            builder.add_user(text_of(record.get("content")), at, is_person=False)
+            builder.add_user(record.get("content"), at, is_person=False)
         elif kind == "compaction":
             builder.start_over()
-            builder.add_user(string(record.get("summary")), at, is_person=False)
+            builder.add_user(record.get("summary"), at, is_person=False)
     return builder.finish()
 
 
 def _take_message(builder: TranscriptBuilder, message: Mapping[str, JsonValue], at: float) -> None:
     role = message.get("role")
     if role == "user":
-        builder.add_user(text_of(message.get("content")), at)
+        builder.add_user(message.get("content"), at)
     elif role == "toolResult":
-        call_id, failed = string(message.get("toolCallId")), message.get("isError") is True
-        builder.add_output(call_id, text_of(message.get("content")), failed, at)
+        builder.add_output(message.get("toolCallId"), message.get("content"), message.get("isError") is True, at)
     elif role == "bashExecution":  # a command of the user, whose output the model reads
         builder.add_user(f"$ {string(message.get('command'))}\n{string(message.get('output'))}", at)
     elif role == "assistant":
@@ -61,17 +56,11 @@ def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], a
     for part in map(mapping, items(message.get("content"))):
         kind = part.get("type")
         if kind == "text":
-            builder.add_text(string(part.get("text")), key, at)
+            builder.add_text(part.get("text"), key, at)
         elif kind == "thinking":
-            builder.add_thinking(string(part.get("thinking")), key, at)
+            builder.add_thinking(part.get("thinking"), key, at)
         elif kind == "toolCall":
-            arguments = arguments_of(part.get("arguments"))
-            builder.add_call(AgentCall(string(part.get("id")), string(part.get("name")), arguments), key, at)
+            builder.add_call(part.get("id"), part.get("name"), part.get("arguments"), key, at)
     if usage := mapping(message.get("usage")):
-        request.usage = ProviderUsage(
-            number(usage.get("input")),
-            number(usage.get("cacheRead")),
-            number(usage.get("cacheWrite")),
-            0,
-            number(usage.get("output")),
-        )
+        read, written = usage.get("cacheRead"), usage.get("cacheWrite")
+        request.usage = ProviderUsage.from_counts(usage.get("input"), read, written, usage.get("output"))

@@ -7,7 +7,6 @@ from kimi_proxy.core.errors import KimiProxyError
 from kimi_proxy.features import recording
 from kimi_proxy.features.recording import Recording
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
@@ -90,7 +89,7 @@ def _take(builder: TranscriptBuilder, message: Message, at: float) -> None:
         if part.kind == "tool_result":
             builder.add_output(part.call_id, part.text, part.failed, at)
         elif part.kind == "tool_call":
-            builder.add_call(AgentCall(part.call_id, part.name, part.text))
+            builder.add_call(part.call_id, part.name, part.text)
         elif message.role == "assistant":
             builder.add_text(part.text)
         elif message.role not in ("system", "developer"):

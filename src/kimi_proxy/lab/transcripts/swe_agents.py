@@ -5,11 +5,9 @@ from collections.abc import Iterator, Mapping
 
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.transcripts.transcript import (
-    AgentCall,
     ProviderUsage,
     Transcript,
     TranscriptBuilder,
-    arguments_of,
     items,
     mapping,
     number,
@@ -35,7 +33,7 @@ def read_mini(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
         elif role == "assistant":
             _answer(builder, message, text)
         elif role == "tool":
-            builder.add_output(string(message.get("tool_call_id")), text)
+            builder.add_output(message.get("tool_call_id"), text)
         elif role == "user" and builder.transcript.requests:
             builder.add_output(_last_call(builder), text)
         elif role == "user":
@@ -51,12 +49,10 @@ def _answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], text: 
     request.usage = _usage(mapping(response.get("usage")))
     for call in map(mapping, items(message.get("tool_calls"))):
         function = mapping(call.get("function"))
-        builder.add_call(
-            AgentCall(string(call.get("id")), string(function.get("name")), arguments_of(function.get("arguments")))
-        )
+        builder.add_call(call.get("id"), function.get("name"), function.get("arguments"))
     if not request.calls and (block := _FENCE.search(text)):
         # The command is part of the model's text: only its position among the calls is new.
-        builder.add_call(AgentCall(str(len(builder.transcript.requests)), _TOOL, block[1].strip()))
+        builder.add_call(str(len(builder.transcript.requests)), _TOOL, block[1].strip())
         builder.transcript.has_tools = False
         request.said = text[: block.start()] + text[block.end() :]
 
@@ -80,12 +76,12 @@ def read_swe_agent(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcri
         if message.get("role") == "system":
             builder.transcript.instructions = text_of(message.get("content"))
         elif message.get("role") == "user" and not message.get("is_demo"):
-            builder.add_user(text_of(message.get("content")))
+            builder.add_user(message.get("content"))
             break
     for at, turn in enumerate(map(mapping, items(run.get("trajectory")))):
         action = string(turn.get("action")).strip()
         builder.answer(str(at))
-        builder.add_text(string(turn.get("thought")) or string(turn.get("response")), str(at))
-        builder.add_call(AgentCall(str(at), action.split(maxsplit=1)[0] if action else "", action), str(at))
-        builder.add_output(str(at), string(turn.get("observation")))
+        builder.add_text(turn.get("thought") or turn.get("response"), str(at))
+        builder.add_call(str(at), action.split(maxsplit=1)[0] if action else "", action, str(at))
+        builder.add_output(str(at), turn.get("observation"))
     return builder.finish()

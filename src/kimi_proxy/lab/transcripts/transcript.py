@@ -31,6 +31,13 @@ class ProviderUsage:
     cache_write_1h: int = 0
     output: int = 0
 
+    @classmethod
+    def from_counts(
+        cls, input: JsonValue, cache_read: JsonValue, cache_write: JsonValue, output: JsonValue
+    ) -> "ProviderUsage":
+        """Return the counts that a session has, none of them for an hour."""
+        return cls(number(input), number(cache_read), number(cache_write), 0, number(output))
+
     @property
     def prompt(self) -> int:
         return self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h
@@ -80,7 +87,10 @@ class Transcript:
 
 
 class TranscriptBuilder:
-    """Collects the next prompt until the model answers; an answer may arrive in pieces."""
+    """Collects the next prompt until the model answers; an answer may arrive in pieces.
+
+    Texts, ids and arguments are taken as they are in the session's JSON.
+    """
 
     def __init__(self, agent: str, name: str, max_chars: int = MAX_SESSION_CHARS) -> None:
         self._max_chars = max_chars
@@ -91,15 +101,17 @@ class TranscriptBuilder:
         self._key: str | None = None
         self._chars = 0
 
-    def add_user(self, text: str, at: float = 0.0, is_person: bool = True) -> None:
+    def add_user(self, content: JsonValue, at: float = 0.0, is_person: bool = True) -> None:
+        text = text_of(content)
         if text and self._fits(text):
             self._next.user.append(text)
             self._next.is_user_turn |= is_person
             self._note_time(at)
 
-    def add_output(self, call_id: str, text: str, failed: bool = False, at: float = 0.0) -> None:
+    def add_output(self, call_id: JsonValue, content: JsonValue, failed: bool = False, at: float = 0.0) -> None:
+        text = text_of(content)
         if self._fits(text):
-            self._next.outputs.append(CallOutput(call_id, text, failed))
+            self._next.outputs.append(CallOutput(string(call_id), text, failed))
             self._note_time(at)
 
     def start_over(self) -> None:
@@ -107,10 +119,10 @@ class TranscriptBuilder:
         self._has_input = True
 
     def answer(self, key: str | None = None, at: float = 0.0) -> AgentRequest:
-        """Return the request whose answer a piece belongs to.
+        """Return the request that a piece of an answer belongs to.
 
-        Pieces with the same `key` are of one answer, even if outputs came between them; without a key an answer ends
-        when something goes into the next prompt.
+        Pieces with the same `key` belong to one answer, even with outputs between them; without a key, an answer ends
+        when something is added to the next prompt.
         """
         requests = self.transcript.requests
         if not requests or (key != self._key if key is not None else self._has_input):
@@ -120,18 +132,23 @@ class TranscriptBuilder:
             self._next, self._has_input, self._key = AgentRequest(), False, key
         return requests[-1]
 
-    def add_text(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+    def add_text(self, content: JsonValue, key: str | None = None, at: float = 0.0) -> None:
+        text = text_of(content)
         if text and self._fits(text):
             request = self.answer(key, at)
             request.said = f"{request.said}\n{text}" if request.said else text
 
-    def add_thinking(self, text: str, key: str | None = None, at: float = 0.0) -> None:
+    def add_thinking(self, content: JsonValue, key: str | None = None, at: float = 0.0) -> None:
+        text = text_of(content)
         if self._fits(text):
             self.answer(key, at).thinking += text
 
-    def add_call(self, call: AgentCall, key: str | None = None, at: float = 0.0) -> None:
-        if self._fits(call.arguments):
-            self.answer(key, at).calls.append(call)
+    def add_call(
+        self, id: JsonValue, name: JsonValue, given: JsonValue, key: str | None = None, at: float = 0.0
+    ) -> None:
+        arguments = arguments_of(given)
+        if self._fits(arguments):
+            self.answer(key, at).calls.append(AgentCall(string(id), string(name), arguments))
 
     def finish(self) -> Iterator[Transcript]:
         """Yield the transcript, unless no request was made in it."""

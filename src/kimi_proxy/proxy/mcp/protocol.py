@@ -87,10 +87,9 @@ Send = Callable[[JsonObject], Awaitable[JsonObject | None]]
 
 
 async def forward_translated(server: ServerIntroduction, message: JsonObject, send: Send) -> JsonObject | None:
-    """Send a client's message in the server's protocol version, and return the answer in the client's.
+    """Forward a client's message in the server's protocol version, and return the response in the client's.
 
-    What the server said when it introduced itself is answered from memory: a client that joins does not start the
-    conversation again.
+    The handshake is answered from memory: a client that joins does not restart the conversation.
     """
     method = message.get("method")
     params = message.get("params")

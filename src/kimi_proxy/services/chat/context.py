@@ -1,5 +1,5 @@
-"""The tokens of requests, the newest request of each session as people look at it, and the system prompt repeated where
-it is buried.
+"""Token counts of requests, the newest request of each session for the dashboard, and re-injection of a buried system
+prompt.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TypedDict
 from weakref import WeakKeyDictionary
@@ -28,6 +29,7 @@ from kimi_proxy.features.chat.context import (
     Composition,
     CompositionBody,
     Reminder,
+    Weigh,
     instructions,
     is_certainly_below,
     is_reminded,
@@ -63,7 +65,7 @@ class _TooLong(Exception):
 class TokenCounter:
     """Counts short requests at once, and the rest in a thread, one request at a time and with many pauses.
 
-    There are two threads, so that a request in flight does not wait for counts that the journal asked for.
+    There are two threads, so that a request in flight does not wait for counts requested by the journal.
     """
 
     def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
@@ -83,7 +85,12 @@ class TokenCounter:
     async def both(self, received: Request, outgoing: Request) -> tuple[Composition, Composition]:
         """Return the counts of a request as received and as sent, for notes that can wait."""
         before = await self._of(received, self._later)
-        return before, before if context.is_same(received, outgoing) else await self._of(outgoing, self._later)
+        if context.is_same(received, outgoing):
+            return before, before
+        if context.has_same_messages(received, outgoing):  # often our tool is all that differs
+            count = partial(context.composition_with_tools, before, outgoing)
+            return before, await self._weigh(outgoing, self._later, count)
+        return before, await self._of(outgoing, self._later)
 
     def close(self) -> None:
         for thread in (self._urgent, self._later):
@@ -92,15 +99,18 @@ class TokenCounter:
     async def _of(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
         weighed = self._compositions.get(request)
         if weighed is None:
-            self._compositions[request] = weighed = await self._weigh(request, thread)
+            count = partial(context.composition, request)
+            self._compositions[request] = weighed = await self._weigh(request, thread, count)
         return weighed
 
-    async def _weigh(self, request: Request, thread: ThreadPoolExecutor) -> Composition:
+    async def _weigh(
+        self, request: Request, thread: ThreadPoolExecutor, count: Callable[[Weigh], Composition]
+    ) -> Composition:
         if self._is_warm and len(request.body) <= SHORT_BYTES:
             with suppress(_TooLong):
-                return context.composition(request, self._in_passing())
+                return count(self._in_passing())
         loop = asyncio.get_running_loop()
-        weighed = await loop.run_in_executor(thread, context.composition, request, self._weigh_text)
+        weighed = await loop.run_in_executor(thread, count, self._weigh_text)
         self._is_warm = True
         return weighed
 

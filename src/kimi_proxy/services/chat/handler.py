@@ -269,8 +269,8 @@ class Chat:
         request = chat.Request(incoming.wire, incoming.body)
         is_file = is_form(incoming.headers)
         model = model_in_form(incoming.body) if is_file else request.model if incoming.body else ""
-        target = self.models.target(model, incoming.wire, self.credential(incoming))
         key = self.credential(incoming)
+        target = self.models.target(model, incoming.wire, key, prefer=incoming.cloud)
         is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
         has_own_key = bool(key) and not is_ours
         if self._budgets and not has_own_key and path.startswith(STORED):

@@ -62,8 +62,8 @@ class Messages:
     async def shorten(self, who: Caller, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
         """Return the messages of a chat request with long tool results cut, or unchanged if kimi-proxy itself fails.
 
-        Raise InvalidParams if they are no list of messages. Calls that begin with the same user's words belong to one
-        conversation, unless they name a `session`, and what was cut once is cut in the same bytes again.
+        Raise InvalidParams if they are not a list of messages. Calls with the same first user message belong to one
+        conversation, unless they name a `session`; a cut has the same bytes every time.
         """
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
             raise InvalidParams("messages", "must be a list of objects with role and content")
@@ -89,9 +89,9 @@ class Messages:
         return ShortenedMessages(shown, before, await asyncio.to_thread(tokens_of, after, tokens.count), hashes)
 
     async def original(self, who: Caller, hashed: str) -> str:
-        """Return the text behind a hash that `shorten` gave out. Raise PruneIdNotFound if it did not, or has expired.
+        """Return the text behind a hash from `shorten`. Raise PruneIdNotFound if it is not one, or has expired.
 
-        What a chat session or a tool kept is not for other gateways: they name it by its id, and here it is unknown.
+        Originals of chat sessions and tools are not for other gateways: those have ids, which are unknown here.
         """
         is_known = _HASH.fullmatch(hashed) and await self._facts.is_handed_over(who, hashed)
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []

@@ -1,6 +1,6 @@
-"""Models and their context windows: which one a request goes to, and how large a window is that the settings leave out.
+"""Models and their context windows: routing to a larger model, and windows that the settings do not contain.
 
-A request that nearly fills the context window of its model goes to a larger one, and those after it too.
+A request that nearly fills the context window of its model goes to a larger one, and so do the following ones.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 async def count_ratio(session_store: SessionStore, draft: Draft) -> float:
-    """Return how much more the provider counted than we estimated, by the last request of the session.
+    """Return the ratio of the provider's count to our estimate, from the last request of the session.
 
-    It is never less than one, so that nothing overflows because of it; unless the provider clears what we count.
+    It is at least one, so that it never causes an overflow; unless the provider clears text that we count.
     """
     try:
         async with asyncio.timeout(DISK_S):

@@ -208,8 +208,7 @@ class Observation:
     async def covers(self, draft: Draft) -> bool:
         """Return whether a request is only observed.
 
-        A conversation that was observed goes on so after the switch until its prompt cache is cold: what is in the
-        cache does not change.
+        An observed conversation stays so after the switch until its prompt cache is cold: cached text does not change.
         """
         place = draft.caller.scope, draft.session.id
         if self._mode.is_on:

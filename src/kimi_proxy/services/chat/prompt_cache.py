@@ -1,5 +1,5 @@
-"""The part of each conversation that the provider's prompt cache should hold, as far as we can know, and the old
-thinking that the provider drops, starting when that cache is cold anyway.
+"""The known state of the provider's prompt cache for each conversation, and the removal of old thinking, which starts
+when that cache is cold anyway.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
 MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
-BODIES_BYTES = 32 * 1024**2  # of the newest requests, to say what changed in the next one
+# Newest requests, to say what changed in the next one: of short conversations they would hold most of the memory.
+MAX_BODIES, BODIES_BYTES = 500, 12 * 1024**2
 BEGINNING_S = 300.0  # the shorter life of the caches that are marked
 ANSWER_S = 120.0  # where a life counts from the end of an answer, of which other servers know only the beginning
 
@@ -103,7 +104,7 @@ class PromptCaches(ChatObserver):
         self._beginnings: LruCache[ScopedKey, bool] = LruCache(MAX_CONVERSATIONS, ttl_s=BEGINNING_S, now=now)
         # The last counts of a conversation with this beginning, in its session.
         self._last_tokens: LruCache[ScopedKey, int] = LruCache(MAX_CONVERSATIONS)
-        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_CONVERSATIONS, max_bytes=BODIES_BYTES)
+        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_BODIES, max_bytes=BODIES_BYTES)
 
     async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
@@ -292,10 +293,10 @@ MAX_REMEMBERED = 10_000
 
 
 class ThinkingClearer:
-    """Asks the provider to leave out the thinking of old turns.
+    """Asks the provider to drop the thinking of old turns.
 
-    How many turns that are is decided when the cache is cold, and repeated while it is warm: the number of turns that
-    are kept grows with the conversation, so that no other thinking goes.
+    The number of cleared turns is decided when the cache is cold, and repeated while it is warm: the number of kept
+    turns grows with the conversation, so that no other thinking is dropped.
     """
 
     def __init__(self, is_on: bool, facts: ChatFacts) -> None:

@@ -1,8 +1,8 @@
-"""Objects that a provider keeps under the server's key: each person of a team can reach only their own.
+"""Objects that a provider stores under the server's key: each member of a team can reach only their own.
 
-A provider knows the key, not the people behind it. So the owner of each object is written down when the provider makes
-it, before the client learns its id. An id that is not the caller's goes to the provider as a random one, so that the
-answer is what the provider says of an id that it does not know.
+A provider knows the key, not the people behind it. The owner of each object is therefore recorded when the provider
+creates it, before the client gets its id. An id of someone else is replaced with a random one, so that the provider
+responds as to any unknown id.
 """
 
 import asyncio
@@ -68,9 +68,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request as it goes to the provider; `swapped` are the ids in it that stand for others.
+    """A request as sent to the provider; `swapped` are the replacement ids in it.
 
-    `given` are ids that the client sent: what an answer repeats of them, the provider has not made.
+    `given` are ids from the client: if a response repeats them, the provider has not created them.
     """
 
     question: UpstreamRequest
@@ -130,9 +130,9 @@ class OwnedObjects:
                 yield RewrittenReply(watched, _restore(watched, checked.swapped)) if checked.swapped else watched
 
     async def _check(self, name: str, question: UpstreamRequest) -> CheckedRequest:
-        """Return what may be sent.
+        """Return the request that may be sent.
 
-        Raise ParseError if it cannot be said which objects a request names, StoreUnavailable if not whose they are.
+        Raise ParseError if its object ids cannot be determined, StoreUnavailable if their owners cannot.
         """
         objects = question.wire.format.objects
         in_path = objects.id_in(_path(question)) if objects else ""

@@ -1,6 +1,7 @@
-"""The way to the providers: how often each may be asked, in which API, by a client that is loaded when it is needed.
+"""Sending requests to providers: rate limits, the API of each, and an HTTP client that is loaded on first use.
 
-Bedrock and Vertex serve Anthropic's API in a form of their own: they are asked last, and read first.
+Bedrock and Vertex have their own form of Anthropic's API: conversion to it is the last step of a request, and the first
+of a response.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from kimi_proxy.core.chat.clouds import (
     close_body,
     plain_body,
 )
+from kimi_proxy.core.chat.code_assist import CODE_ASSIST, AnswerEvents, close_request, open_answer, plain_request
+from kimi_proxy.core.chat.code_assist import ROOT as CODE_ASSIST_ROOT
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
 from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
@@ -161,6 +164,8 @@ class TranslatingClient:
 
     def send(self, name: str, question: UpstreamRequest) -> AbstractAsyncContextManager[ReplyStream]:
         """Ask the provider of that name; its answer is open as long as the block runs."""
+        if question.cloud == CODE_ASSIST and self._providers[name].type != CODE_ASSIST:
+            question = _without_code_assist(name, question)
         if question.path or not self._providers[name].translates(question.wire):
             return self._send(name, question)
         return self._translate(name, question)
@@ -170,6 +175,8 @@ class TranslatingClient:
         kind = self._providers[name].type
         if kind in CLOUDS:
             return send_to_cloud(self._client, name, kind, question)
+        if kind == CODE_ASSIST:
+            return _send_to_code_assist(self._client, name, question)
         if addressed := question.wire.format.address(question.body, question.path):
             found = addressed.path, addressed.query, addressed.body
             question = replace(question, address=found[0], query=found[1], body=found[2])
@@ -178,7 +185,7 @@ class TranslatingClient:
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
         provider = self._providers[name]
-        if provider.type in CLOUDS:
+        if provider.type in (*CLOUDS, CODE_ASSIST):
             return None
         is_translated = provider.translates(question.wire)
         return await self._list_models(name, _in_its_api(name, provider, question, b"") if is_translated else question)
@@ -269,6 +276,7 @@ _BETAS = b"anthropic-beta"
 _EVENTS = "text/event-stream"
 _FORMAT = Wire.MESSAGES.format
 _COUNTS = _FORMAT.count_paths[0]
+_GEMINI_COUNTS = Wire.GEMINI.format.count_paths
 
 
 @asynccontextmanager
@@ -291,6 +299,46 @@ async def send_to_cloud(
             yield RewrittenReply(reply, _token_count(name, reply))
         else:
             yield reply
+
+
+@asynccontextmanager
+async def _send_to_code_assist(
+    client: ProviderClient, name: str, question: UpstreamRequest
+) -> AsyncIterator[ReplyStream]:
+    """Ask Code Assist what is a question of Gemini's API, or pass on another; its answer is one of that API."""
+    is_count = question.path in _GEMINI_COUNTS
+    if question.path and not is_count:
+        if not question.path.startswith(CODE_ASSIST_ROOT):
+            raise UpstreamUnreadable(f"{name} is of type {CODE_ASSIST}, which has nothing at {question.path[:80]}")
+        async with client.send(name, replace(question, address=question.path)) as reply:
+            yield reply
+        return
+    closed = close_request(question.body, counts=is_count)
+    asked = replace(question, body=closed.body, query=closed.query, address=closed.path)
+    async with client.send(name, asked) as reply:
+        is_wrapped = reply.status == 200 and not is_count and reply.encoding in _PLAIN
+        yield RewrittenReply(reply, _open_answers(reply)) if is_wrapped else reply
+
+
+async def _open_answers(reply: ReplyStream) -> AsyncIterator[bytes]:
+    if reply.media_type != _STREAM:
+        body, rest = await read_up_to(MAX_ANSWER_BYTES, reply.pieces())
+        if rest is not None:
+            raise UpstreamUnreadable("Code Assist answered with more than 16 MiB")
+        yield open_answer(body)
+        return
+    events = AnswerEvents(closes=False)
+    async for piece in reply.pieces():
+        if shown := events.feed(piece):
+            yield shown
+
+
+def _without_code_assist(name: str, question: UpstreamRequest) -> UpstreamRequest:
+    """Return a question for another provider: without the envelope, and without the login, which is Code Assist's."""
+    if question.path not in ("", *_GEMINI_COUNTS):
+        raise UpstreamUnreadable(f"{name} is not of type {CODE_ASSIST}, and has nothing at {question.path[:80]}")
+    headers = tuple(each for each in question.headers if each[0] not in CREDENTIALS)
+    return replace(question, body=plain_request(question.body), headers=headers, query="", cloud="")
 
 
 def without_cloud(question: UpstreamRequest) -> UpstreamRequest:

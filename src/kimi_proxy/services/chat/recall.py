@@ -296,11 +296,11 @@ class Recall:
         return part
 
     async def _keep_pending(self, rounds: RecallRounds, progress: _Progress) -> None:
-        """Keep for later requests what the last round asked for, and what its answer is really called.
+        """Store for later requests the recoveries of the last round, and the id of its response.
 
-        Where the client has calls to make too, the model reads what it asked for beside their last result. A provider
-        that stores the answer, with calls that have no result, wants a result for each of them. A client that
-        continues from an answer by its id names the first round, and means the last.
+        If the client has calls to make too, the model reads the recovered text with their last result. A provider that
+        stores the response, including calls without a result, expects a result for each of them. A client that
+        continues from a response by its id uses the first round's id, but means the last.
         """
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)

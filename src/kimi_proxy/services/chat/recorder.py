@@ -1,6 +1,6 @@
-"""Writes conversations down as their clients send them, for `kimi-proxy replay`; only where the settings say so.
+"""Records conversations as their clients send them, for `kimi-proxy replay`, if the settings enable it.
 
-Here is also where those files are, whose they are, and how their owner deletes them.
+It also knows the files and owners of recordings, and deletes them for their owners.
 """
 
 import asyncio

@@ -61,6 +61,13 @@ class Answer:
     body: bytes
     rest: AsyncIterator[bytes] | None = None
 
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.body:
+            yield self.body
+        if self.rest is not None:
+            async for piece in self.rest:
+                yield piece
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -147,10 +154,10 @@ class Relay:
         reader.feed(piece)
 
     async def _events(self, reply: ReplyStream, reader: ReplyReader) -> AsyncIterator[bytes]:
-        """Yield the stream; when it breaks off, raise UpstreamError, upon which the connection is to be dropped.
+        """Yield the stream; if it breaks off, raise UpstreamError, after which the connection must be dropped.
 
-        Agents retry a connection that was dropped, as they would without us. Where the API has an event for an error,
-        it comes before that. An answer that is refused for good ends with one in every API: it is not to be retried.
+        Agents retry a dropped connection, as they would without us. If the API has an error event, it is sent first. A
+        response that is refused permanently ends with one in every API, because it must not be retried.
         """
         wire_format = self._wire.format
         events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()

@@ -1,6 +1,6 @@
 """The sanitizer stage: reads the facts about a request's tool results, calls `decide`, and stores its decisions.
 
-The request waits only so long: for CPU time on a busy machine, and for a store that may hang.
+It limits how long a request waits for CPU time on a busy machine, and for a store that hangs.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NotRequired, Protocol, TypedDict, TypeVar
+from typing import Literal, NotRequired, ParamSpec, Protocol, TypedDict, TypeVar
 
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
@@ -55,6 +55,7 @@ HURRY_S = 0.5  # extra time in which late results are cut without scores; any th
 COMMIT_GRACE_S, HUNG_GRACE_S = 1.5, 0.25
 
 Value = TypeVar("Value")
+P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +161,7 @@ class ToolOffer:
 
 
 IN_LOOP_MAX_CHARS = 128 * 1024
+IN_PASSING_BYTES = 32 * 1024  # whose lines are compared within a millisecond
 ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
 SEED_BYTES = 32
 
@@ -237,8 +239,7 @@ class Sanitizer:
         draft = replace(draft, cache=cache)
         decided = await self._decide(draft, found, cache)
         # All decisions are on disk at this point, and no text has been changed yet.
-        is_short = len(draft.request.body) <= IN_LOOP_MAX_BYTES
-        done = sanitize(draft, decided) if is_short else await asyncio.to_thread(sanitize, draft, decided)
+        done = await _run(len(draft.request.body) <= IN_LOOP_MAX_BYTES, sanitize, draft, decided)
         self._count(decided, done)
         return done
 
@@ -277,10 +278,8 @@ class Sanitizer:
         self._metrics.sanitizer_tokens_saved.inc(max(0, numbers.get("tokens_saved", 0)))
 
     async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
-        request, floor = draft.request, self._policy.old_tokens
-        if len(request.body) <= IN_LOOP_MAX_BYTES:
-            return plan(request, floor)
-        return await asyncio.to_thread(plan, request, floor)
+        request = draft.request
+        return await _run(len(request.body) <= IN_LOOP_MAX_BYTES, plan, request, self._policy.old_tokens)
 
     async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return the form in which each long tool result is sent: the one sent before, or one decided now."""
@@ -340,7 +339,9 @@ class Sanitizer:
         if not new and not moment.allows_cuts(self._policy):
             return known, 0
         conversation = await self._conversation(draft, outputs, new)
-        contexts = await asyncio.to_thread(self._contexts, conversation, known) if new or moment.is_free else {}
+        is_short = len(draft.request.body) <= IN_PASSING_BYTES
+        needed = new or moment.is_free
+        contexts = await _run(is_short, self._contexts, conversation, known) if needed else {}
         scored = await self._score(conversation, new, contexts, deadline)
         facts = Facts(cache, self._seed, known, scored, contexts, partial(self._rows_of, who))
         decided = await self._ask(conversation, facts)
@@ -363,16 +364,15 @@ class Sanitizer:
             marked = await self._grace.read(self._decisions.mark_cut(draft.caller, new, draft.session), new)
             by_key = {output.key: output for output in marked}
             outputs = [by_key.get(output.key, output) for output in outputs]
-        about = goal(request) if len(request.body) <= IN_LOOP_MAX_BYTES else await asyncio.to_thread(goal, request)
+        about = await _run(len(request.body) <= IN_LOOP_MAX_BYTES, goal, request)
         return RequestResults(request, outputs, about, self._tool.hint(draft))
 
     async def _ask(self, conversation: RequestResults, facts: Facts) -> Decided:
         # Earlier results are compared too, because a new one may repeat their lines.
         is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > IN_LOOP_MAX_CHARS
         judges_files = facts.contexts and facts.cache.cold_from is not None
-        if is_long or judges_files or len(conversation.request.body) > IN_LOOP_MAX_BYTES:
-            return await asyncio.to_thread(decide, conversation, self._policy, facts)
-        return decide(conversation, self._policy, facts)
+        is_short = not is_long and not judges_files and len(conversation.request.body) <= IN_LOOP_MAX_BYTES
+        return await _run(is_short, decide, conversation, self._policy, facts)
 
     def _seed(self, output: LongOutput) -> bytes:
         return self._draw(SEED_BYTES)
@@ -420,8 +420,8 @@ class Sanitizer:
         """Return a result as the engine cut it, if it is long enough."""
         if output.whole_because:
             return leave_uncut(output, output.whole_because)
-        seed = self._seed(output)
-        task = await asyncio.to_thread(entry_task, output, conversation, self._policy, self._limits, seed, context)
+        given = output, conversation, self._policy, self._limits, self._seed(output), context
+        task = await _run(len(output.text) <= IN_PASSING_BYTES, entry_task, *given)
         if task is None:
             return leave_uncut(output, "below_threshold")
         try:
@@ -450,6 +450,11 @@ class Sanitizer:
             self._grace.fell_back("settle", "store_unavailable", str(e))
             entered = [one.output for one in made if not one.replaces]
             return known | self._decisions.mark_uncut(draft.caller, entered, "store_unavailable"), 0
+
+
+async def _run(is_short: bool, work: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value:
+    """Return what `work` returns; in a thread unless it is short: the way there and back costs more then."""
+    return work(*args, **kwargs) if is_short else await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _mask_to_json(mask: ListedOriginal) -> MaskBody:

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class SessionNames:
-    """Finds the session of a request, by the name that its client gives it or by its first messages.
+    """Finds the session of a request, by the client's name for it or by its first messages.
 
-    Without a team, ids are hashes as they always were. In a team they are keyed with a secret of the store, so that
-    no one can begin another's session before it does; sessions that began before that keep their ids.
+    Without a team, ids are plain hashes. In a team they are keyed with a secret of the store, so that no one can claim
+    another person's session in advance; sessions that existed before keep their ids.
     """
 
     def __init__(self, session_store: SessionStore) -> None:
@@ -118,9 +118,9 @@ class StoredKeys:
 
 
 class SessionsByAnswer:
-    """Sessions by keys such as the id of an answer: in memory at once, on disk soon after.
+    """Sessions by keys such as the id of a response: in memory at once, on disk soon after.
 
-    What is written first for a key stays.
+    The first session stored for a key stays.
     """
 
     def __init__(self, facts: FactStore, is_shared: bool = False) -> None:
@@ -157,7 +157,7 @@ class SessionsByAnswer:
     async def _may_be_stored(self, who: Caller, key: bytes) -> bool:
         """Return False if `key` is certainly not on disk: the first request of a conversation then waits for no disk.
 
-        One look at the disk costs as much as a whole request, and waits for every commit that runs.
+        One read costs as much as a whole request, and waits for every commit in progress.
         """
         if self._is_shared:
             return True
@@ -219,12 +219,12 @@ class _Start:
 
 
 class Conversations(ChatObserver):
-    """Keeps conversations apart that begin in the same words, as two runs of an agent with one prompt do.
+    """Keeps conversations with the same beginning apart, such as two runs of an agent with one prompt.
 
-    Continue CLI and Cline send the same bytes then, and no name: all that differs is what the model answers, and what
-    its tools return. A conversation is known by these from its second request on. The first request is a new
-    conversation if one that began so has gone on, or was answered with tools at hand: else a client may be repeating it
-    after a failure. The same holds for a second request that comes again in the same words.
+    Continue CLI and Cline then send the same bytes and no name: only the model's answers and the tools' results differ.
+    They identify a conversation from its second request on. The first request starts a new conversation if the existing
+    one has continued, or was answered with tools available; otherwise a client may be repeating it after a failure. The
+    same holds for a second request that is repeated.
     """
 
     def __init__(self, sessions: SessionsByAnswer) -> None:

@@ -1,4 +1,4 @@
-"""Spans and metrics of chat requests for an OpenTelemetry collector; off unless the settings name one.
+"""Spans and metrics of chat requests for an OpenTelemetry collector; off unless the settings contain one.
 
 Names are those of the GenAI semantic conventions in opentelemetry-semantic-conventions 0.66b2; a test compares them.
 """

@@ -242,9 +242,9 @@ class FileChange:
 
 
 def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange:
-    """Return the change that connects. Raise FileRefused if it cannot be made safely.
+    """Return the change that connects the client. Raise FileRefused if it cannot be made safely.
 
-    `known` is an edit of everything that we may have put into this file; what is there before us is found with it.
+    `known` is an edit of everything that we may have added to this file; it finds the state before our changes.
     """
     path = edit.path.resolve()
     before = private_files.read(path)

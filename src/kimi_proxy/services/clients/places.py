@@ -108,10 +108,7 @@ def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTarget) -> PartEdit:
     if not client.hooks:
         raise FileRefused(f"{client.title} has no hook that can replace a tool result (docs/hooks.md)")
-    from kimi_proxy.features.clients import (
-        hooks,
-        plugins,
-    )  # with the sanitizer's words, which other commands do without
+    from kimi_proxy.features.clients import hooks  # with the sanitizer's words, which other commands do without
 
     part: FilePart
     match client.hooks.kind:
@@ -119,9 +116,9 @@ def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTa
             items = hooks.claude_items(target.url, target.with_reads, target.token_variable)
             part = ListItems(items, hooks.PATH)
         case "opencode":
-            part = OwnTextFile(plugins.opencode_plugin(target.url), hooks.PATH)
+            part = OwnTextFile(hooks.opencode_plugin(target.url), hooks.PATH)
         case "cline":
-            part = OwnTextFile(plugins.cline_plugin(target.url), hooks.PATH)
+            part = OwnTextFile(hooks.cline_plugin(target.url), hooks.PATH)
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
     moved = None if client.hooks.is_own else _moved_path(client, dirs, Path(client.hooks.user).name)

@@ -23,11 +23,11 @@ __all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
 
 
 async def open_store(config: Config) -> Store:
-    """Return the store of these settings: in the database that they name, else under their home, made if it is missing.
+    """Return the configured store: in its database, otherwise under the home directory, created if it is missing.
 
     A store that fails reports it, and recovers automatically. No call takes longer than `store.timeout_ms`: it then
-    raises StoreUnavailable. Raise ConfigError if what the database needs is not installed, or if a newer version
-    has written its tables.
+    raises StoreUnavailable. Raise ConfigError if the database's driver is not installed, or if a newer version has
+    written its tables.
     """
     # `kimi-proxy status` looks at a file through this package without any of it.
     from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -74,16 +74,24 @@ def file_usage(home: str, max_bytes: int) -> dict[str, object]:
 async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | None) -> Store:
     try:
         from kimi_proxy.services.store.postgres.database import Pooling
+        from kimi_proxy.services.store.postgres.objects import ObjectSettings
         from kimi_proxy.services.store.postgres.store import PostgresStore
     except ImportError as e:
         raise ConfigError(
             f"KIMI_PROXY_DATABASE_URL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"
         ) from e
+    timeout_s, objects = settings.timeout_ms / 1000, None
+    if settings.object_storage:
+        from kimi_proxy.proxy.s3 import Bucket
+
+        bucket = Bucket(settings.object_storage, settings.object_endpoint, timeout_s)
+        objects = ObjectSettings(bucket, settings.object_storage, settings.object_min_bytes)
     return await PostgresStore.open(
         settings.url,
         ttl_s=ttl_s,
         max_bytes=settings.max_bytes,
-        timeout_s=settings.timeout_ms / 1000,
-        pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
+        timeout_s=timeout_s,
+        pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url, settings.report_url),
         cipher=cipher,
+        objects=objects,
     )

@@ -1,6 +1,6 @@
 """The contract of a store: its protocols, and the values that cross them. Nothing here depends on a database.
 
-Every method raises StoreUnavailable if the store cannot answer in time; what a write returns for is on disk for good.
+Every method raises StoreUnavailable if the store cannot answer in time; when a write returns, its data is on disk.
 """
 
 from __future__ import annotations
@@ -223,6 +223,8 @@ class StoreUsage:
     commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
+    object_failures: int = 0  # long texts that this process could not write to object storage
+    report_fallbacks: int = 0  # reports that this process read from the primary in place of the replica
 
 
 class Originals(Protocol):
@@ -235,7 +237,7 @@ class Originals(Protocol):
         """Commit `original`. An id may be kept again for the same key and text: the newer note replaces the older."""
 
     async def get(self, who: Caller, id: str) -> Original:
-        """Return what was kept under `id`, byte for byte. Counts as use.
+        """Return the text stored under `id`, byte for byte. Counts as use.
 
         Raise PruneIdNotFound, whose reason is "unknown" or "expired".
         """
@@ -275,10 +277,10 @@ class Decisions(Protocol):
         forget: Sequence[bytes] = (),
         replaces: Mapping[bytes, float] = MappingProxyType({}),
     ) -> Mapping[bytes, DecisionRecord]:
-        """Forget the decisions of `forget`, add `new`, and return what is then decided for their keys.
+        """Delete the decisions in `forget`, add `new`, and return the resulting decisions for their keys.
 
-        A decision that is there already stays: the first one wins. One of `replaces` gives way if it is still the one
-        that was made at that time.
+        An existing decision stays: the first one wins. A decision is replaced by one in `replaces` only if it is still
+        the one from that time.
         """
 
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
@@ -341,9 +343,9 @@ class FactStore(Protocol):
 
 
 class SessionStore(Protocol):
-    """Sessions, their requests, and what these saved and cost.
+    """Sessions, their requests, and the savings and costs of these.
 
-    An admin sees everyone's as figures: of others neither a title nor what was said.
+    Admins see everyone's figures, but no titles or texts of other people.
     """
 
     async def secret(self) -> bytes:
@@ -353,9 +355,9 @@ class SessionStore(Protocol):
         """Return those of `ids` that are sessions in the person's scope."""
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
-        """Write all of it or nothing; what is written twice is there once.
+        """Write all of it or nothing; writing the same data twice has no effect.
 
-        Each says itself whose it is. What would change a session in another scope changes nothing there.
+        Each row contains its owner. A row that would change a session in another scope has no effect there.
         """
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None: ...
@@ -428,11 +430,11 @@ class Replicas(Protocol):
     async def note_sent(
         self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
     ) -> tuple[bool, bytes]:
-        """Note the newest request of a conversation; return whether the provider's prompt cache has nothing of it left.
+        """Record the newest request of a conversation; return whether the provider's prompt cache has surely lost it.
 
-        With that comes the digest of the request before, empty if there was none. Cold is judged by that request,
-        whichever server sent it. Equal requests, by their digest, that come while the cache lives are judged alike: all
-        of them cut, or none. `if_unknown` is the answer if there was none before.
+        The digest of the previous request is returned too, empty if there was none. Whether the cache is cold depends
+        on that request, whichever server sent it. Equal requests, by their digest, within the cache's lifetime get the
+        same answer: all of them are cut, or none. `if_unknown` is the answer if there was no request before.
         """
 
     async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:

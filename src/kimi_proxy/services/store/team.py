@@ -1,6 +1,6 @@
 """Team data in the store: people, their usage by day, the audit log, and the owners of objects that a provider keeps.
 
-No text of a conversation.
+These tables contain no text of a conversation.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -174,7 +174,7 @@ class TeamTables(OpenRequests, Protocol):
         """Delete the rest of a scope once its sessions, decisions and originals are deleted: facts and bare ids."""
 
     async def change_by_login(self, person: PersonRecord) -> bool:
-        """Write down the role, the team and the subject that a login gives; what else was changed meanwhile stays.
+        """Store the role, the team and the subject from a login; other changes made in the meantime stay.
 
         Return False, and change nothing, if the person is revoked, or has logged in as another subject.
         """
@@ -195,9 +195,9 @@ class TeamTables(OpenRequests, Protocol):
         decide: Callable[[Sequence[Spent]], bool],
         reserve: OpenRequest | None = None,
     ) -> Sequence[Spent]:
-        """Return what was used of `ranges` before this request, which is counted if `decide` says so of them.
+        """Return the usage of `ranges` before this request, which is counted if `decide` accepts that usage.
 
-        Then `reserve` is open, too. No two requests, on whichever server, are decided on by the same sums.
+        `reserve` is then opened too. No two requests, on any servers, are decided with the same totals.
         """
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:

@@ -7,8 +7,7 @@ from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
-from kimi_proxy.services.team.audit import AuditLog
-from kimi_proxy.services.team.audit_export import AuditExport
+from kimi_proxy.services.team.audit import AuditExport, AuditLog
 from kimi_proxy.services.team.budgets import Budgets
 from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.team.people import People

@@ -144,11 +144,11 @@ class Budgets:
         self._alerted: LruCache[tuple[str, UsageRange], bool] = LruCache(MAX_ALERTS)
 
     async def admit(self, draft: Draft, charge: Charge) -> BudgetAdmission:
-        """Count a request of a person's; return what its answer says of budgets that are nearly used.
+        """Count a request of a person; return the response headers about budgets that are nearly used up.
 
-        Raise BudgetExceeded if one is, and AccessDenied if what it costs would not be counted by one in money. While
-        the store is away, requests go on and are not counted here, unless the settings refuse them: what they cost
-        is, as soon as it is back.
+        Raise BudgetExceeded if one is used up, and AccessDenied if a budget in money could not count the request's
+        cost. While the store is unavailable, requests are sent and not counted here, unless the settings refuse them;
+        their cost is counted once it is back.
         """
         at, who, target = self._now(), draft.caller, draft.target
         now = datetime.fromtimestamp(at, UTC)

@@ -1,6 +1,6 @@
-"""Calls between servers that share a database: one does what only it can, because it relayed a session's messages.
+"""Calls between servers that share a database, for actions that only the server that relayed a session can perform.
 
-Question and answer cross as live events do. They hold ids and figures; what people wrote stays where it is.
+Calls and results travel like live events. They contain ids and figures, never people's text.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Logins to the dashboard: begun, made at an OpenID Connect issuer, remembered by a cookie, ended.
+"""Logins to the dashboard through an OpenID Connect issuer, with a session cookie.
 
-What is begun and who is logged in is in the store under the hash of a random id that only the browser has: any server
-may answer any step, a step is taken once, and there is no key to keep. The issuer's part is services/team/oidc.py.
+Started logins and sessions are in the store under the hash of a random id that only the browser has: any server can
+handle any step, each step works only once, and there is no signing key. The issuer's part is services/team/oidc.py.
 """
 
 import asyncio

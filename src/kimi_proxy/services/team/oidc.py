@@ -1,7 +1,7 @@
-"""An OpenID Connect issuer: where it lets people log in, and what its signed ID token says of one.
+"""An OpenID Connect issuer: its login page, and the claims in its signed ID tokens.
 
 The signature is checked by joserfc, the typed successor of authlib's JOSE part: its algorithms are pinned with every
-call, and it needs `cryptography` alone. This module is loaded by the first login (services/team/logins.py).
+call, and it needs only `cryptography`. This module is loaded by the first login (services/team/logins.py).
 """
 
 import base64

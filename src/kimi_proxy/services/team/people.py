@@ -120,9 +120,9 @@ class People:
         return caller
 
     def caller(self, person: PersonRecord) -> Caller:
-        """Return whom a request of `person` acts for.
+        """Return the caller for a request of `person`.
 
-        Where a team shares, what its people keep is the team's from then on; what was kept before stays the person's.
+        If a team shares, data stored from then on belongs to the team; earlier data stays the person's.
         """
         own, is_admin = f"person/{person.name}", person.role == "admin"
         if self._shares and person.team:
@@ -157,9 +157,9 @@ class People:
         return person
 
     async def remove(self, name: str) -> None:
-        """Let a revoked name be free again. Raise InvalidParams if the person is not revoked.
+        """Remove a revoked name. Raise InvalidParams if the person is not revoked.
 
-        Who gets the name next owns what is kept under it: erase that first.
+        The next person of that name owns its data: erase it first.
         """
         if (await self._one(name)).revoked is None:
             raise InvalidParams("name", f"{name!r} still has a working token: kimi-proxy team revoke {name}")

@@ -80,25 +80,26 @@ class PersonData:
                 yield {"kind": "audit", **audit_line(entry)}
 
     async def erase(self, actor: Caller, name: str) -> ErasedData:
-        """Delete all that is kept for a revoked person, and then the name itself.
+        """Delete all data stored for a revoked person, and then the name itself.
 
-        Figures by day stay, without the name; so do entries of the audit log, until their time is over. Raise
-        InvalidParams if there is no such name, or if its token still works: requests would keep texts meanwhile.
+        Daily totals stay, without the name, and so do audit log entries until they expire. Raise InvalidParams if there
+        is no such name, or if its token still works, because requests could store texts in the meantime.
         """
         person = await self._person(name)
         if person.revoked is None:
             raise InvalidParams("name", f"{name!r} still has a working token: revoke it first")
         own, store = _acting_for(actor, _scope_of(name)), self._store
-        sessions, originals, recordings = 0, 0, len(self._recordings.of_person(name))
+        sessions, originals, decisions, recordings = 0, 0, 0, len(self._recordings.of_person(name))
         for who, ids in await self._callers(actor, name):
-            originals += await delete_texts(store, who, ids)
+            deleted = await delete_texts(store, who, ids)
+            originals, decisions = originals + deleted.originals, decisions + deleted.decisions
             sessions += len(await store.sessions.delete(who, ids))
             for id in ids:
                 self._recordings.forget(who, id)
                 self._clear_caches(who, id)
         while some := await store.originals.page(own, NEWEST, PAGE):
             originals += len(await store.originals.delete(own, [one.id for one in some]))
-        decisions = await store.decisions.forget_sessions(own, None)
+        decisions += await store.decisions.forget_sessions(own, None)
         await store.sessions.delete_all(own)
         self._recordings.forget(own, None)
         self._clear_caches(own, None)

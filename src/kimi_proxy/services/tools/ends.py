@@ -47,9 +47,10 @@ def _fitting(pieces: list[bytes], max_tokens: int) -> int:
 
 
 async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
-    """Return the records, or the lines about failures, of a text that fit into so many tokens.
+    """Return the records of a text, or its lines about failures, that fit into that many tokens.
 
-    None if there is nothing to choose by, or if no whole lines could go. Raise StoreUnavailable if it cannot be kept.
+    None if there is nothing to choose by, or if no whole lines can be cut. Raise StoreUnavailable if it cannot be
+    stored.
     """
     gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens)
     if not gaps:
@@ -72,7 +73,7 @@ def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
 
 
 async def fit_text(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
-    """Return a text of a file as it goes out: whole if it has so many tokens, else its ends.
+    """Return the response for a file's text: uncut if it fits into that many tokens, otherwise its ends.
 
     `first_line` is that of a window, whose lines are numbered.
     """

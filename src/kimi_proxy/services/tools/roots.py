@@ -1,8 +1,8 @@
-"""MCP roots over HTTP: where a client says in which folders it works, the tools' paths begin there.
+"""MCP roots over HTTP: if a client declares the folders it works in, the tools' paths begin there.
 
-With a handshake a client is asked once in a session, on the stream that answers its own call. Without one, the first
-answer to a call asks for the roots, and the call comes again with them. Only programs of this machine's own user are
-asked: to all others the server shows what it was started for, and nothing more.
+With a handshake, the server asks a client once per session, on the stream that answers its own call. Without one, the
+first response to a call requests the roots, and the client repeats the call with them. Only programs of this machine's
+own user are asked; all others can access only the folders that the server was started for.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Worker processes for the CPU work of pruning, so that the event loop never waits for it.
 
-It runs in child processes, which can be killed at the deadline whatever they are doing. A chat request that finds none
-in time is served by a thread, which looks at the clock as it goes and parses nothing. A command that ends after one
-answer has its small texts done in a thread too, which parses in a fork: a child would take longer to start."""
+It runs in child processes, which can be killed at the deadline. If no child is free in time, a chat request is served
+by a thread, which checks the time as it goes and does not parse. A command that exits after one text uses a thread for
+small texts too, which parses in a fork: a child would take longer to start."""
 
 import asyncio
 import logging
@@ -175,9 +175,9 @@ class Workers:
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
-        """Shorten a tool result; what is not scored within either time is cut by what needs no scores.
+        """Shorten a tool result; results not scored within either time limit are cut without scores.
 
-        A chat request waits for this: where it would wait long for a child, a thread does it by line rules.
+        A chat request waits for this: if it would wait long for a child, a thread does it by line rules.
         """
         with measure_time("scoring"):
             try:

@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+# LiteLLM imports it in threads, when it first logs, and they can lock each other out.
+import litellm.rust_bridge.catalog  # noqa: F401
 from openhands.sdk import LLM, Agent, Conversation, Tool
 from openhands.tools.terminal import TerminalTool
 from pydantic import SecretStr

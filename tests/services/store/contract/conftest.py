@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.store import making, postgres_server
+from tests.support.services.store.s3_server import S3Server, s3_server
 
 from kimi_proxy.services.store.protocols import Decisions, FactStore, Originals, Store
 
@@ -21,31 +22,41 @@ class SweptStore(Store, Protocol):
 # Home, then `now`, `ttl_s`, `max_bytes` and `timeout_s`; what was kept in a home is there when it is opened again.
 Opening = Callable[..., AbstractAsyncContextManager[SweptStore]]
 STORES = ("sqlite", "postgres")
+OBJECTS = "postgres with objects"  # where every text is in object storage
 MEMORY = "memory"  # the fakes of the tests: what they do, they do alike
 
 
 @pytest.fixture(scope="session")
 def opening() -> Iterator[Callable[[str], Opening]]:
-    """How a store of this name is opened; one PostgreSQL serves all the tests of a worker."""
+    """How a store of this name is opened; one PostgreSQL and one S3 server serve all the tests of a worker."""
     with ExitStack() as stack:
         servers: list[str] = []
+        buckets: list[S3Server] = []
+
+        def with_objects(home: Path, *args: object, **limits: object) -> AbstractAsyncContextManager[SweptStore]:
+            objects = buckets[0].settings(home.name)
+            return postgres_server.opened(servers[0], home, *args, objects=objects, **limits)
 
         def named(name: str) -> Opening:
             if name == "sqlite":
                 return making.opened
             if not servers:
                 servers.append(stack.enter_context(postgres_server.serving()))
+            if name == OBJECTS and not buckets:
+                buckets.append(stack.enter_context(s3_server()))
+            if name == OBJECTS:
+                return with_objects
             return partial(postgres_server.opened, servers[0])
 
         yield named
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, OBJECTS])
 def opened(request: pytest.FixtureRequest, opening: Callable[[str], Opening]) -> Opening:
     return opening(request.param)
 
 
-@pytest.fixture(params=[*STORES, MEMORY])
+@pytest.fixture(params=[*STORES, OBJECTS, MEMORY])
 async def originals(
     request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
 ) -> AsyncIterator[Originals]:

@@ -51,7 +51,7 @@ async def test_a_deleted_session_takes_along_what_only_it_used(opened: Opening, 
         await store.decisions.add_compression(LOCAL, made)
         await store.sessions.write([], [replace(a_metric(), session=id, id=f"req_{id}") for id in ("ses_a", "ses_b")])
 
-        assert await delete_texts(store, LOCAL, ["ses_a"]) == 3
+        assert await delete_texts(store, LOCAL, ["ses_a"]) == (3, 1)
         assert await store.sessions.delete(LOCAL, ["ses_a"]) == ["ses_a"]
 
         ids = ("prn_a", "prn_hook", "prn_old", "prn_both", "prn_b", "prn_tool", "prn_never")
@@ -69,7 +69,7 @@ async def test_a_deleted_session_takes_along_what_only_it_used(opened: Opening, 
         usage = await store.usage()
         assert usage.originals == 3
 
-        assert await delete_texts(store, LOCAL, None) == 2
+        assert await delete_texts(store, LOCAL, None) == (2, 1)
         assert [await reason(store, id) for id in ("prn_b", "prn_both", "prn_tool")] == ["expired", "expired", "live"]
 
 

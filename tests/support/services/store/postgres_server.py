@@ -16,6 +16,7 @@ import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
 from kimi_proxy.services.store.encryption import TextCipher
+from kimi_proxy.services.store.postgres.objects import ObjectSettings
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
@@ -70,13 +71,14 @@ def controlled(*settings: str) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """Run a standby of `primary`, for which the commits of that one wait from now on."""
+def standby(primary: PostgresServer, is_synchronous: bool = True) -> Iterator[PostgresServer]:
+    """Run a standby of `primary`, for which the commits of that one wait from now on if it is synchronous."""
     copied = ["pg_basebackup", "--dbname", primary.url, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
     with _running(copied) as server:
-        with psycopg.connect(primary.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-            connection.execute("SELECT pg_reload_conf()")
+        if is_synchronous:
+            with psycopg.connect(primary.url, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                connection.execute("SELECT pg_reload_conf()")
         yield server
 
 
@@ -126,10 +128,18 @@ def _wait_for(url: str) -> None:
 
 def url_of(server: str, home: Path) -> str:
     """Return the address of the tables of `home`, made if they are missing: each home has a schema of its own."""
-    name = f"h_{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}".encode())
-    return f"{server}&options=-csearch_path%3D{name}"
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_schema(home)}".encode())
+    return url_on(server, home)
+
+
+def url_on(server: str, home: Path) -> str:
+    """Return the address of the tables of `home` on a server that cannot make them, because it is a replica."""
+    return f"{server}&options=-csearch_path%3D{_schema(home)}"
+
+
+def _schema(home: Path) -> str:
+    return f"h_{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
 
 
 @asynccontextmanager
@@ -141,9 +151,16 @@ async def opened(
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,
     cipher: TextCipher | None = None,
+    objects: ObjectSettings | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
-        url_of(server, home), ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, cipher=cipher
+        url_of(server, home),
+        ttl_s=ttl_s,
+        max_bytes=max_bytes,
+        timeout_s=timeout_s,
+        now=now,
+        cipher=cipher,
+        objects=objects,
     )
     try:
         yield store

@@ -1,6 +1,6 @@
-"""Google's generateContent: `contents` of parts, the system apart, the model and the wish for a stream in the address.
+"""Google's generateContent: `contents` of parts, a separate system prompt, the model and the stream flag in the path.
 
-Inside of the proxy a body has `model` and `stream` like all others: `open_body` puts them in, `address` takes them out.
+Inside the proxy a body has `model` and `stream` like all others: `open_body` adds them, `address` removes them.
 """
 
 import re
@@ -13,11 +13,13 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
+    METHOD,
+    ObjectPath,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -168,13 +170,17 @@ class GeminiCallStream(CallStream):
 class GeminiContents(WireFormat):
     name = "gemini"
     paths = tuple(
-        f"{root}/models/{{model}}:{verb}"
-        for root in (ROOT, "/v1")
+        f"{root}:{verb}"
+        for root in (f"{ROOT}/models/{{model}}", "/v1/models/{model}", code_assist.ROOT)
         for verb in ("generateContent", "streamGenerateContent")
     )
-    count_paths = tuple(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1"))
-    relayed = (f"{ROOT}/models",)
-    provider_types = ("gemini",)
+    count_paths = (
+        *(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1")),
+        f"{code_assist.ROOT}:countTokens",
+    )
+    relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
+    objects = ObjectPath(code_assist.OPERATIONS)
+    provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
     system_member = "systemInstruction"

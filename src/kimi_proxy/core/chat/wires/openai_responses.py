@@ -273,9 +273,9 @@ class OpenAiResponses(WireFormat):
                 yield listed
 
     def read_from(self, body: JsonBody) -> int:
-        """Return the place of the newest compaction, which replaces everything before it.
+        """Return the index of the newest compaction, which replaces everything before it.
 
-        If Codex asked for it, Codex repeats in front of it the messages that the model still reads.
+        If Codex requested it, it repeats the messages that the model still reads before the compaction.
         """
         if not self.is_cleared(body) or _COMPACTION not in body.body:
             return 0

@@ -1,8 +1,8 @@
 """The interface of a wire format: everything in which the APIs of clients and providers differ.
 
-The defaults are OpenAI's, which most providers imitate. What all formats share of a recall is here too: the model calls
-our tool in the middle of an answer, the provider is asked again with what was recovered, and the client gets all rounds
-as one answer without those calls."""
+The defaults are OpenAI's, which most providers imitate. The shared part of a recall is here too: the model calls our
+tool in the middle of a response, the provider is called again with the recovered text, and the client gets all rounds
+as one response without those calls."""
 
 import re
 from abc import ABC, abstractmethod
@@ -166,6 +166,7 @@ def gap(before: str, after: str) -> str:
 
 
 DONE = b"[DONE]"
+METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
 
@@ -293,15 +294,15 @@ class WireFormat(ABC):
     def __init_subclass__(cls) -> None:
         """Raise TypeError if a path that may contain an id does not declare its objects."""
         for path in cls.relayed:
-            if "{" in path and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
+            if "{" in path.replace(METHOD, "") and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
                 raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
 
     # Prompt cache
 
     def cache_ttl(self, body: JsonBody) -> str | None:
-        """Return the life that the client asks for, such as "24h"; "" if it leaves that to the provider.
+        """Return the cache lifetime that the client requests, such as "24h"; "" for the provider's default.
 
-        None says that it sets none of the marks by which some providers cache.
+        None means that it sets no marks, without which some providers do not cache.
         """
         asked = read.members(body.members.get("prompt_cache_options")).get("ttl")
         return read.string(asked) or read.string(body.members.get("prompt_cache_retention"))

@@ -9,6 +9,7 @@ import { useTurnAfter } from "../../state/refresh.js";
 import { known } from "../../state/traffic.js";
 import { Card } from "../../parts/card.js";
 import { Answered, Failure } from "../../parts/notice.js";
+import { Start } from "../../parts/start.js";
 import { Table } from "../../parts/table.js";
 import { go, link } from "../../lib/route.js";
 import words from "../../words/cuts.js";
@@ -43,6 +44,7 @@ function Pages({ first }) {
     );
   return html`
     <${Table} caption=${t("newest")} columns=${columns()} rows=${rows} keyOf=${(cut) => cut.id} empty=${t("empty")} onChoose=${(cut) => go("cuts", cut.id)} />
+    ${rows.length === 0 && html`<${Start} />`}
     ${error && html`<${Failure} error=${error} />`}
     ${before !== null &&
     (rows.length < MAX_SHOWN

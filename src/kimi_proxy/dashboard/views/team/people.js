@@ -4,6 +4,7 @@ import { when } from "../../lib/format.js";
 import { html, useState } from "../../lib/html.js";
 import { phrases } from "../../lib/i18n.js";
 import { Card } from "../../parts/card.js";
+import { Copy } from "../../parts/copy.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Answered, Failure } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
@@ -33,7 +34,7 @@ export function People() {
     { key: "team", title: t("team"), cell: (row) => row.team || t("none") },
     { key: "rotated", title: t("token_since"), cell: (row) => when(row.rotated_at) },
     { key: "state", title: t("state"), cell: (row) => t(row.revoked ? "revoked" : "active") },
-    { key: "actions", title: t("actions"), cell: (row) => actions(row).map((kind) => button(kind, row)) },
+    { key: "actions", title: t("actions"), cell: (row) => html`<div class="row-actions">${actions(row).map((kind) => button(kind, row))}</div>` },
   ];
   const aside = html`<button type="button" onClick=${ask("add", null)}>${t("add")}</button>`;
   return html`<${Card} title=${t("people")} note=${t("people_note")} aside=${aside}>
@@ -119,7 +120,7 @@ function Shown({ token, name, onClose }) {
   const actions = html`<button type="button" class="main" onClick=${onClose}>${t("copied")}</button>`;
   return html`<${Dialog} title=${t("token_of", { name })} onClose=${onClose} actions=${actions}>
     <p>${t("token_once")}</p>
-    <p><code class="token">${token}</code></p>
+    <div class="command"><pre class="mono" tabindex="0">${token}</pre><${Copy} text=${token} /></div>
   <//>`;
 }
 

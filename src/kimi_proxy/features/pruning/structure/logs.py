@@ -251,9 +251,9 @@ _RUNNER = re.compile(
 
 
 def log_style(messages: Sequence[str], lines: Sequence[str]) -> str:
-    """Return "ci" for the log of a run, "system" for that of a program that goes on, "" if it cannot be decided.
+    """Return "ci" for the log of a run, "system" for that of a long-running program, "" if undecided.
 
-    `messages` are the `lines` without their stamps.
+    `messages` are the `lines` without their timestamps.
     """
     step = max(1, len(lines) // SAMPLE_LINES)
     rows = [row for row in range(0, len(lines), step) if messages[row].strip()]

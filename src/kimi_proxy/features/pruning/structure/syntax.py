@@ -1,4 +1,4 @@
-"""The grammars of languages, and what a parse tree says by row: imports, definitions, comments, errors.
+"""The grammars of languages, and the facts of a parse tree by row: imports, definitions, comments, errors.
 
 A new language is one table in languages.toml, and its grammar among the dependencies."""
 
@@ -196,9 +196,9 @@ def perform(job: bytes) -> bytes:
 
 @contextmanager
 def reading(lines: Sequence[str], language: str, check: Callable[[], None]) -> Iterator[Callable[[], Syntax | None]]:
-    """Parse `lines` beside the block, which gets a function that waits for what the parse says.
+    """Parse `lines` in parallel with the block, which gets a function that waits for the result.
 
-    None if it has too many errors or takes too long. Rows are lines: like us, tree-sitter counts `\\n` alone.
+    None if there are too many errors or it takes too long. Rows are lines: tree-sitter also counts only `\n`.
     """
     with _parse_in_fork(lines, language) as answered:
 

@@ -47,6 +47,7 @@ class Pooling:
     # (prepared statements, SET, LISTEN) holds beyond one.
     is_transactional: bool = False
     listen_url: str = ""  # the database itself, for LISTEN
+    report_url: str = ""  # a streaming replica, for lists and reports
 
 
 class WriteRefused(StoreUnavailable):
@@ -61,7 +62,15 @@ class PostgresDatabase:
 
     note: AuditNote
 
-    def __init__(self, url: str, clock: WallClock, timeout_s: float, pooling: Pooling | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: WallClock,
+        timeout_s: float,
+        pooling: Pooling | None = None,
+        *,
+        is_replica: bool = False,  # whose tables come from its primary
+    ) -> None:
         self.clock = clock
         self.url = url
         self.pooling = pooling or Pooling()
@@ -69,6 +78,7 @@ class PostgresDatabase:
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self._timeout_s = timeout_s
+        self._is_replica = is_replica
         self._bringing_up: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._doing: set[asyncio.Task[object]] = set()
@@ -113,7 +123,7 @@ class PostgresDatabase:
         await self._pool.close(timeout=self._timeout_s)
 
     async def run(self, work: Work[T]) -> T:
-        """Return what `work` does in a transaction of its own, once it is committed.
+        """Return the result of `work` in its own transaction, once it is committed.
 
         The work is retried if the connection turns out to be dead; writes are idempotent.
         """
@@ -208,6 +218,8 @@ class PostgresDatabase:
 
     async def _brought_up(self) -> None:
         """Wait for the tables; a migration that outlasts this call continues, and later calls find it finished."""
+        if self._is_replica:
+            return
         task = self._bringing_up
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._bringing_up = asyncio.create_task(self._bring_up())

@@ -21,9 +21,12 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     read_int,
 )
+from kimi_proxy.services.store.postgres.objects import ObjectStorage, object_name
+from kimi_proxy.services.store.postgres.partitions import TOMBSTONE_S, Partitions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
+    REFERENCE,
     CompressedText,
     Moment,
     Row,
@@ -36,7 +39,6 @@ from kimi_proxy.services.store.sql import (
 from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
 
 GRACE_S = 60.0  # expired originals stay this long, because a server with a slow clock may still use them
-TOMBSTONE_S = 30 * 86_400.0
 DELETE_AT_ONCE = 50  # at most: fewer while a transaction that deletes is long
 DELETE_AT_FIRST = 5  # their pages have to be read from the disk
 LONG_S = 0.04
@@ -61,18 +63,26 @@ _PEEK = """SELECT record.scope, record.key, record.about, text.hash, text.frame
   FROM record JOIN text ON text.seq = record.text WHERE record.scope = ANY(%s) AND record.id = %s AND last_used >= %s"""
 _LIVE = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM quick
   WHERE quick.is_set = 'off' AND scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
+_ADD_TEXT = """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s) ON CONFLICT (scope, hash) DO UPDATE
+  SET frame = CASE substring(text.frame FROM 1 FOR 4) WHEN %s THEN text.frame ELSE excluded.frame END
+  RETURNING seq, CASE WHEN octet_length(frame) < 100 THEN frame ELSE '' END"""
 _PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s"
 
 
 class PostgresOriginals:
     """They stay until they were idle for `ttl_s`, and leave earlier, the longest idle first, to fit `max_bytes`."""
 
-    def __init__(self, database: PostgresDatabase, ttl_s: float, max_bytes: int) -> None:
+    def __init__(self, database: PostgresDatabase, partitions: Partitions, ttl_s: float, max_bytes: int) -> None:
         self._database = database
+        self._partitions = partitions
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
-        self._bytes = 0  # approximate number of originals: counted by each sweep, plus those added by this server since
+        self._swept = 0.0  # last use of what this sweep deleted: the index before it is full of deleted entries
+        self.objects: ObjectStorage | None = None
+        self._bytes = (
+            0  # approximate size of the originals: counted by each sweep, plus those added by this server since
+        )
         self.commits = 0
 
     async def keep(self, original: Original) -> None:
@@ -82,7 +92,10 @@ class PostgresOriginals:
             raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
-        is_kept = await self._database.run(lambda connection, moment: _insert(connection, moment, original, compressed))
+        stored = await self.objects.put(original.scope, compressed) if self.objects else compressed
+        is_kept = await self._database.run(
+            lambda connection, moment: _insert(connection, moment, original, stored, size)
+        )
         if not is_kept:
             raise StoreUnavailable(f"{original.id} is already the id of another original")
         self._bytes += size
@@ -101,24 +114,24 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def get(self, who: Caller, id: str) -> Original:
-        async def work(connection: Connection, moment: Moment) -> Original:
+        async def work(connection: Connection, moment: Moment) -> Row:
             handle = ([*map(encode_text, who.scopes)], encode_text(id))
             values = (moment.latest, *handle, moment.earliest - self._ttl_s)
             row = await (await _execute_or_peek(connection, _GET, values, _PEEK)).fetchone()
             if row is not None:
-                scope, key, about, hashed, frame = map(read_bytes, row)
-                return Original(
-                    id, decode_text(scope), key, decompress(CompressedText(hashed, frame), self._database.cipher), about
-                )
+                return row
             known = await connection.execute(
                 """SELECT 1 FROM record WHERE scope = ANY(%s) AND id = %s
-                   UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s""",
-                handle * 2,
+                   UNION ALL SELECT 1 FROM tombstone WHERE scope = ANY(%s) AND id = %s AND expired >= %s""",
+                (*handle * 2, moment.earliest - TOMBSTONE_S),
             )
             raise PruneIdNotFound(id, "expired" if await known.fetchone() else "unknown")
 
         with audit_block(self._database.note, who, "recover", id):
-            return await self._database.read(work)
+            scope, key, about, hashed, frame = map(read_bytes, await self._database.read(work))
+            text = CompressedText(hashed, frame)
+            text = await self.objects.get(text) if self.objects else text
+            return Original(id, decode_text(scope), key, decompress(text, self._database.cipher), about)
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
@@ -137,24 +150,27 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
-        async def work(connection: Connection, moment: Moment) -> Sequence[StoredText]:
+        async def work(connection: Connection, moment: Moment) -> list[Row]:
             rows = await connection.execute(
                 """SELECT record.seq, record.id, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
                    WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
                 ([*map(encode_text, who.scopes)], before, limit),
             )
+            return await rows.fetchall()
+
+        with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
+            rows = await self._database.read(work)
+            stored = [CompressedText(read_bytes(hashed), read_bytes(frame)) for _, _, hashed, frame in rows]
+            texts = await self.objects.get_all(stored) if self.objects else stored
             return [
                 StoredText(
                     read_int(seq),
                     decode_text(read_bytes(id)),
-                    readable(read_bytes(hashed), read_bytes(frame), self._database.cipher),
+                    None if text is None else readable(text.hash, text.frame, self._database.cipher),
                 )
-                for seq, id, hashed, frame in await rows.fetchall()
+                for (seq, id, *_), text in zip(rows, texts, strict=True)
             ]
-
-        with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
-            return await self._database.read(work)
 
     async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
         needles = [SESSION_FIELD] if sessions is None else [encode_text(session) for session in sessions]
@@ -175,7 +191,7 @@ class PostgresOriginals:
             some = [encode_text(id) for id in wanted[start : start + DELETE_AT_ONCE]]
 
             async def work(connection: Connection, moment: Moment, some: list[bytes] = some) -> list[Row]:
-                return await _bury(
+                return await self._bury(
                     connection,
                     moment.latest,
                     "SELECT seq FROM record WHERE scope = ANY(%s) AND id = ANY(%s) FOR UPDATE",
@@ -212,8 +228,8 @@ class PostgresOriginals:
 
         async def work(connection: Connection, moment: Moment) -> int:
             await connection.execute(
-                """DELETE FROM tombstone WHERE (scope, id) IN
-                     (SELECT scope, id FROM tombstone WHERE expired < %s ORDER BY expired LIMIT 1000)""",
+                """DELETE FROM ONLY tombstone WHERE (scope, id) IN
+                     (SELECT scope, id FROM ONLY tombstone WHERE expired < %s ORDER BY expired LIMIT 1000)""",
                 (moment.earliest - TOMBSTONE_S,),
             )
             if moment.is_certain:
@@ -222,7 +238,7 @@ class PostgresOriginals:
                     "UPDATE record SET last_used = %s WHERE last_used > %s", (moment.latest, moment.latest + LEAP_S)
                 )
             before = moment.earliest - self._ttl_s - GRACE_S
-            return await _delete_idle(connection, moment.latest, self._at_once, before)
+            return await self._delete_idle(connection, moment.latest, self._at_once, before)
 
         return await self._run_timed(work)
 
@@ -234,14 +250,15 @@ class PostgresOriginals:
 
         async def work(connection: Connection, moment: Moment) -> int:
             rows = await connection.execute(
-                "SELECT size FROM record ORDER BY last_used, seq LIMIT %s", (self._at_once,)
+                "SELECT size FROM record WHERE last_used >= %s ORDER BY last_used LIMIT %s",
+                (self._swept, self._at_once),
             )
             left, go = used + needed, 0
             for (size,) in await rows.fetchall():
                 if left <= self._max_bytes:
                     break
                 left, go = left - read_int(size), go + 1
-            return await _delete_idle(connection, moment.latest, go, float("inf"))
+            return await self._delete_idle(connection, moment.latest, go, float("inf"))
 
         gone = await self._run_timed(work)
         await self.count()
@@ -255,18 +272,51 @@ class PostgresOriginals:
         self._at_once = min(max(fit, 2), 2 * self._at_once, DELETE_AT_ONCE) if gone else DELETE_AT_FIRST
         return gone
 
+    async def _delete_idle(self, connection: Connection, now: float, limit: int, before: float) -> int:
+        """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
+        chosen = """SELECT seq FROM record WHERE last_used >= %s AND last_used < %s ORDER BY last_used LIMIT %s
+          FOR UPDATE SKIP LOCKED"""
+        gone = await self._bury(connection, now, chosen, (self._swept, before, limit))
+        self._swept = max((read_float(last_used) for *_, last_used in gone), default=0.0)
+        return len(gone)
 
-async def _insert(connection: Connection, moment: Moment, original: Original, compressed: CompressedText) -> bool:
+    async def _bury(self, connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
+        """Turn `chosen` originals into tombstones, and drop texts that nothing refers to.
+
+        Return the id, the text, the size and the last use of each.
+        """
+        tombstones = self._partitions.table_for("tombstone", now)
+        rows = await connection.execute(
+            f"""WITH chosen AS ({chosen}), gone AS (
+                 DELETE FROM record USING chosen WHERE record.seq = chosen.seq
+                 RETURNING record.scope, record.id, record.text, record.size, record.last_used
+               ), buried AS (
+                 INSERT INTO {tombstones} (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
+               )
+               SELECT id, text, size, last_used FROM gone""".encode(),  # noqa: S608 - fixed texts and a name of ours
+            (*values, now),
+        )
+        gone = await rows.fetchall()
+        if gone:
+            await _count(connection, -len(gone), -sum(read_int(size) for _, _, size, _ in gone))
+        await connection.execute(
+            "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
+            ([read_int(text) for _, text, *_ in gone],),
+        )
+        return gone
+
+
+async def _insert(
+    connection: Connection, moment: Moment, original: Original, compressed: CompressedText, size: int
+) -> bool:
     """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
     scope, id = encode_text(original.scope), encode_text(original.id)
-    # The same text is stored once. If the disk has damaged it since, this copy repairs it.
-    rows = await connection.execute(
-        """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s)
-           ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame RETURNING seq""",
-        (scope, compressed.hash, compressed.frame),
-    )
-    text = (await rows.fetchone() or (0,))[0]
-    size = len(compressed.frame) + len(original.about) + PAGE
+    # The same text is stored once. If the disk has damaged it since, this copy repairs it; an object stays.
+    rows = await connection.execute(_ADD_TEXT.encode(), (scope, compressed.hash, compressed.frame, REFERENCE))
+    text, frame = await rows.fetchone() or (0, b"")
+    name = object_name(compressed.frame)
+    if name is not None and frame == compressed.frame:
+        await connection.execute("DELETE FROM stray_object WHERE name = %s", (name,))
     rows = await connection.execute(
         """INSERT INTO record (scope, id, key, text, size, about, created, last_used)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -296,34 +346,6 @@ async def _count(connection: Connection, originals: int, size: int) -> None:
         "UPDATE kept SET originals = originals + %s, bytes = bytes + %s WHERE shard = %s",
         (originals, size, randrange(SHARDS)),  # noqa: S311 - no secret
     )
-
-
-async def _delete_idle(connection: Connection, now: float, limit: int, before: float) -> int:
-    """Turn the longest idle into tombstones, drop texts that nothing refers to any more; return how many went."""
-    chosen = "SELECT seq FROM record WHERE last_used < %s ORDER BY last_used, seq LIMIT %s FOR UPDATE SKIP LOCKED"
-    return len(await _bury(connection, now, chosen, (before, limit)))
-
-
-async def _bury(connection: Connection, now: float, chosen: str, values: Row) -> list[Row]:
-    """Turn `chosen` originals into tombstones, and drop texts that nothing refers to; return id, text and size."""
-    rows = await connection.execute(
-        f"""WITH chosen AS ({chosen}), gone AS (
-             DELETE FROM record USING chosen WHERE record.seq = chosen.seq
-             RETURNING record.scope, record.id, record.text, record.size
-           ), buried AS (
-             INSERT INTO tombstone (scope, id, expired) SELECT scope, id, %s FROM gone ON CONFLICT DO NOTHING
-           )
-           SELECT id, text, size FROM gone""".encode(),  # noqa: S608 - two fixed texts
-        (*values, now),
-    )
-    gone = await rows.fetchall()
-    if gone:
-        await _count(connection, -len(gone), -sum(read_int(size) for *_, size in gone))
-    await connection.execute(
-        "DELETE FROM text WHERE seq = ANY(%s) AND NOT EXISTS (SELECT 1 FROM record WHERE record.text = text.seq)",
-        ([read_int(text) for _, text, _ in gone],),
-    )
-    return gone
 
 
 def _read_listed(row: Row) -> ListedOriginal:

@@ -154,14 +154,15 @@ class PostgresReplicas:
 
             async def work(connection: Connection, moment: Moment, text: str = text) -> None:
                 rows = await connection.execute(
-                    "INSERT INTO event_batch (origin, at, events) VALUES (%s, %s, %s) RETURNING seq",
-                    (self._origin, moment.latest, text),
+                    """WITH added AS (INSERT INTO event_batch (origin, at, events) VALUES (%s, %s, %s) RETURNING seq)
+                       SELECT seq, pg_notify(%s, seq::text) FROM added""",
+                    (self._origin, moment.latest, text, CHANNEL),
                 )
-                row = await rows.fetchone()
-                await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, str(row[0]) if row else ""))
+                for seq, _ in await rows.fetchall():
+                    self._seen.put(read_int(seq), True)  # the notice of it comes here too
 
             with suppress(StoreUnavailable):  # viewers of other servers miss these
-                await self._database.run(work)
+                await self._database.read(work)
 
     async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
         """Pass events on until the connection is lost; events missed in the meantime are read first."""
@@ -172,7 +173,7 @@ class PostgresReplicas:
             await self._read_missed(receive)
             while True:
                 async for notice in connection.notifies(timeout=IDLE_S):
-                    if notice.payload.isdecimal():
+                    if notice.payload.isdecimal() and int(notice.payload) not in self._seen:
                         await self._read(receive, "seq = %s", int(notice.payload))
                 async with asyncio.timeout(CONNECT_S):
                     await connection.execute("SELECT 1")

@@ -1,8 +1,8 @@
 """The tables in PostgreSQL, as numbered steps that are appended and never edited.
 
-A step adds tables, indexes, and columns with a default, and takes nothing away: while servers are upgraded one after
-the other, those of the version before still work with the tables. A table that is renamed keeps a view under
-its old one. Scopes, ids and previews hold what callers and tools send, lone surrogates and NUL too: they are BYTEA.
+A step adds tables, indexes, and columns with a default, and removes nothing: during a rolling upgrade, servers of the
+previous version still work with the tables. A renamed table keeps a view under its old name. Scopes, ids and previews
+are BYTEA, because they contain text from callers and tools, including lone surrogates and NUL.
 """
 
 from collections.abc import Sequence
@@ -384,6 +384,28 @@ CREATE TABLE token (
 CREATE INDEX token_by_person ON token (person);
 """
 
+# Objects that no text refers to: one that is being written, and one whose text was deleted.
+_17_OBJECTS = """
+CREATE TABLE stray_object (
+    name TEXT PRIMARY KEY,
+    due DOUBLE PRECISION NOT NULL  -- when it may be deleted, by the clock of the database
+);
+CREATE INDEX stray_object_by_time ON stray_object (due);
+CREATE FUNCTION leave_object() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    -- Whoever has just read the name still gets the object.
+    INSERT INTO stray_object VALUES (convert_from(substring(OLD.frame FROM 5), 'UTF8'),
+        extract(epoch FROM clock_timestamp()) + 60) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER leave_object AFTER DELETE ON text FOR EACH ROW
+    WHEN (octet_length(OLD.frame) < 100 AND substring(OLD.frame FROM 1 FOR 4) = 'KPO1')
+    EXECUTE FUNCTION leave_object();
+CREATE TRIGGER replace_object AFTER UPDATE OF frame ON text FOR EACH ROW
+    WHEN (octet_length(OLD.frame) < 100 AND substring(OLD.frame FROM 1 FOR 4) = 'KPO1' AND OLD.frame <> NEW.frame)
+    EXECUTE FUNCTION leave_object();
+"""
+
 MIGRATIONS = (
     _1_TABLES,
     _2_REPLICAS,
@@ -401,6 +423,7 @@ MIGRATIONS = (
     _14_OPEN_REQUESTS,
     _15_FACTS,
     _16_PEOPLE,
+    _17_OBJECTS,
 )
 
 

@@ -1,6 +1,7 @@
 """The store in PostgreSQL, shared by every server that has the same database."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,27 +11,38 @@ from kimi_proxy.core.config import without_password
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
+from kimi_proxy.services.store.postgres.objects import ObjectSettings, ObjectStorage
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
+from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
+from kimi_proxy.services.store.postgres.reports import ReportReader
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock, reencrypt
 from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
+REPORT_CONNECTIONS = 4  # to the replica, at most
+
+log = logging.getLogger(__name__)
 
 
 class PostgresStore:
-    def __init__(self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int) -> None:
+    def __init__(
+        self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int, reports: ReportReader | None
+    ) -> None:
         self._database = database
-        self._url = url
+        self._reports = reports
+        self._place = without_password(url)
         self._max_bytes = max_bytes
-        self.originals = PostgresOriginals(database, ttl_s, max_bytes)
+        self._partitions = Partitions(database)
+        self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
         self.facts = SqlFacts(database, ttl_s)
-        self.sessions = PostgresSessions(database)
+        self.sessions = PostgresSessions(database, self._partitions, reports)
         self.replicas = PostgresReplicas(database)
-        self.team = PostgresTeam(database)
+        self.team = PostgresTeam(database, reports)
+        self._objects: ObjectStorage | None = None
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
@@ -44,18 +56,31 @@ class PostgresStore:
         pooling: Pooling | None = None,
         now: Callable[[], float] = time.time,
         cipher: TextCipher | None = None,
+        objects: ObjectSettings | None = None,
     ) -> "PostgresStore":
-        """Return the store; one whose database is away says so in `usage`, and works as soon as it is back.
+        """Return the store; if its database is unavailable, `usage` reports it, and it works as soon as that is back.
 
-        Raise ConfigError if a newer version has written its tables.
+        Raise ConfigError if a newer version has written its tables, or nothing can be signed for object storage.
         """
+        if objects is not None:
+            await objects.bucket.find_credentials()
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
         database.cipher = cipher
         await database.open()
-        store = cls(database, url, ttl_s, max_bytes)
+        reports = None
+        if pooling is not None and pooling.report_url:
+            own = replace(pooling, size=REPORT_CONNECTIONS)
+            replica = PostgresDatabase(pooling.report_url, database.clock, timeout_s, own, is_replica=True)
+            await replica.open()
+            reports = ReportReader(database, replica)
+        store = cls(database, url, ttl_s, max_bytes, reports)
+        if objects is not None:
+            store.originals.objects = store._objects = ObjectStorage(database, objects, store.sessions.secret)
+            store._place += f" and {objects.place}"
         with suppress(StoreUnavailable):
             # A leap of the clock since the newest stamp in the database waits for a second look.
             database.clock = WallClock(now, await store.originals.newest_use())
+            await store._partitions.load()
         store._tending = asyncio.create_task(store._tend())
         return store
 
@@ -63,8 +88,10 @@ class PostgresStore:
         self._database.note = note
 
     async def usage(self) -> StoreUsage:
-        usage = StoreUsage(without_password(self._url), "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
-        usage = replace(usage, pool=self._database.pool_usage)
+        usage = StoreUsage(self._place, "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
+        failures = self._objects.failures if self._objects else 0
+        usage = replace(usage, pool=self._database.pool_usage, object_failures=failures)
+        usage = replace(usage, report_fallbacks=self._reports.fallbacks if self._reports else 0)
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
@@ -73,13 +100,21 @@ class PostgresStore:
 
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""
-        return await reencrypt(self._database)
+        total = await reencrypt(self._database)
+        cipher = self._database.cipher
+        return total + (await self._objects.reencrypt(cipher) if self._objects and cipher else 0)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""
+        # One of these that fails, because a bucket is unavailable, keeps no original from expiring.
+        for step in (self._partitions.tend, self.replicas.sweep, *((self._objects.sweep,) if self._objects else ())):
+            try:
+                await step()
+            except StoreUnavailable as e:
+                log.warning("store_sweep_failed", extra={"trouble": str(e)[:300]})
         total = 0
-        for step in (self.originals.expire, self.originals.make_room):
-            while gone := await step():
+        for delete in (self.originals.expire, self.originals.make_room):
+            while gone := await delete():
                 total += gone
         await self.facts.sweep()
         return total
@@ -90,6 +125,9 @@ class PostgresStore:
             await asyncio.wait([self._tending])
         await self.replicas.close()
         await self._database.close()
+        for other in (self._objects, self._reports):
+            if other is not None:
+                await other.close()
 
     async def _tend(self) -> None:
         while True:
@@ -97,4 +135,3 @@ class PostgresStore:
             self._database.clock.look()
             with suppress(StoreUnavailable):
                 await self.sweep()
-                await self.replicas.sweep()

@@ -21,8 +21,9 @@ from kimi_proxy.services.store.postgres.database import (
     storable,
     to_psycopg,
 )
+from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, Row, audit_block, note_deleted
+from kimi_proxy.services.store.sql import Moment, Row, RowSource, audit_block, note_deleted
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -247,6 +248,10 @@ async def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, Usag
 class PostgresSessions(SqlSessions[PostgresDatabase]):
     """Requests stay for half a year; a session stays with its requests."""
 
+    def __init__(self, database: PostgresDatabase, partitions: Partitions, reports: RowSource | None) -> None:
+        super().__init__(database, reports)
+        self._partitions = partitions
+
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
         async def work(connection: Connection, moment: Moment) -> None:
             await _delete_old(connection, moment.earliest)
@@ -255,11 +260,26 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             await connection.execute("SELECT 1 FROM sessions WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (list(ids),))
             for session in sorted(sessions, key=lambda session: session.id):
                 await execute(connection, *open_session(session))
-            await add_usage(connection, usage_of([metric for metric in metrics if await _add(connection, metric)]))
+            await add_usage(connection, usage_of(await self._add(connection, metrics)))
             for id in sorted(metric.id for metric in metrics):
                 await execute(connection, CLOSE_REQUEST, (id,))
 
         await self.database.run(work)
+
+    async def _add(self, connection: Connection, metrics: Sequence[Metric]) -> list[Metric]:
+        """Record requests and add them to their sessions; return those that were not recorded before."""
+        # The unique index of a partition does not see what was written before there was that one.
+        ids = [storable(metric.id) for metric in metrics]
+        rows = await connection.execute("SELECT id FROM metrics WHERE id = ANY(%s)", (ids,))
+        known, added = {str(id) for (id,) in await rows.fetchall()}, list[Metric]()
+        for metric in metrics:
+            table, segments = (self._partitions.table_for(name, metric.at) for name in ("metrics", "memory_segments"))
+            if storable(metric.id) in known or not (await execute(connection, *add_metric(metric, table))).rowcount:
+                continue
+            for statement in after_metric(metric, segments):
+                await execute(connection, *statement)
+            added.append(metric)
+        return added
 
     async def secret(self) -> bytes:
         # Of servers that start at once, one inserts its own, and all read that one.
@@ -272,7 +292,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         theirs, own = session_filter(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
-        return await self._sessions(who, where, (*own, containing(words), limit))
+        return await self._sessions(self.reports, who, where, (*own, containing(words), limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
         deleted = await self._delete(who, " AND id = ANY(?)", (list(ids),))
@@ -297,20 +317,11 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return await self.database.run(work)
 
 
-async def _add(connection: Connection, metric: Metric) -> bool:
-    """Record a request and add it to its session; return False if it was recorded before."""
-    if not (await execute(connection, *add_metric(metric))).rowcount:
-        return False
-    for statement in after_metric(metric):
-        await execute(connection, *statement)
-    return True
-
-
 async def _delete_old(connection: Connection, now: float) -> None:
-    """Delete some of the expired rows."""
+    """Delete some of the expired rows; partitions are dropped."""
     for table in ("metrics", "memory_segments"):
         await connection.execute(
-            f"""DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE at < %s ORDER BY at LIMIT %s
+            f"""DELETE FROM ONLY {table} WHERE seq IN (SELECT seq FROM ONLY {table} WHERE at < %s ORDER BY at LIMIT %s
                   FOR UPDATE SKIP LOCKED)""".encode(),  # noqa: S608 - two fixed names
             (now - KEEP_S, DELETE_AT_ONCE),
         )

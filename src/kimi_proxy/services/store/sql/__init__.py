@@ -1,6 +1,6 @@
 """Code shared by the SQLite and PostgreSQL stores: common statements, their clock, and compressed texts.
 
-Each driver adds what only its own database understands. Values stand in a statement as `?`.
+Each driver adds the parts specific to its database. Placeholders in statements are `?`.
 """
 
 import hashlib
@@ -55,15 +55,17 @@ def note_deleted(note: AuditNote, who: Caller, action: str, wanted: Iterable[str
         note(who, action, subject, outcome="ok" if subject in deleted else "unknown")
 
 
-class SqlDatabase(Protocol):
+class RowSource(Protocol):
     """Raises StoreUnavailable if the database cannot answer in time."""
-
-    clock: "WallClock"
-    note: AuditNote
-    cipher: TextCipher | None
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that only reads."""
+
+
+class SqlDatabase(RowSource, Protocol):
+    clock: "WallClock"
+    note: AuditNote
+    cipher: TextCipher | None
 
     async def change(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that writes, once it is committed."""
@@ -73,10 +75,11 @@ D = TypeVar("D", bound=SqlDatabase)
 
 
 class SqlTables(Generic[D]):
-    """The base of what holds statements."""
+    """The base of what holds statements. Lists, reports and exports are read from `reports`."""
 
-    def __init__(self, database: D) -> None:
+    def __init__(self, database: D, reports: RowSource | None = None) -> None:
         self.database = database
+        self.reports = reports or database
 
 
 def one_of(column: str, values: Sequence[str] | None) -> str:
@@ -103,10 +106,9 @@ CONFIRM_S = 600.0  # how long it must then run on before it is believed
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """It is not before `earliest` and not after `latest`; they differ only while a leap of the clock is in doubt.
+    """It is not before `earliest` and not after `latest`; they differ only while a jump of the clock is suspected.
 
-    What is used now is stamped with `latest`, what expires is judged by `earliest`:
-    in doubt, an original lives longer.
+    Uses are stamped with `latest`, expiry is checked with `earliest`: in doubt, an original lives longer.
     """
 
     earliest: float
@@ -146,6 +148,7 @@ class WallClock:
 
 # Texts: compressed, with the hash that they must have when they come out.
 
+REFERENCE = b"KPO1"  # no zstd frame begins so: the name of an object that holds the frame follows
 LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
 
 
@@ -165,6 +168,8 @@ def compress(text: bytes, cipher: TextCipher | None = None) -> CompressedText:
 def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> bytes:
     """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
     frame = compressed.frame
+    if frame.startswith(REFERENCE):
+        raise StoreUnavailable("this text is in object storage: set store.object_storage to where it was kept")
     if frame.startswith(MAGIC):
         if cipher is None:
             raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
@@ -196,7 +201,7 @@ REENCRYPT_AT_ONCE = 100
 
 
 async def reencrypt(database: SqlDatabase) -> int:
-    """Encrypt with the newest key what is not encrypted by it; return how many texts that were.
+    """Encrypt texts that are not encrypted with the newest key; return their number.
 
     Raise StoreUnavailable if there is no key, or an older one is missing.
     """
@@ -211,7 +216,15 @@ async def reencrypt(database: SqlDatabase) -> int:
         while rows := await database.rows(select, (last, REENCRYPT_AT_ONCE)):
             last = int(str(rows[-1][0]))
             for seq, hashed, frame in rows:
-                if isinstance(frame, bytes) and isinstance(hashed, bytes) and frame and not cipher.is_current(frame):
-                    plain = cipher.decrypt(frame, hashed) if frame.startswith(MAGIC) else frame
-                    total += len(await database.change(change, (cipher.encrypt(plain, hashed), seq, frame)))
+                if not isinstance(frame, bytes) or not isinstance(hashed, bytes) or frame.startswith(REFERENCE):
+                    continue
+                if (encrypted := encrypt_frame(cipher, hashed, frame)) is not None:
+                    total += len(await database.change(change, (encrypted, seq, frame)))
     return total
+
+
+def encrypt_frame(cipher: TextCipher, hashed: bytes, frame: bytes) -> bytes | None:
+    """Return a frame encrypted by the newest key, None if it is already."""
+    if not frame or cipher.is_current(frame):
+        return None
+    return cipher.encrypt(cipher.decrypt(frame, hashed) if frame.startswith(MAGIC) else frame, hashed)

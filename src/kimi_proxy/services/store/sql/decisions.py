@@ -1,5 +1,5 @@
-"""Decisions in a database: how parts of conversations and histories of sessions left when they were first sent; and
-facts: what later requests of a conversation have to know, such as its session or its model.
+"""Decisions in a database: the form in which parts of conversations and histories were first sent; and facts that later
+requests of a conversation need, such as its session or its model.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

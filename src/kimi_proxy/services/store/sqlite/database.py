@@ -164,10 +164,10 @@ def reading(path: Path, timeout_s: float, connect: Connect = connect) -> Iterato
 def writing(
     path: Path, timeout_s: float, connect: Connect = connect, committing: AbstractContextManager[object] | None = None
 ) -> Iterator[sqlite3.Connection]:
-    """Give a transaction on a file of the newest schema. When the block ends well, all of it is on disk.
+    """Open a write transaction on a file with the newest schema. When the block ends normally, all of it is on disk.
 
     `committing` is held during the commit, while the file cannot be read. A damaged file is renamed while our lock
-    still keeps other writers out, and the error goes on.
+    still excludes other writers, and the error is raised.
     """
     seen = private_file(path)
     with closing(connect(path, timeout_s)) as connection:
@@ -279,9 +279,9 @@ class Database:
         return await self.write(lambda connection, _: connection.execute(statement, values).fetchall())
 
     async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
-        """Return what `work` does in a transaction of its own, once that is on disk.
+        """Return the result of `work` in its own transaction, once that is on disk.
 
-        Where the caller stops waiting, or time is over, nothing is written, unless the disk has begun to commit it.
+        If the caller stops waiting, or on timeout, nothing is written, unless the commit has already begun.
         """
         is_wanted = True
 

@@ -9,7 +9,7 @@ _UNKNOWN = {"commits": 0, "set_aside": [], "pool": {"size": 0, "idle": 0, "waiti
 
 
 def usage(path: str, max_bytes: int) -> dict[str, object]:
-    """Return what a store at `path` holds, as StoreUsage has it; nothing if there is none yet.
+    """Return the usage of a store at `path`, in the format of StoreUsage; empty if there is none yet.
 
     Raise OSError if the file cannot be read.
     """

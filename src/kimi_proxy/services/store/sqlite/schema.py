@@ -1,7 +1,7 @@
 """The tables, as numbered steps that are appended and never edited.
 
-Scopes, ids, sessions and previews hold what callers and tools send, lone surrogates too, which SQLite's TEXT can't:
-most of them are BLOBs.
+Scopes, ids, sessions and previews contain text from callers and tools, including lone surrogates, which SQLite's TEXT
+cannot store: most of them are BLOBs.
 """
 
 import sqlite3

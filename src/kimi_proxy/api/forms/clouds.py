@@ -1,5 +1,5 @@
-"""APIs that name the model in the address: Anthropic's messages as Bedrock and Vertex have them, Google's own;
-and the paths of Azure: OpenAI's API below /openai, where a path may name a deployment, Anthropic's below /anthropic.
+"""APIs with the model in the path (Anthropic's messages on Bedrock and Vertex, Google's own API), and Azure's paths:
+OpenAI's API below /openai, where a path may contain a deployment, and Anthropic's below /anthropic.
 """
 
 import re

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from kimi_proxy.api.clouds import CloudForm
+from kimi_proxy.api.forms.clouds import CloudForm
 from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
@@ -73,7 +73,7 @@ def _close(answer: Answer) -> Answer:
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:
     lines = ollama.ChatLines()
-    async for piece in _pieces(answer):
+    async for piece in answer.pieces():
         if shown := lines.feed(piece):
             yield shown
     if rest := lines.end():
@@ -81,16 +81,8 @@ async def _lines(answer: Answer) -> AsyncIterator[bytes]:
 
 
 async def _whole(answer: Answer) -> AsyncIterator[bytes]:
-    body = b"".join([piece async for piece in _pieces(answer)])
+    body = b"".join([piece async for piece in answer.pieces()])
     yield json.encode(ollama.chat_answer(body) if answer.status == 200 else ollama.error_answer(body))
-
-
-async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
-    if answer.body:
-        yield answer.body
-    if answer.rest is not None:
-        async for piece in answer.rest:
-            yield piece
 
 
 FORM = CloudForm(open=_open, close=_close, shows_usage=True)

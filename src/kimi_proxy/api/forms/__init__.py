@@ -1,0 +1,1 @@
+"""Other forms of the chat APIs: those of clouds, and Ollama's."""

@@ -1,1 +1,0 @@
-"""Machine-readable descriptions: OpenAPI for HTTP, and JSON Schemas for events, exports and recordings."""
