@@ -39,10 +39,17 @@ READY_WITHIN_S = 300
 CHARS = 100_000
 TIMES = 10
 RESULTS = {
-    "pytest log": ("bash", {"command": "pytest -v"}, outputs.pytest_log(3400).text),
-    "build log": ("bash", {"command": "make"}, corpus.text("logs", 4000)[:CHARS]),
-    "JSON array": ("query", {"sql": "select * from orders"}, outputs.records(540).text),
-    "source file": ("read_file", {"path": "src/app.py"}, corpus.text("code", 4000)[:CHARS]),
+    "pytest log": [("bash", {"command": "pytest -v"}, outputs.pytest_log(3400).text)],
+    "build log": [("bash", {"command": "make"}, corpus.text("logs", 4000)[:CHARS])],
+    "JSON array": [("query", {"sql": "select * from orders"}, outputs.records(540).text)],
+    "source file": [("read_file", {"path": "src/app.py"}, corpus.text("code", 4000)[:CHARS])],
+    "five kinds in one request": [
+        ("bash", {"command": "pytest -v"}, outputs.pytest_log(3400).text[-CHARS // 5 :]),
+        ("bash", {"command": "make"}, corpus.text("logs", 4000)[: CHARS // 5]),
+        ("query", {"sql": "select * from orders"}, outputs.records(108).text),
+        ("bash", {"command": "rg total"}, outputs.search_hits(2000).text[: CHARS // 5]),
+        ("read_file", {"path": "src/app.py"}, corpus.text("code", 4000)[: CHARS // 5]),
+    ],
 }
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -74,9 +81,9 @@ def main() -> None:
     rows = [(what, *(shown[name][i][1] for name in shown)) for i, (what, _) in enumerate(shown["kimi-proxy"])]
     table("Relay, side by side", ("what", *shown), rows)
     table("How many times better we are", ("what", "LiteLLM", "Headroom"), list(_ratios(measured)))
-    sizes = {kind: f"{kind}, {len(text) // 1000} KB" for kind, (_, _, text) in RESULTS.items()}
+    sizes = {kind: f"{kind}, {sum(len(text) for *_, text in some) // 1000} KB" for kind, some in RESULTS.items()}
     cells = [(sizes[kind], *(_cell(results[name][kind]) for name in results)) for kind in RESULTS]
-    table("A new tool result: time added, and bytes left of it", ("result", *results), cells)
+    table("New tool results: time added, and bytes left of them", ("result", *results), cells)
 
 
 def _cell(result: NewResult) -> str:
@@ -101,9 +108,8 @@ async def new_results(base_url: str, direct_url: str) -> dict[str, NewResult]:
 
 
 def _conversation(kind: str, turn: int) -> bytes:
-    tool, arguments, text = RESULTS[kind]
     said = [sanitizer.user(Wire.CHAT, f"Find out why the build fails, and fix it. ({kind} {turn})")]
-    said += sanitizer.called(Wire.CHAT, f"call_{turn}_{len(text)}", tool, dict(arguments), text)
+    said += sanitizer.called_at_once(RESULTS[kind], f"call_{turn}_{len(kind)}")
     return sanitizer.body(Wire.CHAT, said)
 
 

@@ -177,6 +177,17 @@ def called(wire: Wire, id: str, name: str, arguments: JsonObject, text: str) -> 
             ]
 
 
+def called_at_once(results: Sequence[tuple[str, JsonObject, str]], id: str) -> list[JsonValue]:
+    """The chat messages of several tools that one answer called: what each is given, and what it printed."""
+    calls: list[JsonValue] = []
+    printed: list[JsonValue] = []
+    for number, (name, arguments, text) in enumerate(results):
+        call, result = called(Wire.CHAT, f"{id}_{number}", name, arguments, text)
+        calls += call["tool_calls"]  # type: ignore[call-overload,operator]
+        printed.append(result)
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *printed]
+
+
 def body(wire: Wire, said: Sequence[JsonValue]) -> bytes:
     schema: JsonObject = {"type": "object", "properties": {"command": {"type": "string"}}}
     match wire:

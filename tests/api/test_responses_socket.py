@@ -488,6 +488,16 @@ async def test_a_conversation_is_forgotten_where_keeping_it_would_leave_no_room(
     assert kept[-1]["type"] == "response.completed"
 
 
+async def test_a_conversation_that_grows_longer_than_a_body_may_be_is_refused_as_a_body_is():
+    async with sockets(rules=Rules(max_body_bytes=3000)) as (port, _), responses_client(port) as client:
+        await client.ask(input="x" * 2000)
+        (refused,) = await client.ask(input="y" * 2000, previous_response_id="r")
+        shorter = await client.ask(input="y", previous_response_id="r")
+
+    assert (refused["status"], refused["error"]["code"]) == (413, "body_too_large")
+    assert shorter[-1]["type"] == "response.completed"
+
+
 async def test_requests_that_do_not_all_fit_are_refused_until_there_is_room():
     goes_on = asyncio.Event()
 

@@ -108,7 +108,7 @@ async def test_our_own_errors_are_the_library_s(tmp_path: Path):
         proxy(tmp_path, "") as p,
         sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY) as sdk,
     ):
-        with pytest.raises(sdks.openai.BadRequestError, match="no provider is configured") as refused:
+        with pytest.raises(sdks.openai.BadRequestError, match="no configured provider can answer") as refused:
             await sdk.chat.completions.create(model="m", messages=said("hi"))
         assert [model.id async for model in sdk.models.list()] == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.clients import sdks
 from tests.clients.programs.job import AFTER, BEFORE, DONE, EIGHT_CALLS, LOG, files_of
-from tests.clients.programs.worker import Worker, rewritten
+from tests.clients.programs.worker import Worker, reframed, rewritten
 from tests.support.api.proxy_world import proxy
 from tests.support.clouds import as_gemini
 from tests.support.evil import Heard, Line, Script, evil, http
@@ -156,4 +156,5 @@ async def test_a_program_does_a_job_of_eight_calls_through_the_proxy_as_it_does_
     (recovered,) = model.recovered
     assert recovered and recovered in LOG.text
     assert len(alone.requests) == len(EIGHT_CALLS) + 1 == len(model.requests) - 1
-    assert rewritten(model.requests, library.wire.format.conversation) == 0
+    key = library.wire.format.conversation
+    assert rewritten(model.requests, key) == 0 == reframed(model.requests, key)

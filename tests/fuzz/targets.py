@@ -1,23 +1,29 @@
 """What is fuzzed: each takes any bytes, raises only what it may, and keeps its promises."""
 
 import asyncio
+import atexit
 import json as plain
 import os
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
+from urllib.parse import unquote
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
+from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.guard import Guard, Rules, cookie_in
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit, parse
 from kimi_proxy.core.chat.reply import EventSplitter, ReplyReader
+from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import (
     FileRefused,
@@ -42,10 +48,14 @@ from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages
+from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.team.report import columns
 
 LIMITS = MaskingSettings(max_chars=40, head_chars=12, tail_chars=9)
 TOOLS = ("Bash", "Read", "Task", "mcp__s__t", "WebFetch", "x")  # whose responses hooks read
+METHODS = ("GET", "POST", "DELETE", "PUT", "HEAD")
+ADMIN_ROOTS = ("/api/team/", "/api/audit-log")
+TEAM_ROOTS = (*ADMIN_ROOTS, "/api/me", "/api/report", "/api/login", "/api/logout")
 VALUE: JsonValue = {"command": "kimi-proxy", "args": ["é", 1, None]}
 
 
@@ -295,6 +305,65 @@ def access(data: bytes) -> None:
         assert columns(data.decode("latin-1"))
 
 
+@dataclass(frozen=True)
+class _Team:
+    """A server with a team of one member, and what runs it."""
+
+    app: ASGIApp
+    runtime: Runtime
+    token: bytes  # the member's
+    runner: asyncio.Runner
+    alive: AsyncExitStack  # the server ends with it
+
+
+@cache
+def _team() -> _Team:
+    home, runner = tempfile.mkdtemp(), asyncio.Runner()
+    atexit.register(rmtree, home, ignore_errors=True)
+    # It runs until the process ends: what it waits for then is no fault.
+    runner.get_loop().set_exception_handler(lambda loop, context: None)
+    config = parse_config("[team]\nenabled = true\n", {"KIMI_PROXY_TOKEN": "x" * 32}, Path(home))
+
+    async def begin() -> _Team:
+        alive = AsyncExitStack()
+        runtime = await alive.enter_async_context(running(config))
+        assert runtime.team is not None
+        added = await runtime.team.people.add("ada")
+        return _Team(proxy_app(runtime), runtime, added.token.encode(), runner, alive)
+
+    return runner.run(begin())
+
+
+def team_routes(data: bytes) -> None:
+    """Whatever a member sends, the team stays as it is, admin routes refuse it, and nothing is an error of ours."""
+    line, _, body = data.partition(b"\n")
+    method, _, target = line.decode("latin-1").partition(" ")
+    path, _, query = target.partition("?")
+    if method not in METHODS or not path.startswith(TEAM_ROOTS):
+        return
+    world = _team()
+    headers = [(b"host", b"127.0.0.1:8000"), (b"authorization", b"Bearer " + world.token)]
+    headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
+    scope = {"type": "http", "method": method, "path": unquote(path), "query_string": query.encode("latin-1")}
+    heard: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return heard.pop() if heard else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> list[tuple[str, str]]:
+        await world.app({**scope, "headers": headers, "server": ("127.0.0.1", 8000)}, receive, send)
+        assert world.runtime.team is not None
+        return [(one.name, one.role) for one in await world.runtime.team.people.list()]
+
+    assert world.runner.run(ask()) == [("ada", "member")]
+    assert sent[0]["status"] < 500
+    assert not unquote(path).startswith(ADMIN_ROOTS) or sent[0]["status"] >= 400
+
+
 def _object(data: bytes) -> JsonObject:
     try:
         value = json.decode(data)
@@ -359,4 +428,5 @@ TARGETS = {
     "hooks": hook_events,
     "compress": compressed_messages,
     "access": access,
+    "team_routes": team_routes,
 }

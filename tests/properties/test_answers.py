@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,9 @@ def by_limit(text: str, goal: str) -> str:
 
 
 def in_gateway(text: str, goal: str) -> str:
-    plan = masking.plan({"content": [{"type": "text", "text": text}]}, LIMITS, goal)
+    plan = masking.plan(
+        {"content": [{"type": "text", "text": text}]}, LIMITS, partial(masking.plan_text, limits=LIMITS, goal=goal)
+    )
     left = masking.apply(plan, {cut.text: cut.render("msk_0123456789abcdef") for cut in plan.cuts})
     match left:
         case {"content": [{"text": str(shown)}]}:

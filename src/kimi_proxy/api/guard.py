@@ -232,7 +232,7 @@ class Guard:
     async def _body(self, headers: Headers, receive: Receive, held: "HeldBytes") -> bytes | Refusal:
         limit = self.rules.max_body_bytes
         if any(int(announced) > limit for announced in _values(headers, b"content-length")):
-            return _too_large(limit)
+            return refuse_size(limit)
         try:
             async with asyncio.timeout(self.rules.body_timeout_s):
                 body = await _receive_body(receive, limit, held.take)
@@ -399,7 +399,7 @@ async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool
         piece = message.get("body", b"")
         body += piece
         if len(body) > limit:
-            return _too_large(limit)
+            return refuse_size(limit)
         if not take(len(piece)):
             return BUSY
         if not message.get("more_body", False):
@@ -418,7 +418,7 @@ def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
     except (zstd.ZstdError, zlib.error):
         return BODY_UNREADABLE
     if len(plain) > limit:
-        return _too_large(limit)
+        return refuse_size(limit)
     return plain if is_whole else BODY_UNREADABLE
 
 
@@ -434,7 +434,7 @@ async def _drain(headers: Headers, receive: Receive) -> bool:
     return False
 
 
-def _too_large(limit: int) -> Refusal:
+def refuse_size(limit: int) -> Refusal:
     return Refusal(413, "body_too_large", f"a body has at most {limit} bytes here")
 
 

@@ -68,13 +68,17 @@ class RouteTable(Router):
         # A redirect would repeat the request's Host header back to it.
         super().__init__(routes, redirect_slashes=False)
         self._exact: dict[str, list[tuple[BaseRoute, Access]]] = {}
-        self._patterns: list[tuple[BaseRoute, Access]] = []
+        # Each with what every path of its pattern begins with: to try all of them took a tenth of a gateway call.
+        self._patterns: list[tuple[str, BaseRoute, Access]] = []
         for route in routes:
             access, path = getattr(route, "access", None), str(getattr(route, "path", route))
             if not isinstance(access, Access):
                 raise ConfigError(f"the route {path} does not say who may call it: give it an `access`")
             is_exact = isinstance(route, Route | WebSocketRoute) and not route.param_convertors
-            (self._exact.setdefault(path, []) if is_exact else self._patterns).append((route, access))
+            if is_exact:
+                self._exact.setdefault(path, []).append((route, access))
+            else:
+                self._patterns.append((path.partition("{")[0], route, access))
 
     def access(self, scope: Scope) -> Access:
         """Return who may send this request. A path without a route is for people, who learn that there is none."""
@@ -85,7 +89,9 @@ class RouteTable(Router):
 
     def _match(self, scope: Scope) -> RouteMatch:
         partial: RouteMatch | None = None
-        for route, access in (*self._exact.get(scope["path"], ()), *self._patterns):
+        path = scope["path"]
+        patterns = ((route, access) for start, route, access in self._patterns if path.startswith(start))
+        for route, access in (*self._exact.get(path, ()), *patterns):
             match, more = route.matches(scope)
             if match is Match.FULL:
                 scope.update(more)

@@ -4,16 +4,10 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-
-
-class _Entry(NamedTuple, Generic[Value]):
-    value: Value
-    size: int
-    expires: float
 
 
 class LruCache(Generic[Key, Value]):
@@ -34,37 +28,45 @@ class LruCache(Generic[Key, Value]):
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._now = now
-        self._entries: OrderedDict[Key, _Entry[Value]] = OrderedDict()
+        self._entries: OrderedDict[Key, Value] = OrderedDict()
+        # Only where there is such a limit: there are tens of thousands of small entries.
+        self._sizes: dict[Key, int] = {}
+        self._expires: dict[Key, float] = {}
         self._bytes = 0
 
     def __contains__(self, key: Key) -> bool:
         """Return whether `key` is in the cache, without counting as use."""
-        return key in self._entries and self._entries[key].expires > self._now()
+        return key in self._entries and not self._is_expired(key)
 
     def items(self) -> list[tuple[Key, Value]]:
         """Return the entries, least recently used first."""
-        now = self._now()
-        return [(key, entry.value) for key, entry in self._entries.items() if entry.expires > now]
+        return [(key, value) for key, value in self._entries.items() if not self._is_expired(key)]
 
     def get(self, key: Key) -> Value | None:
-        entry = self._entries.get(key)
-        if entry is None:
+        value = self._entries.get(key)
+        if value is None:
             return None
-        if entry.expires < math.inf and entry.expires <= self._now():
+        if self._is_expired(key):
             self.forget(key)
             return None
         self._entries.move_to_end(key)
-        return entry.value
+        return value
 
     def put(self, key: Key, value: Value, size: int = 0) -> None:
         self.forget(key)
         if size > self._max_bytes:
             return
-        expires = math.inf if self._ttl_s == math.inf else self._now() + self._ttl_s
-        self._entries[key] = _Entry(value, size, expires)
-        self._bytes += size
+        self._entries[key] = value
+        if self._max_bytes < math.inf:
+            self._sizes[key] = size
+            self._bytes += size
+        if self._ttl_s < math.inf:
+            self._expires[key] = self._now() + self._ttl_s
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
             self.forget(next(iter(self._entries)))
+
+    def _is_expired(self, key: Key) -> bool:
+        return bool(self._expires) and self._expires[key] <= self._now()
 
     def pop(self, key: Key) -> Value | None:
         """Return the value of `key` and forget it."""
@@ -73,8 +75,9 @@ class LruCache(Generic[Key, Value]):
         return value
 
     def forget(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        self._bytes -= entry.size if entry else 0
+        self._entries.pop(key, None)
+        self._expires.pop(key, None)
+        self._bytes -= self._sizes.pop(key, 0)
 
     def forget_matching(self, matches: Callable[[Key], bool]) -> None:
         """Forget every entry whose key is meant."""

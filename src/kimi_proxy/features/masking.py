@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -225,20 +226,22 @@ class MaskPlan:
         return tuple(found.values())
 
 
-def plan(
-    value: JsonValue, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
-) -> MaskPlan | ViewPlan:
-    """Return the strings of `value` that are worth hiding; when `check` raises TimeoutError, by head and tail."""
+PlanText: TypeAlias = Callable[[str], Long | None]  # how to shorten a text; None if it stays as it is
+
+
+def plan(value: JsonValue, limits: MaskingSettings, plan_long: PlanText | None = None) -> MaskPlan | ViewPlan:
+    """Return the strings of `value` that are worth hiding, each as `plan_long` says, else as `plan_text` does."""
+    plan_long = plan_long or partial(plan_text, limits=limits)
     if isinstance(value, UnreadObject):
-        return _plan_views(value, limits, goal, check)
+        return _plan_views(value, limits, plan_long)
     if not _has_long(value, limits.max_chars):
         return MaskPlan(value, (), ())
     places, strings = _walk(value, limits.max_chars)
-    spots = ((place, key, plan_text(text, limits, goal, check)) for place, key, text in strings)
+    spots = ((place, key, plan_long(text)) for place, key, text in strings)
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
 
 
-def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> ViewPlan:
+def _plan_views(value: UnreadObject, limits: MaskingSettings, plan_long: PlanText) -> ViewPlan:
     """Examine only members that are long enough to contain a long string; do not even read the others."""
     spots: list[tuple[int, int, Long]] = []
     rest: list[Raw] = [value.view]
@@ -254,7 +257,7 @@ def _plan_views(value: UnreadObject, limits: MaskingSettings, goal: str, check: 
             if memoryview(item)[0] != _QUOTE:
                 rest.append(item)
             elif not (isinstance(members, dict) and _is_blob(_kind_members(members), key)):
-                long = plan_text(deepjson.decode_string(item), limits, goal, check)
+                long = plan_long(deepjson.decode_string(item))
                 if long is not None:
                     start = deepjson.start(item, value.view)
                     spots.append((start, start + deepjson.size(item), long))
@@ -317,7 +320,10 @@ def is_small(value: JsonValue) -> bool:
 def plan_text(
     text: str, limits: MaskingSettings, goal: str = "", check: Callable[[], None] = no_deadline
 ) -> Long | None:
-    """Return how to shorten `text`; None if it is short enough, or would not get shorter."""
+    """Return how to shorten `text`; None if it is short enough, or would not get shorter.
+
+    When `check` raises TimeoutError, its head and tail stay.
+    """
     if len(text) <= limits.max_chars:
         return None
     if deepjson.is_container(text):

@@ -146,7 +146,8 @@ class ToolHooks:
         task = replace(task, is_scored=len(output.text) <= SCORED_MAX_CHARS)
         scored = await self._workers.shorten(task, deadline.left_s, self._cpu_s)
         light = lossless_form(output, (), self._seed(output))
-        if len(scored.shown) > HUGE_TOKENS:  # it may have to be counted, and chosen from
+        fits = bool(scored.hidden) and scored.tokens_after <= HUGE_TOKENS
+        if len(scored.shown) > HUGE_TOKENS and not fits:  # it may have to be counted, and chosen from
             return await asyncio.to_thread(enter, output, scored, light, goal, self._seed)
         return enter(output, scored, light, goal, self._seed)
 

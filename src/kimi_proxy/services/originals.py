@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
     from kimi_proxy.features.sanitizer.shorten import Hidden
 
 GOAL_MAX_CHARS = 10_000
+HASHED_IN_LOOP_BYTES = 256 * 1024  # a fifth of a millisecond: on a busy machine, to wait for a thread takes longer
 
 
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
@@ -273,7 +274,8 @@ class Keeper:
     async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
         """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""
         raw = encode_text(hidden.text)
-        key = await asyncio.to_thread(key_of, "output", raw, place)
+        is_short = len(raw) <= HASHED_IN_LOOP_BYTES
+        key = key_of("output", raw, place) if is_short else await asyncio.to_thread(key_of, "output", raw, place)
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:

@@ -8,7 +8,7 @@ from tests.clients.programs.agents import AGENTS, MODEL, AgentCase
 from tests.clients.programs.job import AFTER, LOG
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.clients.programs.worker import MARKER, rewritten
+from tests.clients.programs.worker import MARKER, reframed, rewritten
 from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil
@@ -56,6 +56,7 @@ async def test_an_agent_does_a_job_of_eight_calls_through_the_proxy_as_it_does_d
     assert len(model.requests) == len(alone.requests) + len(model.recovered), "one more for what was read back"
     key = case.wire.format.conversation
     assert rewritten(model.requests, key) <= rewritten(alone.requests, key)
+    assert reframed(model.requests, key) <= reframed(alone.requests, key)
     assert "recover_text" not in proxied.output and holds(tmp_path / "proxied", b"recover_text") == []
 
 

@@ -110,15 +110,22 @@ async def say(wire: Wire, says: Says, heard: Heard, line: Line) -> None:
 
 
 def rewritten(requests: list[bytes], key: str) -> int:
-    """Return how many messages were repeated in other bytes at their place in a later request, or what stands around
-    them.
+    """Return how many messages were repeated in other bytes at their place in a later request.
 
     A round in which we answer a call ourselves begins as the request of the agent did, and the agent's next request
     goes on from there as well. Marks for the prompt cache move, and are no part of what is cached.
     """
-    count, old = 0, _pieces(requests[0].decode(), key)
-    for raw in requests[1:]:
-        new = _pieces(raw.decode(), key)
+    return _changed([_pieces(raw.decode(), key)[2:] for raw in requests], requests)
+
+
+def reframed(requests: list[bytes], key: str) -> int:
+    """Return how often what stands before or after the messages was repeated in other bytes."""
+    return _changed([_pieces(raw.decode(), key)[:2] for raw in requests], requests)
+
+
+def _changed(pieces: list[list[str]], requests: list[bytes]) -> int:
+    count, old = 0, pieces[0]
+    for new, raw in zip(pieces, requests, strict=True):
         count += sum(before != after for before, after in zip(old, new[: len(old)], strict=False))
         if b'"%b' % RECALL.encode() not in raw:
             old = new

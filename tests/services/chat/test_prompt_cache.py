@@ -18,7 +18,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.chat.prompt_cache import MAX_BODIES, PromptCaches
 from kimi_proxy.services.chat.relay import Exchange
 
 NOW = 1_000_000.0
@@ -62,6 +62,22 @@ async def test_of_a_request_that_is_remembered_only_its_bytes_stay_in_memory():
     gc.collect()
 
     assert parsed() is None
+
+
+async def test_the_bytes_of_the_newest_conversations_alone_stay_in_memory():
+    """That the cached beginning changed is known of older ones, too; not which words of it did."""
+    caches, target = last_at(NOW - 1), Target("kimi", "kimi-k2")
+
+    async def send_as(session: str, said: str) -> CacheMoment:
+        items: Sequence[Item] = [User("go"), Assistant(said), User("next")]
+        return await caches.observe(Draft(request(Wire.CHAT, items), target, Session(session), LOCAL))
+
+    for number in range(MAX_BODIES + 1):
+        await send_as(f"s-{number}", "Done.")
+    oldest, newest = await send_as("s-0", "No."), await send_as(f"s-{MAX_BODIES}", "No.")
+
+    assert oldest.difference is not None and oldest.difference.detail == ""
+    assert newest.difference is not None and "character 0" in newest.difference.detail
 
 
 async def test_a_conversation_that_the_provider_keeps_is_the_same_when_it_goes_on():

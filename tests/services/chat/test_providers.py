@@ -214,7 +214,7 @@ async def test_where_translation_is_switched_off_the_client_is_refused():
     async with world(ok(), translate=[]) as (chat, provider, _):
         with pytest.raises(NoProvider):
             await ask(chat)
-        with pytest.raises(NoProvider, match="does not speak"):
+        with pytest.raises(NoProvider, match="does not support"):
             await ask(chat, model="openai-evil/m")
 
     assert provider.heard == []

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from tests.support import fakes
@@ -28,6 +29,7 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject, JsonValue, decode_deep, encode
 from kimi_proxy.core.markers import MaskMarker, read_mask
 from kimi_proxy.features.gateway import CallStats
+from kimi_proxy.features.masking import plan_text
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -91,6 +93,27 @@ class TestKeeping:
 
         assert first == second
         assert read_mask(text_of(first)) is not None
+
+    async def test_the_same_text_again_is_not_planned_again(self, tmp_path: Path):
+        """Unless it is for somebody else, whose time to an answer would say that this person has read it."""
+        text = "".join(f"line {i} of a text that is read again and again\n" for i in range(200))
+        called: list[str] = []
+
+        def note(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code is plan_text.__code__:
+                called.append("plan_text")
+
+        async with scripted(says(text)) as upstream, gateway(at(upstream.port), tmp_path) as made:
+            sys.setprofile(note)
+            try:
+                answers = [await made.answer(LOCAL, "s", call()) for _ in range(3)]
+                once = len(called)
+                await made.answer(Caller(scope="another"), "s", call())
+            finally:
+                sys.setprofile(None)
+
+        assert answers[0] == answers[1] == answers[2] and read_mask(text_of(answers[0])) is not None
+        assert (once, len(called)) == (1, 2)
 
     async def test_hundreds_of_long_texts_share_a_few_commits_and_are_all_masked(self, tmp_path: Path):
         blocks: JsonValue = [{"type": "text", "text": f"{n} " + "word " * 1000} for n in range(300)]
@@ -205,7 +228,7 @@ class TestFaults:
     async def test_a_list_of_tools_that_is_too_deep_to_filter_is_refused(self, tmp_path: Path):
         body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":' + b"[" * 10_000 + b"]" * 10_000 + b"}}"
         async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            with pytest.raises(UpstreamUnreadable, match="deeper"):
+            with pytest.raises(UpstreamUnreadable, match="nested too deep"):
                 await made.answer(LOCAL, "s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def test_a_huge_error_is_masked_in_its_data(self, tmp_path: Path):

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kimi_proxy.api.disconnect import STALL_S, ClientBody, until_disconnect
 from kimi_proxy.api.errors import refusal
-from kimi_proxy.api.guard import BUSY, HeldBytes, Rules
+from kimi_proxy.api.guard import BUSY, HeldBytes, Refusal, Rules, refuse_size
 from kimi_proxy.api.routing import caller_of
 from kimi_proxy.api.server import BoundedSocket, socket_of, watch_connection
 from kimi_proxy.core.chat import Wire
@@ -157,8 +157,8 @@ class ResponsesSocket:
             raise InvalidParams("message", "send JSON as text")
         if (asked := await self._read(text.encode())) is None:
             return MESSAGE_TOO_BIG
-        if not self._memory.keep(len(self._history.items) + len(asked.body)):
-            await _send(refusal_frame(BUSY.status, BUSY.code, BUSY.message, dict(BUSY.headers)), client)
+        if refused := self._check_size(asked):
+            await _send(refusal_frame(refused.status, refused.code, refused.message, dict(refused.headers)), client)
             return 0
         items, self._history = AnswerItems(asked.items), NO_HISTORY
         if asked.is_warmup:
@@ -172,6 +172,13 @@ class ResponsesSocket:
         # What is kept for later must leave room for requests.
         self._history = items.history() if self._memory.is_spacious else NO_HISTORY
         return 0
+
+    def _check_size(self, asked: CreateFrame) -> Refusal | None:
+        """Refuse a conversation that is longer than a body may be, or for which there is no room."""
+        limit, size = self._rules.max_body_bytes, len(asked.body)
+        if size > limit:
+            return refuse_size(limit)
+        return None if self._memory.keep(len(self._history.items) + size) else BUSY
 
     async def _read(self, frame: bytes) -> CreateFrame | None:
         if len(frame) + len(self._history.items) <= IN_LOOP_MAX_BYTES:

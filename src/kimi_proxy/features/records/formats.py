@@ -302,7 +302,7 @@ def read_lines(rows: "Rows") -> Node | None:
 
 
 def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
+    return not word.isalpha() and any(map(str.isdigit, word))
 
 
 def _words(line: str) -> list[str]:

@@ -33,8 +33,8 @@ WRITE_AGAIN_S = 1.0
 # Local reasons for sending a result uncut: a decision of another server overrides them.
 YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
 AT_ONCE = 64  # results of one request: thousands would block the event loop
-# Enough for a hundred live conversations of two hundred results, a third of them cut; older ones are read from disk.
-REMEMBER_MAX, REMEMBER_BYTES = 20_000, 16 * 1024**2
+# Enough for fifty live conversations of two hundred results, a third of them cut; older ones are read from disk.
+REMEMBER_MAX, REMEMBER_BYTES = 20_000, 8 * 1024**2
 MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
 
 log = logging.getLogger(__name__)

@@ -39,7 +39,8 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
 MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
-BODIES_BYTES = 32 * 1024**2  # of the newest requests, to say what changed in the next one
+# Newest requests, to say what changed in the next one: of short conversations they would hold most of the memory.
+MAX_BODIES, BODIES_BYTES = 500, 12 * 1024**2
 BEGINNING_S = 300.0  # the shorter life of the caches that are marked
 ANSWER_S = 120.0  # where a life counts from the end of an answer, of which other servers know only the beginning
 
@@ -103,7 +104,7 @@ class PromptCaches(ChatObserver):
         self._beginnings: LruCache[ScopedKey, bool] = LruCache(MAX_CONVERSATIONS, ttl_s=BEGINNING_S, now=now)
         # The last counts of a conversation with this beginning, in its session.
         self._last_tokens: LruCache[ScopedKey, int] = LruCache(MAX_CONVERSATIONS)
-        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_CONVERSATIONS, max_bytes=BODIES_BYTES)
+        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_BODIES, max_bytes=BODIES_BYTES)
 
     async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""

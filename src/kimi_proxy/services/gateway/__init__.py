@@ -6,6 +6,7 @@ their originals are on disk → return the answer."""
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
-from kimi_proxy.core.cache import in_batches
+from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.servers import ALIASES, PRUNER, MaskingSettings, McpServer, McpSettings, PruningSettings
@@ -36,7 +37,7 @@ from kimi_proxy.core.markers import is_id, new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
 from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBreaker, PathArgument
-from kimi_proxy.features.masking import MaskCut, MaskPlan, ViewPlan
+from kimi_proxy.features.masking import Long, MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
@@ -54,6 +55,7 @@ from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
 TOOLS_REMEMBERED = 10_000
+PLANS_REMEMBERED, PLANNED_CHARS = 1000, 2 * 1024**2
 SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
@@ -110,6 +112,11 @@ class Gateway:
         self._circuits: dict[str, CircuitBreaker] = {}
         self._listed_tools: dict[str, frozenset[str]] = {}  # the names of each server's own tools
         self._tool_digests: dict[tuple[str, str], bytes] = {}
+        # By scope, text, limits and goal: to choose from 100 KB takes ten times as long as the rest of a call.
+        self._planned: LruCache[tuple[str, str, MaskingSettings, str], Long] = LruCache(
+            PLANS_REMEMBERED, max_bytes=PLANNED_CHARS
+        )
+        self._planning = threading.Lock()  # long texts are planned in threads
 
     async def close(self) -> None:
         await self.clients.close()
@@ -309,7 +316,8 @@ class Gateway:
             return value
         about = goal.text if goal is not None else ""
         budget_s = (pruning or PruningSettings()).timeout_ms / 1000
-        plan = await _plan(value, limits, about, budget_s)
+        plan_all = partial(self._plan, who, value, limits, about, budget_s)
+        plan = plan_all() if masking.is_small(value) else await asyncio.to_thread(plan_all)
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
             return value
@@ -326,6 +334,28 @@ class Gateway:
         ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
         shown |= {text: cuts[text].render(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
+
+    def _plan(
+        self, who: Caller, value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float
+    ) -> MaskPlan | ViewPlan:
+        """Plan within so much CPU time; where it is over, texts keep their head and tail. May run in any thread."""
+        end = time.thread_time() + cpu_s
+
+        def check() -> None:
+            if time.thread_time() >= end:
+                raise TimeoutError
+
+        def plan_once(text: str) -> Long | None:
+            place = who.scope, text, limits, goal
+            with self._planning:
+                known = self._planned.get(place)
+            made = known or masking.plan_text(text, limits, goal, check)
+            if made is not None and known is None:
+                with self._planning:
+                    self._planned.put(place, made, len(text))
+            return made
+
+        return masking.plan(value, limits, plan_once)
 
     def _count_observed(self, who: Caller, name: str, cuts: Sequence[MaskCut]) -> None:
         """Publish what would have been masked, and store nothing."""
@@ -466,23 +496,6 @@ def _key_of(text: str) -> tuple[bytes, bytes]:
     """Return a text in its stored form, and its lookup key."""
     raw = encode_text(text)
     return raw, key_of("mask", raw)
-
-
-async def _plan(value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float) -> MaskPlan | ViewPlan:
-    """Plan within a CPU time limit; after it, texts keep their head and tail."""
-    if masking.is_small(value):
-        return masking.plan(value, limits, goal)
-
-    def plan() -> MaskPlan | ViewPlan:
-        end = time.thread_time() + cpu_s
-
-        def check() -> None:
-            if time.thread_time() >= end:
-                raise TimeoutError
-
-        return masking.plan(value, limits, goal, check)
-
-    return await asyncio.to_thread(plan)
 
 
 async def _check_paths(root: str, call: RpcCall) -> None:

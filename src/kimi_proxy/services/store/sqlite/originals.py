@@ -34,6 +34,7 @@ TOMBSTONE_S = 30 * 86_400.0
 TOMBSTONE_BYTES = 2048  # of budget for each; they take about a hundred
 DELETE_AT_ONCE = 100  # so that no transaction is long
 PAGE = 4096
+COMPRESSED_IN_LOOP_BYTES = 128 * 1024  # 0.4 ms: on a busy machine, to wait for a thread takes longer
 
 Handle = tuple[str, str]  # scope and id
 Rows = Sequence[tuple[int, bytes, bytes, int]]
@@ -106,7 +107,10 @@ class SqliteOriginals(SqlTables[Database]):
 
     async def _keep(self, original: Original) -> None:
         async with self.database.timeout():
-            compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
+            if len(original.text) <= COMPRESSED_IN_LOOP_BYTES:
+                compressed = compress(original.text, self.database.cipher)
+            else:
+                compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
             pending = PendingOriginal(original, compressed)
             if pending.size > self._max_bytes // 4:
                 raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
