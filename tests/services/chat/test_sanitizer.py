@@ -482,7 +482,8 @@ async def test_what_was_decided_before_is_read_before_our_tool_is_written(tmp_pa
         draft = await here.send(request(Wire.CHAT, BEGUN))
 
     assert draft.own_tool == recovery.NAME
-    assert (stored.asked[:2], stored.asked[-1]) == (["get", "add"], "put tool")
+    # The other two run side by side: the worker may take longer than the tool waits to be written.
+    assert stored.asked[0] == "get" and {"add", "put tool"} <= set(stored.asked[1:])
 
 
 class Stuck(Workers):
