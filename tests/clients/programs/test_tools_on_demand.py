@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.clients.programs.agents import AGENTS, AgentCase, Command, Place
+from tests.clients.programs.job import DONE, MADE
 from tests.clients.programs.packages import INSTALL_S
 from tests.clients.programs.running import PATIENCE_S, new_place, run
-from tests.clients.programs.worker import DONE, MADE, RECALL, api_of, say
+from tests.clients.programs.worker import RECALL, api_of, say
 from tests.support.api.proxy_world import proxy
 from tests.support.clients.servers import node_program
 from tests.support.deep import deep
