@@ -1,6 +1,6 @@
 """Several servers with one PostgreSQL: what they add to a request, and what millions of originals cost.
 
-Some figures have a bar, and the last table says which of them held. On a quiet machine with two cores it takes ten
+Some figures have a bar, and the last table says which of them held. On a quiet machine with two cores it takes twelve
 minutes, and 10 GB of disk below /tmp while it runs. The bare relay shows what HTTP alone costs on this machine.
 """
 

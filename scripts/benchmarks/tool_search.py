@@ -1,4 +1,6 @@
-"""What `tools/list` costs with and without the gateway's one endpoint, and whether its search finds the right tool.
+"""What the tools of many MCP servers cost, and whether the search finds the right one.
+
+In `tools/list`, with and without the gateway's one endpoint; in a chat request, with and without tools on demand.
 
 It installs ten public MCP servers (npm and PyPI, about 300 MB) into a folder of its own. The requests in
 tool_requests.tsv were written before the ranking and quote no description; a line names every tool that would do.
@@ -14,8 +16,11 @@ from pathlib import Path
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.clients import deferral
+from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.tool_search import ListedTool, rank_tools
 from kimi_proxy.services.gateway.tool_directory import search_tools
 from kimi_proxy.services.tools.standalone import running_directory
@@ -32,6 +37,7 @@ NPM = (
 )
 PYPI = ("mcp-server-git", "mcp-server-time")
 HITS = (1, 3, 5, 8)
+QUERIES = ("create an issue", "take a screenshot of the page", "show the commits of a branch", "read a file")
 REQUESTS = Path(__file__).with_name("tool_requests.tsv")
 
 
@@ -94,6 +100,26 @@ def _print_tokens(tools: list[ListedTool], few: list[JsonValue]) -> None:
         print(f"| {server} | {len(own)} | {_tokens(own)} |")
     print(f"| all of them | {len(tools)} | {_tokens([tool.listing for tool in tools])} |")
     print(f"| one endpoint | {len(few)} | {_tokens(few)} |")
+    _print_requests(tools)
+
+
+def _print_requests(tools: list[ListedTool]) -> None:
+    print("\n| `tools` of a chat request | all described | on demand | a search of 8 hits, once |\n|---|--:|--:|--:|")
+    for wire in Wire:
+        offered: list[JsonValue] = [
+            wire.format.new_tool(f"mcp__{tool.server}__{tool.own_name}", tool.description, tool.schema)
+            for tool in tools
+        ]
+        listed: JsonValue = [{"functionDeclarations": offered}] if wire is Wire.GEMINI else offered
+        came = Request(wire, json.dumps({"model": "m", "tools": listed, "messages": []}, ensure_ascii=False).encode())
+        names = deferral.choose(deferral.client_tools(came, tokens.count), Choice(is_automatic=True), tokens.count)
+        left, deferred = deferral.leave_out(came, names)
+        found = (
+            [deferred.answer(deferral.SEARCH, json.dumps({"query": words})) for words in QUERIES] if deferred else []
+        )
+        hits = sum(tokens.count(each) for each in found) // len(QUERIES)
+        sizes = (tokens.count(bytes(each.members["tools"]).decode()) for each in (came, left))
+        print(f"| {wire.format.name} | {' | '.join(map(str, sizes))} | {hits} |")
 
 
 def _tokens(value: JsonValue) -> int:

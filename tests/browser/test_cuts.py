@@ -156,7 +156,7 @@ def test_it_speaks_french(fenetre: Window):
     page.locator("tbody tr", has_text=GOAL).first.click()
     page.locator(".line.kept").first.click()
 
-    assert re.search(r"La ligne \d+ est restée", page.locator(".lines-why").inner_text())
+    assert re.search(r"La ligne \d+ a été gardée", page.locator(".lines-why").inner_text())
     assert fenetre.button("Copier l’original").is_visible()
 
 

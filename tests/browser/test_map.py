@@ -1,6 +1,7 @@
 """The context map: the last request to scale, with what became of each message."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -110,17 +111,37 @@ def test_it_lists_what_each_tool_costs_and_the_whole_line_that_switches_it_off(
         lines = window.card(title).locator("tbody tr")
         expect(lines).to_have_count(3)
         cells = [line.locator("td").all_inner_texts() for line in lines.all()]
-        assert [[name, calls] for name, _, calls, _ in cells] == rows
+        assert [[name, calls] for name, _, _, calls, *_ in cells] == rows
         assert [off for *_, off in cells] == [
             "claude mcp remove issues",
             '"permissions": {"deny": ["Bash"]} // in .claude/settings.json',
             '"permissions": {"deny": ["Read"]} // in .claude/settings.json',
         ]
-        costs = [int(tokens) for _, tokens, _, _ in cells]
+        costs = [int(tokens) for _, tokens, *_ in cells]
         assert costs == sorted(costs, reverse=True)
         assert costs[-1] > 20
         hidden = lines.locator("td").evaluate_all("(all) => all.filter((td) => td.scrollWidth > td.clientWidth).length")
         assert hidden == 0
+
+
+def test_one_click_leaves_a_tool_out_of_the_next_conversation(windows: Windows, tmp_path: Path):
+    tools: list[JsonValue] = [
+        described(name, 300) for name in ("Read", "Bash", "mcp__issues__list", "mcp__issues__close")
+    ]
+    said: list[JsonValue] = [{"role": "user", "content": "go"}]
+    with provider() as upstream, started(tmp_path, upstream.toml()) as product:
+        assert product.chat("first", said, model=MODEL, tools=tools) == 200
+        with windows.opened(product.address) as window:
+            page = window.open("map").page
+            page.get_by_role("button", name="Load issues on demand").click()
+            page.get_by_text("Saved.", exact=True).wait_for()
+            page.get_by_role("button", name="Send issues with every request").wait_for()
+            page.get_by_text("from the next conversation on").wait_for()
+        assert product.chat("second", said, model=MODEL, tools=tools) == 200
+        shown = product.get("/api/sessions/second/context")
+
+        assert 'tools = ["mcp__issues__*"]' in (tmp_path / "config.toml").read_text()
+        assert {one["name"]: one["left_out"] for one in shown["described_tools"]} == {"issues": 2, "Read": 0, "Bash": 0}
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_a_token_is_shown_once_rotated_and_revoked_and_what_was_done_is_in_the_l
     assert [entry["action"] for entry in log] == ["revoke_token", "rotate_token", "add_person"]
 
 
-def test_an_export_is_a_file_that_nobody_else_can_read(cli: Cli, tmp_path: Path):
+def test_an_export_is_a_file_that_only_its_owner_can_read(cli: Cli, tmp_path: Path):
     added(cli, "ada")
     file = tmp_path / "ada.jsonl"
     file.write_text("an older one, which all may read")

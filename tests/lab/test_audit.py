@@ -8,7 +8,7 @@ import pytest
 from tests.support.deep import deep
 
 from kimi_proxy.lab import audit_report
-from kimi_proxy.lab.audit import Audit, audit, name_source
+from kimi_proxy.lab.audit import Audit, ToolCost, audit, name_source
 from kimi_proxy.lab.measured import PAUSE
 from kimi_proxy.lab.transcripts.places import find
 
@@ -208,3 +208,16 @@ def test_settings_that_are_off_are_shown_with_what_they_would_have_changed(tmp_p
     assert f"keep_warm = true would have {'saved' if changed > 0 else 'cost'} {abs(changed):,.2f} USD more" in shown
     assert "clear_thinking" not in shown  # nothing of it is in this session
     assert audit_report.as_json(done)["options_usd"] == {name: round(usd, 6) for name, usd in done.options().items()}
+
+
+def test_tools_that_were_never_called_come_with_the_setting_that_loads_them_on_demand():
+    done = audited(Path(__file__).parents[1] / "recordings" / "debugging.jsonl")
+    done.sessions[0].described |= {
+        name: ToolCost(0.1, 9_000, 0) for name in ("mcp__issues__list", "Write", "take_photo")
+    }
+
+    advice = audit_report.as_text(done).partition("[deferred_tools] tools = ")[2].partition("]")[0]
+
+    assert '"mcp__issues__*"' in advice and '"take_photo"' in advice
+    assert '"Write"' not in advice and '"bash"' not in advice
+    assert "take_photo" in audit_report.as_html(done)

@@ -186,7 +186,7 @@ def test_nothing_is_left_beside_the_file(file: Path, tmp_path: Path, log: EditLo
     [
         (b'{"a": ', "line 1 is not JSON"),
         (b"\xff{}", "not UTF-8"),
-        (b"[]", "the whole is not an object"),
+        (b"[]", "the file is not an object"),
         (b'{"mcpServers": []}', "mcpServers is not an object"),
         (b'{"mcpServers": {}, "mcpServers": {}}', "more than once"),
         (b'{"a": "\\ud800"}', ""),
@@ -195,7 +195,7 @@ def test_nothing_is_left_beside_the_file(file: Path, tmp_path: Path, log: EditLo
 def test_what_cannot_be_changed_safely_is_left_as_it_is(file: Path, log: EditLog, content: bytes, why: str):
     file.write_bytes(content)
     if why:
-        with pytest.raises(FileRefused, match=f"config.json is left as it is: .*{why}"):
+        with pytest.raises(FileRefused, match=f"config.json was not changed.*{why}"):
             plan_edit(ServerEdit(file, FORM, ENTRY), log)
         assert file.read_bytes() == content
     else:
@@ -228,7 +228,7 @@ def test_a_file_that_changed_after_it_was_shown_is_left_as_it_is(file: Path, log
 
 def test_a_file_that_may_not_be_written_is_refused(file: Path, log: EditLog):
     file.chmod(0o444)
-    with pytest.raises(FileRefused, match="may not be written"):
+    with pytest.raises(FileRefused, match="is not writable"):
         bound_by_modes(lambda: connect(file, log))
 
 

@@ -118,7 +118,7 @@ async def test_viewers_are_told(tmp_path: Path):
 
     await changing.change(LOCAL, {"sanitizer.enabled": False})
 
-    assert heard == [("settings_event", {"switches": {"sanitizer.enabled": False}})]
+    assert heard == [("settings_event", {"switches": {"sanitizer.enabled": False}, "lists": {}})]
 
 
 def test_of_secrets_only_that_they_are_set_is_told(tmp_path: Path):

@@ -173,7 +173,8 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
         return (await sessions.session(caller_of(request), _session(request))).id
 
     async def context(request: Request) -> ContextBody:
-        return await latest.context(caller_of(request), await session_id(request))
+        record = await sessions.session(caller_of(request), _session(request))
+        return await latest.context(caller_of(request), record.id, record)
 
     async def message(request: Request) -> ContextMessageBody:
         return await latest.message(caller_of(request), await session_id(request), request.path_params["index"])

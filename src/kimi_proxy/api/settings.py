@@ -1,10 +1,10 @@
 """`/api/settings`, `/api/providers` and `/api/models`: current settings, and switches that can change at runtime."""
 
 from dataclasses import asdict, dataclass
-from typing import Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -23,7 +23,11 @@ from kimi_proxy.services.store.protocols import Store, StoreUsage
 ADVICE = 'send what to change, such as {"sanitizer.enabled": false}'
 
 
-class ChangeSettings(RootModel[dict[str, bool]]):
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Names = Annotated[list[Name], Field(max_length=1000)]
+
+
+class ChangeSettings(RootModel[dict[str, bool | Names]]):
     model_config = ConfigDict(strict=True)
 
 

@@ -145,7 +145,7 @@ def export(name: str, output: BinaryIO) -> None:
     """
     from kimi_proxy.core import json
 
-    if output.name != sys.stdout.buffer.name:  # nobody else may read what the person wrote
+    if output.name != sys.stdout.buffer.name:  # a new file: only its owner may read people's texts
         Path(output.name).touch(PRIVATE)
         Path(output.name).chmod(PRIVATE)
 

@@ -62,6 +62,20 @@ class ListedTool:
         return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
 
 
+MAX_DESCRIPTION_CHARS = 800
+
+
+def describe_tool(tool: ListedTool) -> JsonObject:
+    """Return what a model needs to call a tool."""
+    thinned = thin_schema(tool.schema)
+    about = tool.description[:MAX_DESCRIPTION_CHARS]
+    return {
+        "name": tool.name,
+        "description": about,
+        "inputSchema": thinned if isinstance(thinned, dict) else tool.schema,
+    }
+
+
 def rank_tools(tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS) -> list[ListedTool]:
     """Return the tools that fit a request best, best first; none that shares no word with it."""
     wanted = _expand(_stems(request[:MAX_QUERY_CHARS]))

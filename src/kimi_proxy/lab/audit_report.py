@@ -4,10 +4,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import islice
 
 from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import tools
+from kimi_proxy.features.clients.deferral import is_core
 from kimi_proxy.lab.audit import Audit, MissTotals, PolicyTotals, SessionAudit
 from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost
@@ -34,6 +36,7 @@ def as_text(audit: Audit) -> str:
     out += ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
     out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS])]
     out += ["", "Tools that every request describes", *(_grid(_described_rows(audit)) or [f"  {NOT_DESCRIBED}"])]
+    out += _wrap(_advise_on_tools(audit))
     out += ["", "What [sanitizer] policy would have saved, net of everything it costs"]
     out += _grid([_POLICY_HEAD, *_policy_rows(audit)])
     out += [line for total in audit.totals() for line in _wrap(f"{total.policy.name}: {total.policy.title}")]
@@ -133,6 +136,13 @@ def _described_rows(audit: Audit) -> list[tuple[str, ...]]:
         rows.append((name, *_money(audit, usd), calls, one.switch_off))
     width = max((len(row[-1]) for row in rows), default=0)
     return [(*row[:-1], row[-1].ljust(width)) for row in rows[:MOST_DESCRIBED]]
+
+
+def _advise_on_tools(audit: Audit) -> str:
+    """Return the setting that leaves out tools that were never called; empty if there are none."""
+    found = (one for one, _ in audit.described_tools() if not one.calls and (one.is_server or not is_core(one.name)))
+    rare = ", ".join(f'"{_clip(one.pattern)}"' for one in islice(found, MOST_DESCRIBED))
+    return f"To load those on demand that were never called: [deferred_tools] tools = [{rare}]" if rare else ""
 
 
 def _policy_rows(audit: Audit) -> Iterator[tuple[str, ...]]:
@@ -337,6 +347,7 @@ def as_html(audit: Audit) -> str:
         _html_table(("tool", "of all", "USD", "calls", "switched off by"), _described_rows(audit))
         if audit.described_tools()
         else f"<p>{escape(NOT_DESCRIBED)}.</p>",
+        f"<p>{escape(_advise_on_tools(audit))}</p>",
         "<h2>Used lines that the default would have cut</h2>",
         "".join(f"<p>{escape(_where(*one))}<br><code>{escape(_clip(one[1].line))}</code></p>" for one in _lost(audit))
         or "<p>None.</p>",

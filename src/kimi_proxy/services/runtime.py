@@ -19,6 +19,7 @@ from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
+from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
@@ -56,7 +57,7 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.sessions import Sessions
-from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.team import Team
@@ -106,6 +107,7 @@ class ChatStages:
     thinking: ThinkingClearer
     compressor: Compressor
     automatic: AutoCompression
+    deferral: ToolDeferral
     reinjection: Reinjection
     routing: Routing
     mode: ObserveMode
@@ -120,6 +122,7 @@ class ChatStages:
             # Whether instructions are buried depends on the window of the model that gets the request.
             # Repeated instructions are not in the next request, so no cache mark may follow them.
             self.automatic.compress,
+            self.deferral.defer,
             self.routing.route,
             self.caches.mark,
             self.reinjection.remind,
@@ -128,7 +131,7 @@ class ChatStages:
     @property
     def repeating(self) -> tuple[Stage, ...]:
         """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
-        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat
+        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat, self.deferral.defer
 
     @property
     def switches(self) -> Mapping[str, Switchable]:
@@ -141,6 +144,11 @@ class ChatStages:
             "reinjection.enabled": self.reinjection,
             "compression.automatic": self.automatic,
         }
+
+    @property
+    def lists(self) -> Mapping[str, NameList]:
+        """Return the lists of names that can be changed while they run."""
+        return {"deferred_tools.tools": self.deferral.chosen}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +245,7 @@ async def running(
 
         sessions = _sessions(parts, known, stages, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
-        settings = LiveSettings(config, stages.switches, os.environ, publish)
+        settings = LiveSettings(config, stages.switches, os.environ, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
@@ -261,7 +269,7 @@ async def running(
                 metrics,
                 stages.in_order,
                 seen_by.in_order,
-                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds),
+                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds, stages.deferral.native),
                 providers.rate_limiter,
                 models,
                 sessions=known.finder,
@@ -414,6 +422,9 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        deferral=ToolDeferral(
+            config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
+        ),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared),
         mode=mode,
@@ -438,6 +449,7 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
+        deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now, acting.deferral.native),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),
     )

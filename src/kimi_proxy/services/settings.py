@@ -1,16 +1,17 @@
 """Settings that can change at runtime: applied at once, and written back to their file."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol, TypedDict
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, FileSettings, parse
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.json import JsonObject, OpenObject
+from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
@@ -33,6 +34,7 @@ class SettingsBody(TypedDict):
 
     file: str | None
     switches: dict[str, bool]
+    lists: dict[str, list[str]]
     secrets: dict[str, bool]
     settings: OpenObject
 
@@ -47,12 +49,22 @@ class SwitchedFields(TypedDict):
     """The fields of a `settings_event`."""
 
     switches: dict[str, bool]
+    lists: dict[str, list[str]]
 
 
 class Switchable(Protocol):
     """Something that can be switched while it works."""
 
     is_on: bool
+
+
+class NameList(Protocol):
+    """Names that can be changed while they are in use."""
+
+    names: tuple[str, ...]
+
+
+Wanted = Mapping[str, bool | Sequence[str]]  # of switches and lists, by their names in the file
 
 
 class LiveSettings:
@@ -63,9 +75,11 @@ class LiveSettings:
         env: Mapping[str, str],
         publish: Publish = no_op,
         replace: Callable[[Path, bytes], None] = private_files.replace,
+        lists: Mapping[str, NameList] = MappingProxyType({}),
     ) -> None:
         self._config = config
         self._switches = switches
+        self._lists = lists
         self._env = env
         self._publish = publish
         self._replace = replace
@@ -76,37 +90,46 @@ class LiveSettings:
         return {
             "file": str(self._config.file) if self._config.file else None,
             "switches": self._values(),
+            "lists": self._names(),
             "secrets": self._secrets(),
             "settings": _visible_settings(self._config),
         }
 
-    async def change(self, who: Caller, wanted: Mapping[str, bool]) -> ChangedSettingsBody:
+    async def change(self, who: Caller, wanted: Wanted) -> ChangedSettingsBody:
         """Apply the change at once, then save it; `problem` says why it would be lost at the next start."""
-        for name in wanted:
-            if name not in self._switches:
-                raise InvalidParams(name, f"only these can be changed at runtime: {', '.join(self._switches)}")
+        for name, value in wanted.items():
+            if name not in (self._switches if isinstance(value, bool) else self._lists):
+                known = ", ".join((*self._switches, *(f"{each} (a list)" for each in self._lists)))
+                raise InvalidParams(name, f"only these can be changed at runtime: {known}")
         async with self._writing:
             self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)
         code, text = problem or (None, None)
         return {**self.to_json(), "saved": problem is None, "problem": text, "problem_code": code}
 
-    def switch(self, who: Caller, wanted: Mapping[str, bool]) -> None:
+    def switch(self, who: Caller, wanted: Wanted) -> None:
         """Switch until the next start, on every server that shares the store."""
-        for name, is_on in wanted.items():
-            self._switches[name].is_on = is_on
-        self._publish(who, EVENT, SwitchedFields(switches=self._values()))
+        self._apply(wanted)
+        self._publish(who, EVENT, SwitchedFields(switches=self._values(), lists=self._names()))
+
+    def _apply(self, wanted: Mapping[str, object]) -> None:
+        for name, value in wanted.items():
+            if isinstance(value, bool) and name in self._switches:
+                self._switches[name].is_on = value
+            elif isinstance(value, list | tuple) and name in self._lists:
+                self._lists[name].names = tuple(map(str, value))
 
     def follow(self, event: str, fields: Mapping[str, object]) -> None:
         """Switch what another server has switched; a restart reads the file again."""
-        switched = fields.get("switches")
-        if event == EVENT and isinstance(switched, Mapping):
-            for name, is_on in switched.items():
-                if name in self._switches and isinstance(is_on, bool):
-                    self._switches[name].is_on = is_on
+        for changed in (fields.get("switches"), fields.get("lists")) if event == EVENT else ():
+            if isinstance(changed, Mapping):
+                self._apply(changed)
 
     def _values(self) -> dict[str, bool]:
         return {name: switch.is_on for name, switch in self._switches.items()}
+
+    def _names(self) -> dict[str, list[str]]:
+        return {name: list(listed.names) for name, listed in self._lists.items()}
 
     def _secrets(self) -> dict[str, bool]:
         """Return for each environment variable that holds one whether it is set."""
@@ -122,7 +145,7 @@ class LiveSettings:
         }
         return {name: bool(secret) or bool(self._env.get(name)) for name, secret in known.items()}
 
-    def _write(self, wanted: Mapping[str, bool]) -> tuple[ProblemCode, str] | None:
+    def _write(self, wanted: Wanted) -> tuple[ProblemCode, str] | None:
         """Write the file; return an error code and a message if that fails."""
         file = self._config.file
         if file is None:
@@ -138,19 +161,19 @@ class LiveSettings:
             return "file_unreadable", str(e)
         return None
 
-    def _edit_file(self, text: str, wanted: Mapping[str, bool]) -> str:
-        for name, is_on in wanted.items():
-            text = _put(text, name, is_on)
+    def _edit_file(self, text: str, wanted: Wanted) -> str:
+        for name, value in wanted.items():
+            text = _put(text, name, value)
         parse(text, self._env, self._config.home)  # never leave a file behind that the next start refuses
         return text
 
 
-def _put(text: str, name: str, is_on: bool) -> str:
+def _put(text: str, name: str, wanted: bool | Sequence[str]) -> str:
     *tables, key = name.split(".")
     table = tuple(tables)
-    value: bool | str = is_on
+    value: JsonValue = wanted if isinstance(wanted, bool) else list(wanted)
     if name == OBSERVE:
-        key, value = "mode", "observe" if is_on else "on"
+        key, value = "mode", "observe" if wanted else "on"
     try:
         return toml.merge(text, table, {key: value})
     except FileRefused:

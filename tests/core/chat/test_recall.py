@@ -24,13 +24,13 @@ FOUND = {"id": "own_1", "name": "recover_text", "response": {"output": "line of 
 
 def asked_again(rounds: RecallRounds, asked: Request, answers: list[str]) -> Request:
     ids = [call.id for call in rounds.calls.own]
-    results = asked.format.new_tool_results(zip(ids, answers, strict=True), OWN.name)
+    results = asked.format.new_tool_results(zip(ids, answers, strict=True), [OWN.name] * len(ids))
     return edit.with_items(asked, [*rounds.next_round(), *results])
 
 
 def played(wire: Wire, *rounds: Says, ends: bool = True) -> tuple[bytes, list[JsonObject]]:
     """What the client sees, and the requests that asked again."""
-    stream, asked = wire.format.recall_stream(OWN.name), request(wire, [User("go")])
+    stream, asked = wire.format.recall_stream([OWN.name]), request(wire, [User("go")])
     shown, again = b"", []
     for nth, says in enumerate(rounds):
         raw = events(wire, says)
@@ -62,7 +62,7 @@ def test_a_stream_takes_linear_time(wire: Wire):
         says = Says("y" * 1024, (), "i" * 1024)
         *begin, text, stop = raw = events(wire, says)
         grows = [one for one in raw if b"y" * 512 in one or b"i" * 512 in one] or [text]
-        stream, began = wire.format.recall_stream(OWN.name), time.process_time()
+        stream, began = wire.format.recall_stream([OWN.name]), time.process_time()
         for one in (*begin, *(one for _ in range(mib * 512) for one in grows[:2]), stop):
             stream.feed(one)
         return time.process_time() - began
@@ -100,7 +100,7 @@ def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: boo
     if is_stream:
         usage = objects_in(played(Wire.MESSAGES, FIRST, SECOND)[0])[-2]["usage"]
     else:
-        rounds, asked = Wire.MESSAGES.format.recall_body(OWN.name), request(Wire.MESSAGES, [User("go")])
+        rounds, asked = Wire.MESSAGES.format.recall_body([OWN.name]), request(Wire.MESSAGES, [User("go")])
         rounds.take(json.loads(body(Wire.MESSAGES, FIRST)))
         asked_again(rounds, asked, ["line"])
         rounds.take(json.loads(body(Wire.MESSAGES, SECOND)))
@@ -111,7 +111,7 @@ def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: boo
 
 
 def test_messages_add_up_the_rounds_for_a_client_that_shows_their_cost():
-    rounds = Wire.MESSAGES.format.recall_body(OWN.name, sums_usage=True)
+    rounds = Wire.MESSAGES.format.recall_body([OWN.name], sums_usage=True)
     rounds.take(json.loads(body(Wire.MESSAGES, FIRST)))
     asked_again(rounds, request(Wire.MESSAGES, [User("go")]), ["line"])
     rounds.take(json.loads(body(Wire.MESSAGES, SECOND)))
@@ -213,12 +213,12 @@ def test_the_provider_is_asked_again_with_what_it_said_and_what_was_recovered(wi
 @WIRES
 def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
     shown, _ = played(wire, Says("Both.", (OWN, THEIRS)))
-    stream = wire.format.recall_stream(OWN.name)
+    stream = wire.format.recall_stream([OWN.name])
     for raw in events(wire, Says("Both.", (OWN, THEIRS))):
         stream.feed(raw)
 
     assert b"recover_text" not in shown and b"call_1" in shown
-    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
+    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written, OWN.name),), ("call_1",))
     if wire is Wire.CHAT:
         deltas = [choice["delta"] for chunk in objects_in(shown) for choice in chunk["choices"]]
         assert {call["index"] for delta in deltas for call in delta.get("tool_calls", [])} == {0}
@@ -226,7 +226,7 @@ def test_both_calls_in_one_round_leave_the_clients(wire: Wire):
 
 @WIRES
 def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
-    stream = wire.format.recall_stream(OWN.name)
+    stream = wire.format.recall_stream([OWN.name])
     for raw in events(wire, FIRST)[:-3]:
         stream.feed(raw)
 
@@ -237,13 +237,13 @@ def test_a_round_that_breaks_off_has_no_calls_to_answer(wire: Wire):
 @WIRES
 @pytest.mark.parametrize("second", [SECOND, Says("Only words.", tokens=(150, 9))])
 def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
-    rounds, asked = wire.format.recall_body(OWN.name), request(wire, [User("go")])
+    rounds, asked = wire.format.recall_body([OWN.name]), request(wire, [User("go")])
     turn = rounds.take(json.loads(body(wire, FIRST)))
     again = asked_again(rounds, asked, ["line of own_1"])
     after = rounds.take(json.loads(body(wire, second)))
     shown = json.dumps(rounds.join_rounds())
 
-    assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ())
+    assert turn == RoundCalls((RecallCall("own_1", OWN.written, OWN.name),), ())
     assert after == RoundCalls((), tuple(call.id for call in second.calls))
     assert b"line of own_1" in again.body and b"own_1" in again.body
     assert "recover_text" not in shown and "Let me look." in shown and second.text in shown
@@ -255,10 +255,10 @@ def test_two_rounds_in_one_piece_are_one_answer(wire: Wire, second: Says):
 
 @WIRES
 def test_both_calls_in_one_piece_leave_the_clients(wire: Wire):
-    rounds = wire.format.recall_body(OWN.name)
+    rounds = wire.format.recall_body([OWN.name])
     turn = rounds.take(json.loads(body(wire, Says("Both.", (OWN, THEIRS)))))
 
-    assert turn == RoundCalls((RecallCall("own_1", OWN.written),), ("call_1",))
+    assert turn == RoundCalls((RecallCall("own_1", OWN.written, OWN.name),), ("call_1",))
     assert "recover_text" not in json.dumps(rounds.join_rounds()) and "call_1" in json.dumps(rounds.join_rounds())
 
 
@@ -284,7 +284,7 @@ def test_calls_without_an_index_and_what_comes_with_them_are_sent_back():
         {"id": "own_2", "type": "function", "function": {"name": "recover_text", "arguments": "{}"}},
     ]
     chunk = {"id": "1", "choices": [{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
-    stream = Wire.CHAT.format.recall_stream("recover_text")
+    stream = Wire.CHAT.format.recall_stream(["recover_text"])
     shown = stream.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     again = json.loads(asked_again(stream, request(Wire.CHAT, [User("go")]), ["one", "two"]).body)
 
@@ -306,29 +306,29 @@ def with_a_search(says: Says) -> JsonObject:
 
 def test_what_a_provider_does_by_itself_is_no_call_that_a_client_has_to_make():
     response = with_a_search(FIRST)
-    whole, stream = Wire.RESPONSES.format.recall_body(OWN.name), Wire.RESPONSES.format.recall_stream(OWN.name)
+    whole, stream = Wire.RESPONSES.format.recall_body([OWN.name]), Wire.RESPONSES.format.recall_stream([OWN.name])
     for at, item in enumerate(response["output"]):  # type: ignore[arg-type]
         event = {"type": "response.output_item.done", "output_index": at, "item": item}
         stream.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
     stream.feed(b"data: " + json.dumps({"type": "response.completed", "response": response}).encode() + b"\n\n")
 
-    assert whole.take(response) == stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ())
+    assert whole.take(response) == stream.calls == RoundCalls((RecallCall("own_1", OWN.written, OWN.name),), ())
 
 
 def test_a_call_that_only_the_end_of_a_response_names_is_hidden_too():
-    stream = Wire.RESPONSES.format.recall_stream(OWN.name)
+    stream = Wire.RESPONSES.format.recall_stream([OWN.name])
     first, last = events(Wire.RESPONSES, FIRST)[0], events(Wire.RESPONSES, FIRST)[-1]
     shown = stream.feed(first) + stream.feed(last)
 
     assert shown == first
-    assert stream.calls.own == (RecallCall("own_1", OWN.written),)
+    assert stream.calls.own == (RecallCall("own_1", OWN.written, OWN.name),)
     assert b"recover_text" not in stream.ending()
 
 
 @pytest.mark.parametrize("begun", [[FIRST, SECOND], [FIRST]])
 def test_a_provider_that_reports_an_error_in_the_middle_reaches_the_client(begun: list[Says]):
     error = b'data: {"error":{"message":"overloaded","code":503}}\n\n'
-    stream, asked = Wire.CHAT.format.recall_stream(OWN.name), request(Wire.CHAT, [User("go")])
+    stream, asked = Wire.CHAT.format.recall_stream([OWN.name]), request(Wire.CHAT, [User("go")])
     for nth, says in enumerate(begun):
         if nth:
             asked_again(stream, asked, ["line"])
@@ -343,7 +343,7 @@ def test_a_provider_that_reports_an_error_in_the_middle_reaches_the_client(begun
 @pytest.mark.parametrize("id", ["own_1", ""])
 def test_two_calls_with_one_id_get_an_answer_each(wire: Wire, id: str):
     says = Says("", (Call(id, OWN.name, OWN.arguments), Call(id, OWN.name, {"id": "prn_fedcba9876543210"})))
-    whole, stream = wire.format.recall_body(OWN.name), wire.format.recall_stream(OWN.name)
+    whole, stream = wire.format.recall_body([OWN.name]), wire.format.recall_stream([OWN.name])
     whole.take(json.loads(body(wire, says)))
     for raw in events(wire, says):
         stream.feed(raw)
@@ -365,7 +365,7 @@ class Broken(Call):
 @pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES])
 def test_what_the_model_wrote_and_is_no_json_is_not_sent_back(wire: Wire):
     says = Says("", (Broken("own_1", OWN.name, {}),))
-    whole, stream = wire.format.recall_body(OWN.name), wire.format.recall_stream(OWN.name)
+    whole, stream = wire.format.recall_body([OWN.name]), wire.format.recall_stream([OWN.name])
     whole.take(json.loads(body(wire, says)))
     for raw in events(wire, says):
         stream.feed(raw)
@@ -376,17 +376,17 @@ def test_what_the_model_wrote_and_is_no_json_is_not_sent_back(wire: Wire):
 
 
 def test_a_name_that_comes_with_every_piece_is_one_name():
-    stream = Wire.CHAT.format.recall_stream(OWN.name)
+    stream = Wire.CHAT.format.recall_stream([OWN.name])
     for nth, raw in enumerate(events(Wire.CHAT, FIRST)):
         again = b'"function": {"name": "recover_text", "arguments":'
         stream.feed(raw if nth < 4 else raw.replace(b'"function": {"arguments":', again))
 
-    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written),), ())
+    assert stream.calls == RoundCalls((RecallCall("own_1", OWN.written, OWN.name),), ())
 
 
 def test_a_count_inside_of_the_choice_is_that_of_all_rounds():
     """Kimi counts there."""
-    stream, asked = Wire.CHAT.format.recall_stream(OWN.name), request(Wire.CHAT, [User("go")])
+    stream, asked = Wire.CHAT.format.recall_stream([OWN.name]), request(Wire.CHAT, [User("go")])
     shown = b""
     for nth, says in enumerate((FIRST, Says("Done.", tokens=(150, 9)))):
         if nth:
@@ -419,7 +419,7 @@ BLOCKS: list[JsonObject] = [{"type": "thinking", "thinking": []}, {"type": "text
 )
 def test_words_that_come_in_blocks_are_words_too(first: JsonValue, second: JsonValue, shown: JsonValue):
     """Some providers tell thoughts and words apart that way."""
-    rounds = Wire.CHAT.format.recall_body(OWN.name)
+    rounds = Wire.CHAT.format.recall_body([OWN.name])
     for nth, (says, content) in enumerate(((FIRST, first), (Says("Yes."), second))):
         if nth:
             asked_again(rounds, request(Wire.CHAT, [User("go")]), ["line"])
@@ -435,7 +435,7 @@ def test_a_call_in_a_namespace_is_the_client_s_whatever_its_name():
     response = json.loads(body(Wire.RESPONSES, FIRST))
     call = next(item for item in response["output"] if item["type"] == "function_call")
     call["namespace"] = "mcp__pruner"
-    whole, stream = Wire.RESPONSES.format.recall_body(OWN.name), Wire.RESPONSES.format.recall_stream(OWN.name)
+    whole, stream = Wire.RESPONSES.format.recall_body([OWN.name]), Wire.RESPONSES.format.recall_stream([OWN.name])
     raw = (
         b"event: response.completed\ndata: " + json.dumps({"type": "response.completed", "response": response}).encode()
     )
@@ -457,7 +457,7 @@ def test_a_call_in_a_namespace_is_the_client_s_whatever_its_name():
 def test_the_texts_of_two_rounds_do_not_run_into_each_other(texts: tuple[str, ...], shown: str):
     rounds = [Says(text, (OWN,) if nth < len(texts) - 1 else ()) for nth, text in enumerate(texts)]
     raw, _ = played(Wire.CHAT, *rounds)
-    whole = Wire.CHAT.format.recall_body(OWN.name)
+    whole = Wire.CHAT.format.recall_body([OWN.name])
     for says in rounds:
         if whole.take(json.loads(body(Wire.CHAT, says))).own:
             whole.next_round()

@@ -13,7 +13,7 @@ from kimi_proxy.core.chat.wires import BY_NAME, BY_PATH, COUNT_PATHS, wire_of_cl
 SRC = Path(kimi_proxy.__file__).parent
 WIRES = "kimi_proxy.core.chat.wires"
 MODULES = {f"{WIRES}.{path.stem}" for path in (SRC / "core/chat/wires").glob("*.py")}
-SHARED = {f"{WIRES}.{name}" for name in ("__init__", "protocol", "recall")}
+SHARED = {f"{WIRES}.{name}" for name in ("__init__", "protocol", "recall", "calls")}
 
 # Where the code branches on the wire format all the same, and why.
 ALLOWED = {

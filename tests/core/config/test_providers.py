@@ -104,6 +104,7 @@ def test_keys_are_not_shown_by_the_settings():
         ("openai", {Wire.CHAT, Wire.RESPONSES}),
         ("anthropic", {Wire.MESSAGES}),
         ("gemini", {Wire.CHAT, Wire.GEMINI}),
+        ("code-assist", {Wire.GEMINI}),
         ("bedrock", {Wire.MESSAGES}),
         ("vertex", {Wire.MESSAGES}),
     ],
@@ -112,6 +113,7 @@ def test_each_type_speaks_its_apis(kind: str, wires: set[Wire]):
     provider = Provider.model_validate({"type": kind, "base_url": "http://x/"})
 
     assert {wire for wire in Wire if provider.speaks(wire)} == wires
+    assert kind != "code-assist" or not any(map(provider.translates, Wire))
     assert provider.base_url == "http://x"
 
 

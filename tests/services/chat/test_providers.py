@@ -214,7 +214,7 @@ async def test_where_translation_is_switched_off_the_client_is_refused():
     async with world(ok(), translate=[]) as (chat, provider, _):
         with pytest.raises(NoProvider):
             await ask(chat)
-        with pytest.raises(NoProvider, match="does not speak"):
+        with pytest.raises(NoProvider, match="does not support"):
             await ask(chat, model="openai-evil/m")
 
     assert provider.heard == []
@@ -266,7 +266,7 @@ def test_known_providers_without_the_responses_api_are_asked_in_chat_completions
         *("mine", "kimi", "kimi-code", "nvidia", "mistral", "zai", "gemini"),
     }
     assert all(
-        each.speaks(Wire.RESPONSES) != each.translates(Wire.RESPONSES) or each.type == "anthropic"
+        each.speaks(Wire.RESPONSES) != each.translates(Wire.RESPONSES) or each.type in ("anthropic", "code-assist")
         for each in providers.values()
     )
 

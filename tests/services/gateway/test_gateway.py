@@ -228,7 +228,7 @@ class TestFaults:
     async def test_a_list_of_tools_that_is_too_deep_to_filter_is_refused(self, tmp_path: Path):
         body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":' + b"[" * 10_000 + b"]" * 10_000 + b"}}"
         async with scripted(lambda _: http(body)) as upstream, gateway(at(upstream.port), tmp_path) as made:
-            with pytest.raises(UpstreamUnreadable, match="deeper"):
+            with pytest.raises(UpstreamUnreadable, match="nested too deep"):
                 await made.answer(LOCAL, "s", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def test_a_huge_error_is_masked_in_its_data(self, tmp_path: Path):

@@ -175,7 +175,7 @@ async def test_servers_that_others_run_are_asked_but_not_touched(tmp_path: Path)
             statuses = {str(status["name"]): status for status in await supervisor.status()}
             with pytest.raises(BadRequest, match="not run here, but elsewhere, at"):
                 await supervisor.stop(["there"])
-            with pytest.raises(BadRequest, match="off is switched off: set enabled = true"):
+            with pytest.raises(BadRequest, match="off is turned off: set enabled = true"):
                 await supervisor.up(["off"])
             with pytest.raises(BadRequest, match=r"set run = true under \[mcp.servers.json-query\]"):
                 await supervisor.up(["json-query"])

@@ -4,8 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from kimi_proxy.core import json
+from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, splice
 from kimi_proxy.core.chat.request import Request
+from kimi_proxy.core.chat.wires.calls import wrap_call
 from kimi_proxy.core.json import JsonObject
 
 Place: TypeAlias = tuple[int, int]  # which message, which of its parts
@@ -13,6 +15,10 @@ Place: TypeAlias = tuple[int, int]  # which message, which of its parts
 
 def with_texts(request: Request, texts: Mapping[Place, str]) -> Request:
     """Replace the texts in these places; raise ValueError if one is no part whose text is a string."""
+    return _apply_edits(request, _replace_texts(request, texts))
+
+
+def _replace_texts(request: Request, texts: Mapping[Place, str]) -> list[Edit]:
     edits: list[Edit] = []
     for place, text in texts.items():
         part = request.part(*place)
@@ -20,7 +26,7 @@ def with_texts(request: Request, texts: Mapping[Place, str]) -> Request:
             raise ValueError(f"a {part.kind} has no text to replace")
         if part.text != text:
             edits.append((part.start, part.end, json.encode(text)))
-    return _apply_edits(request, edits)
+    return edits
 
 
 def with_items(request: Request, items: Sequence[JsonObject]) -> Request:
@@ -40,6 +46,27 @@ def with_tool(request: Request, name: str, description: str, schema: JsonObject)
     """Add a tool where the client has its own, in the form that the API has for it."""
     tool = request.format.new_tool(name, description, schema)
     return _apply_edits(request, [request.format.add_tool(request.json, tool)])
+
+
+def with_deferred_tools(
+    request: Request, removed: Collection[str], added: Sequence[JsonObject], wrapper: str, texts: Mapping[Place, str]
+) -> Request:
+    """Leave out tools, add others, turn calls of those left out into calls of `wrapper`, and replace `texts`."""
+    body, form = request.json, request.format
+    named = ((place, read.string(place.name)) for place in form.calls(body))
+    wrapped = [each for place, name in named if name in removed for each in wrap_call(body, place, name, wrapper)]
+    return _apply_edits(request, [*form.replace_tools(body, removed, added), *wrapped, *_replace_texts(request, texts)])
+
+
+def with_native_search(
+    request: Request, names: Collection[str], search: JsonObject, inserted: Mapping[int, Sequence[JsonObject]]
+) -> Request:
+    """Let the provider load tools when the model finds them; `inserted` has messages by the one that they precede."""
+    edits = request.format.defer_tools(request.json, names, search)
+    for at, items in inserted.items():
+        start = request.messages[at].start
+        edits.append((start, start, b"".join(json.encode(item) + b"," for item in items)))
+    return _apply_edits(request, edits)
 
 
 def with_cache_marks(request: Request, places: Sequence[int | None], ttl: str = "") -> Request:

@@ -112,6 +112,16 @@ def is_true(raw: Raw | None) -> bool:
     return raw is not None and bytes(raw) == b"true"
 
 
+def is_deferring(tools: Raw) -> bool:
+    """Return whether tools may be deferred in a list of them."""
+    return b'"defer_loading"' in bytes(tools)
+
+
+def is_deferred(tool: Raw) -> bool:
+    """Return whether a tool is no part of the prompt until the model has found it."""
+    return is_deferring(tool) and is_true(members(tool).get("defer_loading"))
+
+
 # Values
 
 

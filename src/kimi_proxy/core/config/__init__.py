@@ -17,6 +17,7 @@ from kimi_proxy.core.config.sections import (
     CacheSettings,
     CompactionSettings,
     CompressionSettings,
+    DeferralSettings,
     DisplaySettings,
     HookSettings,
     LogWatcherSettings,
@@ -127,6 +128,7 @@ class FileSettings(SettingsSection):
     hooks: HookSettings = HookSettings()
     memory: MemorySettings = MemorySettings()
     cache: CacheSettings = CacheSettings()
+    deferred_tools: DeferralSettings = DeferralSettings()
     reinjection: ReinjectionSettings = ReinjectionSettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()

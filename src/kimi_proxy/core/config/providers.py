@@ -72,6 +72,8 @@ class Provider(SettingsSection):
         """Return whether requests of that API are translated for it: into chat completions, or into messages."""
         if self.speaks_messages:
             return wire.format.name == "chat"
+        if self.type == "code-assist":
+            return False
         return wire.format.name in self.translate
 
 

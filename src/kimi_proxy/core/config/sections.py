@@ -106,6 +106,14 @@ class CacheSettings(SettingsSection):
     keep_warm_plans: tuple[str, ...] = ()  # providers whose plans may be used for it
 
 
+class DeferralSettings(SettingsSection):
+    """Descriptions of rarely used tools are left out of requests; the model finds them when it needs them."""
+
+    clients: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+
+
 class DisplaySettings(SettingsSection):
     """The currency in which the dashboard and the status line show money; prices are in USD."""
 

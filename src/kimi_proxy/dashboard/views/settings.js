@@ -3,13 +3,13 @@ import { patch, useAnswer } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { has, phrases } from "../lib/i18n.js";
 import { listen } from "../state/traffic.js";
-import { Banner } from "../parts/banner.js";
 import { Card } from "../parts/card.js";
 import { Fold } from "../parts/fold.js";
-import { Answered, Detail, Failure } from "../parts/notice.js";
+import { Answered, Failure } from "../parts/notice.js";
 import { useTurn } from "../state/refresh.js";
 import words from "../words/settings.js";
 import { Memory } from "./settings/memory.js";
+import { Saved } from "./settings/saved.js";
 
 const t = phrases(words);
 
@@ -59,19 +59,6 @@ function Switch({ name, isOn, onChange }) {
       <p id=${`${id}-about`} class="soft">${has(words, `about ${name}`) && t(`about ${name}`)} <code>${name}</code></p>
     </div>
   </li>`;
-}
-
-function Saved({ done, file }) {
-  return done.saved
-    ? html`<${Banner} level="ok" title=${t("saved")}>${t("saved_in", { file })}<//>`
-    : html`<${Banner} level="caution" title=${t("not_saved")}><${Problem} ...${done} /><//>`;
-}
-
-/** Why it could not be written down; of a file's own fault the server says more, which has read it. */
-function Problem({ code, problem }) {
-  const key = `problem ${code}`;
-  if (!has(words, key)) return html`<span lang="en">${problem}</span>`;
-  return html`${t(key)} ${code !== "no_file" && html`<${Detail} text=${problem} />`}`;
 }
 
 function Secrets({ secrets }) {

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypedDict
 
-from kimi_proxy.core.chat import Part, Request, Role
+from msgspec import Raw
+
+from kimi_proxy.core.chat import Part, Request, Role, read
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
@@ -168,8 +170,13 @@ def composition_with_tools(made: Composition, request: Request, weigh: Weigh) ->
 
 
 def _count_tools(request: Request, weigh: Weigh) -> int:
-    tools = request.format.tool_lists(request.json)
-    return sum(weigh(bytes(listed).decode("utf-8", "replace")).tokens for listed in tools)
+    tools = (each for listed in request.format.tool_lists(request.json) for each in _sent_definitions(listed))
+    return sum(weigh(bytes(each).decode("utf-8", "replace")).tokens for each in tools)
+
+
+def _sent_definitions(listed: Raw) -> Sequence[Raw]:
+    """Return a list of tools, or those in it that are not deferred: the others are no part of the prompt."""
+    return [raw for raw in read.array(listed) if not read.is_deferred(raw)] if read.is_deferring(listed) else [listed]
 
 
 def scaled_to(made: Composition, total: int) -> Composition:

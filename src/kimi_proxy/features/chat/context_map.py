@@ -8,6 +8,7 @@ from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.features.chat.compression import History
 from kimi_proxy.features.chat.context import HEADING, Composition, MessageWeight
 from kimi_proxy.features.chat.pipeline import ActiveCompression
+from kimi_proxy.features.clients.deferral import is_deferred_part
 
 PREVIEW_CHARS = 160
 
@@ -34,6 +35,14 @@ class Pair:
     sent: Message
     received: tuple[Message, ...]
     is_summary: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether it was shortened: a call of a tool on demand, and its first result, only get longer."""
+        before = [part for message in self.received for part in message.parts]
+        parts = list(zip(before, self.sent.parts, strict=False))
+        longer = all(new.text == old.text or is_deferred_part(new, old) for old, new in parts)
+        return self.is_changed and not (longer and len(parts) == len(before) == len(self.sent.parts))
 
     @property
     def is_changed(self) -> bool:
@@ -85,7 +94,7 @@ def _flags(pair: Pair, weight: MessageWeight) -> Iterator[str]:
         yield "compressed"
     elif not pair.received or any(HEADING in part.text for part in pair.sent.parts):
         yield "reinjected"
-    elif pair.is_changed:
+    elif pair.is_cut:
         yield "masked"
     if weight.memory_tokens:
         yield "memory"

@@ -13,6 +13,7 @@ from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.timing import Timings
 from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.chat.sessions import Session
+from kimi_proxy.features.clients.deferral import DeferredTools
 from kimi_proxy.features.models import Target
 
 Header = tuple[bytes, bytes]
@@ -57,6 +58,7 @@ class Draft:
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
+    deferred: DeferredTools | None = None  # tools of the client's that are left out, and found when they are needed
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
     clears_thinking: bool = False  # the provider drops old thinking because we asked for it
@@ -66,6 +68,11 @@ class Draft:
     would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
     id: str = ""  # of the request in the account
     timings: Timings | None = field(default=None, repr=False, compare=False)  # where a collector wants them
+
+    @property
+    def own_tools(self) -> tuple[str, ...]:
+        """Return the names of all tools of ours that the model may call; the client does not know them."""
+        return (*((self.own_tool,) if self.own_tool else ()), *(self.deferred.own_tools if self.deferred else ()))
 
     @property
     def size(self) -> int:

@@ -9,8 +9,6 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import Literal
 
-from msgspec import Raw
-
 from kimi_proxy.core.chat import Message, Part, Request, edit, read
 from kimi_proxy.features.models.known import CacheRules
 
@@ -75,9 +73,9 @@ def digests(request: Request) -> PrefixDigests:
 def _tools(request: Request) -> Iterator[bytes]:
     """Yield the tools at the start of a prefix: deferred ones join later, at the end of the conversation."""
     described = (tool for listed in request.format.tool_lists(request.json) for tool in read.array(listed))
-    for raw in map(bytes, described):
-        if not (b'"defer_loading"' in raw and read.is_true(read.members(Raw(raw)).get("defer_loading"))):
-            yield _without_marks(raw)
+    for raw in described:
+        if not read.is_deferred(raw):
+            yield _without_marks(bytes(raw))
 
 
 def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:

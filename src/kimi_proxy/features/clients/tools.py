@@ -64,6 +64,12 @@ class DescribedTools:
     tokens: float
     calls: int
     switch_off: str  # the line that does it; "" if none is known
+    names: tuple[str, ...] = ()
+
+    @property
+    def pattern(self) -> str:
+        """Return what stands for it in the list of tools to leave out of requests."""
+        return f"{_MCP}{self.name}__*" if self.is_server else self.name
 
 
 def by_server(weights: Iterable[ToolWeight], client: str) -> list[DescribedTools]:
@@ -74,10 +80,12 @@ def by_server(weights: Iterable[ToolWeight], client: str) -> list[DescribedTools
         if one.server:
             servers[one.server].append(one)
         else:
-            made.append(DescribedTools(one.name, False, 1, one.tokens, one.calls, _without_tool(one.name, client)))
+            off = _without_tool(one.name, client)
+            made.append(DescribedTools(one.name, False, 1, one.tokens, one.calls, off, (one.name,)))
     for server, found in servers.items():
         tokens, calls = sum(one.tokens for one in found), sum(one.calls for one in found)
-        made.append(DescribedTools(server, True, len(found), tokens, calls, _without_server(server, client)))
+        names = tuple(one.name for one in found)
+        made.append(DescribedTools(server, True, len(found), tokens, calls, _without_server(server, client), names))
     return sorted(made, key=lambda one: (-one.tokens, one.name))
 
 
@@ -106,6 +114,7 @@ class DescribedToolsBody(TypedDict):
     tokens: int
     calls: int
     switch_off: str
+    pattern: str  # for `tools` of [deferred_tools]
 
 
 def to_json(one: DescribedTools) -> DescribedToolsBody:
@@ -116,4 +125,5 @@ def to_json(one: DescribedTools) -> DescribedToolsBody:
         "tokens": round(one.tokens),
         "calls": one.calls,
         "switch_off": one.switch_off,
+        "pattern": one.pattern,
     }

@@ -126,6 +126,10 @@ class Models:
         able = (name for name, each in self._on_demand.items() if each.speaks(wire))
         return [name for name in able if name in self._keyed or is_key_of(name, credential)]
 
+    def maker(self, provider: str) -> str:
+        """Return the maker of models that answers there itself."""
+        return self._maker(provider)
+
     def is_anthropic(self, provider: str) -> bool:
         """Return whether Anthropic itself answers there."""
         return self._maker(provider) == "anthropic"

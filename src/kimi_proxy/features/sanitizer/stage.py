@@ -219,5 +219,4 @@ def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
         return
     for name, raw in request.format.tools(request.json):
         if recovery.NAME in name:
-            is_deferred = read.is_true(read.members(raw).get("defer_loading"))
-            yield name, not is_deferred and any(word in bytes(raw) for word in _OUR_WORDS)
+            yield name, not read.is_deferred(raw) and any(word in bytes(raw) for word in _OUR_WORDS)

@@ -5,7 +5,7 @@ prompt.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,9 +17,10 @@ from weakref import WeakKeyDictionary
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.chat import Message, Request
+from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
+from kimi_proxy.features.accounting import MILLION, prices_of
 from kimi_proxy.features.chat import context, context_map
 from kimi_proxy.features.chat.context import (
     HEADING,
@@ -45,6 +46,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.store.protocols import SessionRecord
 
 MAX_KNOWN = 10_000
 # A request up to so many bytes, with no more than so many new characters, is counted in the event loop.
@@ -169,6 +171,13 @@ class ApartBody(TypedDict):
     buried: bool
 
 
+class SentToolsBody(tools.DescribedToolsBody):
+    """Tools as the client described them."""
+
+    left_out: int  # of them, in the request as it left
+    session_usd: float | None  # about what describing them cost in this session; None without a price
+
+
 class ContextBody(TypedDict):
     """The newest request of a session, message by message."""
 
@@ -180,7 +189,7 @@ class ContextBody(TypedDict):
     percent: float | None
     composition: CompositionBody
     apart: ApartBody
-    described_tools: list[tools.DescribedToolsBody]
+    described_tools: list[SentToolsBody]
     buried: bool
     messages: list[MessageRowBody]
     left_out: int
@@ -267,8 +276,8 @@ class LatestRequests(ChatObserver):
         else:
             self._requests.forget((who.scope, session))
 
-    async def context(self, who: Caller, session: str) -> ContextBody:
-        """Return the messages of the newest request, to scale."""
+    async def context(self, who: Caller, session: str, record: SessionRecord | None = None) -> ContextBody:
+        """Return the messages of the newest request, to scale; `record` has what the session cost."""
         latest = self._latest(who, session)
         weighed, window = await self._counter.composition(latest.outgoing), self._models.window(latest.target)
         total = latest.counted or weighed.total
@@ -292,7 +301,7 @@ class LatestRequests(ChatObserver):
                 "tool_definitions_tokens": weighed.definitions,
                 "buried": weighed.is_buried(weighed.apart, window),
             },
-            "described_tools": await asyncio.to_thread(_describe_tools, latest.received),
+            "described_tools": await asyncio.to_thread(_describe_tools, latest, self._usd_per_token(latest, record)),
             "buried": sink(weighed, window).is_sunk,
             "messages": [context_map.sent_to_json(pair, weighed, window) for pair in pairs[:MAX_MESSAGES]],
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
@@ -337,6 +346,14 @@ class LatestRequests(ChatObserver):
             "is_shortened": max(len(sent), len(received)) > MAX_SHOWN_CHARS,
         }
 
+    def _usd_per_token(self, latest: LatestRequest, record: SessionRecord | None) -> float | None:
+        """Return about what a token cost that was in every prompt of a session."""
+        prices = prices_of(self._models.model(latest.target))
+        if record is None or record.cost_usd is None or prices is None or not record.input_tokens:
+            return None
+        read_usd = record.cost_usd - record.output_tokens * prices.output / MILLION
+        return max(0.0, read_usd) * record.requests / record.input_tokens
+
     def _latest(self, who: Caller, session: str) -> LatestRequest:
         latest = self._requests.get((who.scope, session))
         if latest is None:
@@ -344,11 +361,19 @@ class LatestRequests(ChatObserver):
         return latest
 
 
-def _describe_tools(request: Request) -> list[tools.DescribedToolsBody]:
+def _describe_tools(latest: LatestRequest, usd_per_token: float | None) -> list[SentToolsBody]:
     """Return the tokens of the client's tool definitions; calls are those of the conversation so far."""
-    weights = tools.tool_weights(request, tokens.count)
-    client = tools.client_of(one.name for one in weights)
-    return [tools.to_json(one) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
+    weights = tools.tool_weights(latest.received, tokens.count)
+    client, outgoing = tools.client_of(one.name for one in weights), latest.outgoing
+    sent = {name for name, raw in outgoing.format.tools(outgoing.json) if not read.is_deferred(raw)}
+    return [_describe(one, sent, usd_per_token) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
+
+
+def _describe(one: tools.DescribedTools, sent: Collection[str], usd_per_token: float | None) -> SentToolsBody:
+    left_out = sum(name not in sent for name in one.names)
+    tokens_sent = one.tokens * (1 - left_out / one.tools)
+    usd = None if usd_per_token is None else round(tokens_sent * usd_per_token, 6)
+    return {**tools.to_json(one), "left_out": left_out, "session_usd": usd}
 
 
 def _summary(pairs: Sequence[Pair]) -> Pair:

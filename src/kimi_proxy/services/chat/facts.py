@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
@@ -77,7 +77,7 @@ class LateFacts:
 
 
 class ChatFacts:
-    """Recall results that wait for a request, the real ids of responses, and which conversations have our tool."""
+    """Recall results that wait for a request, the real ids of responses, and which tools conversations have."""
 
     def __init__(
         self,
@@ -156,6 +156,31 @@ class ChatFacts:
         key = _key("thinking", conversation.hex())
         await self._facts.delete(who, "thinking", [key])
         await self._facts.put_if_absent(who, "thinking", {key: str(turns).encode()})
+
+    async def deferred_tools(self, who: Caller, conversation: bytes) -> frozenset[str]:
+        """Return the names of the tools that a conversation leaves out."""
+        key = _key("deferred", conversation.hex())
+        found = (await self._facts.get(who, "deferred", [key])).get(key)
+        names = json.decode(found) if found else None
+        return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+
+    async def save_deferred_tools(self, who: Caller, conversation: bytes, names: Collection[str]) -> None:
+        key = _key("deferred", conversation.hex())
+        await self._facts.delete(who, "deferred", [key])
+        if names:
+            await self._facts.put_if_absent(who, "deferred", {key: json.encode(sorted(names))})
+
+    async def tool_days(self, who: Caller, client: str, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return the first and the last day on which tools were called, for those that were."""
+        keys = {_key("tool_use", client, name): name for name in names}
+        found = await self._facts.get(who, "tool_use", list(keys))
+        days = {keys[key]: value.decode().partition(" ") for key, value in found.items()}
+        return {name: (int(first), int(last)) for name, (first, _, last) in days.items()}
+
+    async def save_tool_days(self, who: Caller, client: str, days: Mapping[str, tuple[int, int]]) -> None:
+        facts = {_key("tool_use", client, name): b"%d %d" % each for name, each in days.items()}
+        await self._facts.delete(who, "tool_use", list(facts))
+        await self._facts.put_if_absent(who, "tool_use", facts)
 
     async def save_handed_over(self, who: Caller, hashes: Sequence[str]) -> None:
         """Remember that another gateway was given these names of originals, and may read them."""

@@ -370,7 +370,7 @@ class Chat:
         if self._upstreams is None:
             raise NoProvider("no provider is configured")
         send = partial(self._upstreams.send, draft.target.provider)
-        if self._recall is None or not draft.own_tool:
+        if self._recall is None or not draft.own_tools:
             return send(question)
         return self._recall.answer(send, question, draft, on_recall)
 

@@ -1,4 +1,4 @@
-"""Answers calls of our own tool: the provider is called again, and the client gets one response."""
+"""Answers calls of our own tools: the provider is called again, and the client gets one response."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from typing import TypeVar
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.chat.reply import EventSplitter, Usage
+from kimi_proxy.core.chat.wires.calls import CallStream
 from kimi_proxy.core.chat.wires.protocol import RecallCall, RecallRounds, RecallStream
 from kimi_proxy.core.errors import (
     InvalidParams,
@@ -23,17 +24,19 @@ from kimi_proxy.core.errors import (
     UpstreamDisconnected,
     UpstreamUnreadable,
 )
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.chat.pipeline import Draft, Header
+from kimi_proxy.features.clients.deferral import CALL, leave_out
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
-from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s
+from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s, value_of
+from kimi_proxy.services.chat.deferral import NativeSearch
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.metrics import Metrics
@@ -111,6 +114,11 @@ class _Progress:
             self._waited_s += wait_s
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
+    def rewrites_calls(self) -> CallStream | None:
+        """Return what turns calls of tools that were left out into calls of the client's, in one round."""
+        deferred = self.draft.deferred
+        return self.request.format.call_stream(CALL, deferred.unwrap) if deferred and not deferred.native else None
+
     def knows(self, id: str) -> bool:
         """Return whether the model was given this id; assume so if only the end of a conversation is sent to us."""
         return self.draft.request.is_continued or any(id.encode() in text for text in self._texts)
@@ -142,7 +150,15 @@ class _Progress:
 class Recall:
     """Reads originals back for the model in the middle of its answer, for at most `max_rounds` rounds."""
 
-    def __init__(self, originals: Originals, facts: ChatFacts, metrics: Metrics, max_rounds: int) -> None:
+    def __init__(
+        self,
+        originals: Originals,
+        facts: ChatFacts,
+        metrics: Metrics,
+        max_rounds: int,
+        native: NativeSearch | None = None,
+    ) -> None:
+        self._native = native or NativeSearch()
         self._originals = originals
         self._facts = facts
         self._metrics = metrics
@@ -159,8 +175,14 @@ class Recall:
                 await opened.aclose()  # the previous round has ended, or was rejected
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
-            progress = _Progress(draft, ask_again, on_recall)
+            if draft.deferred and draft.deferred.native:
+                question = _with_beta(question, draft.request)
             reply = await opened.enter_async_context(ask(question))
+            if reply.status == _REFUSED[0] and draft.deferred and (before := draft.deferred.native):
+                self._native.note_refusal(draft)
+                draft = _without_native_search(draft, before)
+                reply = await ask_again(draft.request)
+            progress = _Progress(draft, ask_again, on_recall)
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
             elif reply.media_type == _STREAM:
@@ -170,9 +192,9 @@ class Recall:
 
     async def _stream(self, reply: ReplyStream, progress: _Progress) -> AsyncIterator[bytes]:
         draft = progress.draft
-        rounds = draft.request.format.recall_stream(draft.own_tool, _sums_usage(draft.headers))
+        rounds = draft.request.format.recall_stream(draft.own_tools, _sums_usage(draft.headers))
         try:
-            async for shown in _visible_bytes(reply, rounds):
+            async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                 yield shown
             while rounds.calls.own and not rounds.calls.others:
                 async for received in with_pings(self._next_round(rounds, progress), draft.request.format.ping):
@@ -183,7 +205,7 @@ class Recall:
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
                     broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
                     raise broken(f"{draft.target.provider} answered HTTP {reply.status} to the follow-up request")
-                async for shown in _visible_bytes(reply, rounds):
+                async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                     yield shown
         finally:
             progress.count(rounds)  # a client that disconnects still pays for the tokens counted so far
@@ -192,18 +214,21 @@ class Recall:
 
     async def _read_whole_reply(self, reply: ReplyStream, progress: _Progress) -> ReplyStream:
         draft = progress.draft
-        rounds = progress.request.format.recall_body(draft.own_tool, _sums_usage(draft.headers))
+        rounds = progress.request.format.recall_body(draft.own_tools, _sums_usage(draft.headers))
+        rewrites = progress.rewrites_calls()
         while True:
             body, rest = await read_up_to(MAX_HELD_BYTES, reply.pieces())
             answer = _object(body) if reply.status == 200 and rest is None else None
             if answer is None:
                 return RewrittenReply(reply, _pieces(body, rest))
+            received = answer
+            answer = rewrites.rewrite_body(answer) if rewrites else answer
             calls = rounds.take(answer)
             progress.count(rounds)
             if not calls.own or calls.others:
                 break
             reply = await self._next_round(rounds, progress)
-        is_changed = rounds.calls.own or progress.request is not progress.draft.request
+        is_changed = rounds.calls.own or answer is not received or progress.request is not progress.draft.request
         await self._keep_pending(rounds, progress)
         return RewrittenReply(reply, _pieces(json.encode(rounds.join_rounds()) if is_changed else body, None))
 
@@ -211,29 +236,37 @@ class Recall:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
-            target, tool = progress.draft.target, progress.draft.own_tool
+            target, tool = progress.draft.target, calls[0].name
             raise UpstreamUnreadable(
                 f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and continued after "
                 "being refused: try again, or raise recover_rounds in [sanitizer]"
             )
         may_read = progress.turns < self._max_rounds
-        answers = [await self._recover(call, progress) if may_read else NO_MORE for call in calls]
+        answers = [await self._answer(call, progress) if may_read else NO_MORE for call in calls]
         results = progress.request.format.new_tool_results(
-            zip((call.id for call in calls), answers, strict=True), progress.draft.own_tool
+            zip((call.id for call in calls), answers, strict=True), [call.name for call in calls]
         )
         progress.request = edit.with_items(progress.request, [*rounds.next_round(), *results])
         progress.count(rounds, turns=1)
         reply = await progress.ask()
+        texts = [answer for answer in answers if isinstance(answer, str)]
         if reply.status in _BUSY:
-            shorter = [BUSY.format(status=reply.status)] * len(answers)
+            shorter = [BUSY.format(status=reply.status)] * len(texts)
         elif reply.status in _REFUSED:
-            shorter = [_fitting(text, SHORT_CHARS) for text in answers]
+            shorter = [_fitting(text, SHORT_CHARS) for text in texts]
         else:
             return reply
-        if shorter == answers:
+        if shorter == answers or len(texts) < len(answers):
             return reply
         progress.request = _with_results(progress.request, shorter)
         return await progress.ask_again(progress.request)
+
+    async def _answer(self, call: RecallCall, progress: _Progress) -> JsonValue:
+        """Return the result of a call: a text, or the tools that a provider is to load."""
+        deferred = progress.draft.deferred
+        if deferred is None or call.name not in deferred.own_tools:
+            return await self._recover(call, progress)
+        return deferred.find(call.arguments) if deferred.native else deferred.answer(call.name, call.arguments)
 
     async def _recover(self, call: RecallCall, progress: _Progress) -> str:
         with measure_time("recall"):
@@ -272,15 +305,22 @@ class Recall:
         draft, calls = progress.draft, rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
         if calls.own and calls.others:
-            results = [(call, _fitting(await self._recover(call, progress), PENDING_CHARS)) for call in calls.own]
+            found = [(call, await self._answer(call, progress)) for call in calls.own]
+            results = [(call, _fitting(text, PENDING_CHARS) if isinstance(text, str) else text) for call, text in found]
             try:
                 progress.count(rounds)
                 beside = unique_call_id(draft.received or draft.request, calls.others[-1])
-                texts = [f"[{draft.own_tool} {call.arguments}]\n{text}" for call, text in results]
-                await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
+                texts = [
+                    f"[{call.name} {call.arguments}]\n{text}" for call, text in results if call.name == draft.own_tool
+                ]
+                if texts:
+                    await self._facts.save_pending_result(draft.caller, draft.session.id, beside, "\n\n".join(texts))
                 if is_stored:
                     await self._facts.save_open_results(
-                        draft.caller, draft.session.id, rounds.id, {call.id: text for call, text in results}
+                        draft.caller,
+                        draft.session.id,
+                        rounds.id,
+                        {call.id: text for call, text in results if isinstance(text, str)},
                     )
             except StoreUnavailable as e:
                 log.warning("recovered text was not passed on", extra={"what": str(e)[:300]})
@@ -289,6 +329,23 @@ class Recall:
                 await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored response cannot be continued", extra={"what": str(e)[:300]})
+
+
+def _with_beta(question: UpstreamRequest, request: Request) -> UpstreamRequest:
+    """Return the question with the header that a provider asks for where it loads tools."""
+    name, beta = request.format.searching_beta
+    given = value_of(question.headers, name)
+    if not name or beta in given:
+        return question
+    others = tuple(header for header in question.headers if header[0] != name)
+    return replace(question, headers=(*others, (name, given + b"," + beta if given else beta)))
+
+
+def _without_native_search(draft: Draft, before: Request) -> Draft:
+    """Return the draft with a search of our own: the provider has refused its own, or something else in the request."""
+    names = draft.deferred.tools if draft.deferred else ()
+    request, deferred = leave_out(edit.with_model(before, draft.request.model), names)
+    return replace(draft, request=request, deferred=deferred)
 
 
 async def with_pings(
@@ -312,14 +369,15 @@ def _sums_usage(headers: Iterable[Header]) -> bool:
     return version is not None and tuple(map(int, version.groups())) >= READS_ITERATIONS
 
 
-async def _visible_bytes(reply: ReplyStream, rounds: RecallStream) -> AsyncIterator[bytes]:
+async def _visible_bytes(reply: ReplyStream, rounds: RecallStream, rewrites: CallStream | None) -> AsyncIterator[bytes]:
     """Yield the part of one round that the client sees."""
     events = EventSplitter()
     async for piece in reply.pieces():
         if events.waiting_bytes > MAX_HELD_BYTES:
             yield events.rest() + piece
             continue
-        shown = b"".join(rounds.feed(raw) for raw in events.feed(piece))
+        received = (each for raw in events.feed(piece) for each in (rewrites.feed(raw) if rewrites else (raw,)))
+        shown = b"".join(rounds.feed(raw) for raw in received)
         if shown:
             yield shown
     if rest := events.rest():

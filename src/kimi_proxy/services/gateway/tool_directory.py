@@ -17,14 +17,13 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import AnyTool, Integer, Tool, ToolAnswer
-from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, rank_tools, thin_schema
+from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, describe_tool, rank_tools, thin_schema
 from kimi_proxy.services.gateway import Gateway
 
 FRESH_S = 300.0  # how long a tool list is cached
 RETRY_S = 15.0  # and from a server that did not answer
 LIST_S = 20.0  # for a server to start and to list its tools
 MAX_PAGES = 50
-MAX_DESCRIPTION_CHARS = 800
 
 _OURS = tuple(recovery.describe_tool(name) for name in (recovery.NAME, recovery.SPARE_NAME))
 
@@ -290,8 +289,7 @@ def _recovery_tool(directory: ToolDirectory) -> Tool[Recover]:
 
 
 def _describe(tool: ListedTool) -> JsonObject:
-    about = tool.description[:MAX_DESCRIPTION_CHARS]
-    return {"name": tool.name, "description": about, "read_only": tool.is_read_only, "inputSchema": _thin(tool)}
+    return {**describe_tool(tool), "read_only": tool.is_read_only}
 
 
 def _thin(tool: ListedTool) -> JsonObject:

@@ -29,10 +29,21 @@ class AuditNote(Protocol):
 
 NEWEST = 2**62  # as `before`: from the newest original on
 
-# Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses, recall
-# pending recall results, names for other gateways, and claimed calls
+# Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses,
+# pending recall results, names for other gateways, claimed calls, tools on demand, and days on which tools were called.
 FactKind = Literal[
-    "memory", "routed", "answered", "tool", "renamed", "open", "owed", "handed_over", "claimed", "thinking"
+    "memory",
+    "routed",
+    "answered",
+    "tool",
+    "renamed",
+    "open",
+    "owed",
+    "handed_over",
+    "claimed",
+    "thinking",
+    "deferred",
+    "tool_use",
 ]
 
 # Where a page of sessions starts: after the one with this last use and id.

@@ -135,9 +135,9 @@ class AuditLog:
 
         def note_event(who: Caller, event: str, fields: Mapping[str, object]) -> None:
             if action := AUDITED.get(event):
-                switches = fields.get("switches")
-                on = switches.items() if isinstance(switches, Mapping) else ()
-                self.add(who, action, detail=", ".join(name for name, is_on in on if is_on))
+                settings = [each for each in (fields.get("switches"), fields.get("lists")) if isinstance(each, Mapping)]
+                on = [name for each in settings for name, value in each.items() if value]
+                self.add(who, action, detail=", ".join(on))
             publish(who, event, fields)
 
         return note_event

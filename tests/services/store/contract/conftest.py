@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.support.deep import too
 from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.store import making, postgres_server
 from tests.support.services.store.s3_server import S3Server, s3_server
@@ -23,6 +24,7 @@ class SweptStore(Store, Protocol):
 Opening = Callable[..., AbstractAsyncContextManager[SweptStore]]
 STORES = ("sqlite", "postgres")
 OBJECTS = "postgres with objects"  # where every text is in object storage
+ABOUT_TEXTS = ("test_deletion", "test_encryption", "test_retention")  # which always run with objects, too
 MEMORY = "memory"  # the fakes of the tests: what they do, they do alike
 
 
@@ -51,12 +53,18 @@ def opening() -> Iterator[Callable[[str], Opening]]:
         yield named
 
 
-@pytest.fixture(params=[*STORES, OBJECTS])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "opened" in metafunc.fixturenames:
+        is_always = metafunc.module.__name__.rpartition(".")[2] in ABOUT_TEXTS
+        metafunc.parametrize("opened", [*STORES, OBJECTS if is_always else too(OBJECTS)], indirect=True)
+
+
+@pytest.fixture
 def opened(request: pytest.FixtureRequest, opening: Callable[[str], Opening]) -> Opening:
     return opening(request.param)
 
 
-@pytest.fixture(params=[*STORES, OBJECTS, MEMORY])
+@pytest.fixture(params=[*STORES, too(OBJECTS), MEMORY])
 async def originals(
     request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
 ) -> AsyncIterator[Originals]:

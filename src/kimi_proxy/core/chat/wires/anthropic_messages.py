@@ -11,6 +11,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
     ROOT,
     CacheMark,
@@ -48,7 +49,7 @@ class _MessagesRounds(RecallRounds):
         return [{"role": "assistant", "content": [block for block, _ in self._content]}]
 
     def _is_own(self, block: JsonObject) -> bool:
-        return block.get("type") == "tool_use" and block.get("name") == self._own
+        return block.get("type") == "tool_use" and block.get("name") in self._own
 
     @property
     def _shown_usage(self) -> JsonObject:
@@ -148,6 +149,52 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
         return event_bytes(event, value) if self._is_later else raw
 
 
+class MessagesCallStream(CallStream):
+    def __init__(self, wrapper: str, unwrap: Unwrap) -> None:
+        super().__init__(wrapper, unwrap)
+        self._held: list[bytes] = []  # events of the block that is open
+        self._block: JsonObject = {}
+        self._index: JsonValue = None
+        self._arguments: list[str] = []
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self._held)
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
+        block = read.as_object(value.get("content_block"))
+        if not self._held and block.get("type") == "tool_use" and block.get("name") == self._wrapper:
+            self._held, self._block, self._index, self._arguments = [raw], value, value.get("index"), []
+            return ()
+        if not self._held or value.get("index") != self._index or value.get("type") == "content_block_start":
+            return (raw,)
+        self._held.append(raw)
+        self._arguments.append(read.as_text(read.as_object(value.get("delta")).get("partial_json")))
+        return self._close(raw) if value.get("type") == "content_block_stop" else ()
+
+    def _close(self, stop: bytes) -> Sequence[bytes]:
+        held, self._held = self._held, []
+        block = read.as_object(self._block.get("content_block"))
+        found = self._unwrap("".join(self._arguments) or _input(block))
+        if found is None:
+            return held
+        delta: JsonObject = {"type": "input_json_delta", "partial_json": found.arguments}
+        events: tuple[JsonObject, ...] = (
+            {**self._block, "content_block": {**block, "name": found.name, "input": {}}},
+            {"type": "content_block_delta", "index": self._index, "delta": delta},
+        )
+        return (*(event_bytes(SseEvent(b"", read.as_text(each["type"])), each) for each in events), stop)
+
+    def rewrite_body(self, body: JsonObject) -> JsonObject:
+        content = self._rewrite_each(read.as_objects(body.get("content")))
+        return body if content is None else {**body, "content": content}
+
+    def _rewrite(self, item: JsonObject) -> JsonObject:
+        is_ours = item.get("type") == "tool_use" and item.get("name") == self._wrapper
+        found = self._unwrap(_input(item)) if is_ours else None
+        return item if found is None else {**item, "name": found.name, "input": object_or_empty(found.arguments)}
+
+
 # In a text of the conversation the quotes would be escaped.
 _MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]{0,200}\}')
 _TTL = re.compile(rb'"ttl"\s*:\s*"(\w{1,8})"')
@@ -173,6 +220,12 @@ class AnthropicMessages(WireFormat):
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     recall_stream = MessagesRecallStream
     recall_body = MessagesRecallBody
+    call_stream = MessagesCallStream
+    # platform.claude.com, agents-and-tools/tool-use/tool-search-tool: from Sonnet 4.5 and Opus 4.5 on, no Haiku
+    searching = "anthropic", re.compile(r"claude-(?!haiku)[a-z]+-(?:4-(?:[5-9]|\d{2}(?!\d))|[5-9])", re.ASCII)
+    searching_beta = b"anthropic-beta", b"advanced-tool-use-2025-11-20"
+    function_types = ("", "custom")
+    schema_member = "input_schema"
     _news = re.compile(rb'"type"\s*:\s*"message_')
     _error_types: ClassVar[Mapping[int, str]] = {
         **WireFormat._error_types,
@@ -237,9 +290,23 @@ class AnthropicMessages(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"name": name, "description": description, "input_schema": schema}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        for raw in read.array(body.members.get(self.conversation)):
+            content = read.members(raw).get("content")
+            for block in map(read.members, read.array(content) if content is not None else ()):
+                if read.string(block.get("type")) == "tool_use" and (name := block.get("name")) is not None:
+                    yield CallPlace(name, block.get("input"))
+
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
         return [{"role": "user", "content": blocks}]
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        return [{"type": "tool_reference", "tool_name": name} for name, _ in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        call: JsonObject = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        return {"role": "assistant", "content": [call]}
 
     def clear_thinking(self, body: JsonBody, keep_turns: int) -> Edit | None:
         thinks = read.string(read.members(body.members.get("thinking")).get("type")) in ("enabled", "adaptive")

@@ -5,8 +5,9 @@ Inside the proxy a body has `model` and `stream` like all others: `open_body` ad
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from urllib.parse import quote
 
 from msgspec import Raw
@@ -15,6 +16,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
     METHOD,
     ObjectPath,
@@ -77,7 +79,7 @@ class _GeminiRounds(RecallRounds):
         return [{"role": "model", "parts": _join_texts(self._parts)}]
 
     def _is_own(self, part: JsonObject) -> bool:
-        return _call_in(part).get("name") == self._own
+        return _call_in(part).get("name") in self._own
 
     def _with_ids(self, parts: list[JsonObject], answer: JsonObject) -> list[JsonObject]:
         """Return parts in which each call of the client's has an id: it would invent one that we could not know."""
@@ -110,7 +112,7 @@ class GeminiRecallBody(_GeminiRounds, RecallBody):
 class GeminiRecallStream(_GeminiRounds, RecallStream):
     _said_before = ""  # the last text of the rounds that are over
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._parts = []
         super().__init__(own, sums_usage)
 
@@ -143,6 +145,28 @@ class GeminiRecallStream(_GeminiRounds, RecallStream):
         return event_bytes(event, _with_parts(value, candidate, shown)) if shown else b""
 
 
+class GeminiCallStream(CallStream):
+    _is_open = False  # a call comes in one piece
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
+        rewritten = self.rewrite_body(value)
+        return (raw,) if rewritten is value else (event_bytes(event, rewritten),)
+
+    def rewrite_body(self, body: JsonObject) -> JsonObject:
+        candidate, parts = _first_candidate(body)
+        rewritten = self._rewrite_each(parts)
+        return body if rewritten is None else _with_parts(body, candidate, rewritten)
+
+    def _rewrite(self, item: JsonObject) -> JsonObject:
+        call = _call_in(item)
+        found = (
+            self._unwrap(json.encode(call.get("args") or {}).decode()) if call.get("name") == self._wrapper else None
+        )
+        if found is None:
+            return item
+        return {**item, "functionCall": {**call, "name": found.name, "args": object_or_empty(found.arguments)}}
+
+
 class GeminiContents(WireFormat):
     name = "gemini"
     paths = tuple(
@@ -162,6 +186,10 @@ class GeminiContents(WireFormat):
     system_member = "systemInstruction"
     recall_stream = GeminiRecallStream
     recall_body = GeminiRecallBody
+    call_stream = GeminiCallStream
+    function_types = ("",)
+    schema_member = "parametersJsonSchema"
+    tool_choice = "toolConfig"
     _news = re.compile(rb'"(?:finishReason|usageMetadata)"')
 
     # Addresses
@@ -224,9 +252,32 @@ class GeminiContents(WireFormat):
             return body.append_to(declared[-1], [tool])
         return body.append("tools", [{"functionDeclarations": [tool]}])
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
+    def replace_tools(self, body: JsonBody, removed: Collection[str], added: Sequence[JsonObject]) -> list[Edit]:
+        """Leave out lists that would be empty; ours come in a list of their own."""
+        listed, entries = body.members["tools"], list[bytes]()
+        for raw in read.array(listed):
+            start, end = body.span(raw)
+            declared = _either(read.members(raw), "functionDeclarations", "function_declarations")
+            kept = None if declared is None else self._tools_without(body, declared, removed, ())
+            if declared is None or kept is None:
+                entries.append(body.body[start:end])
+            elif kept != b"[]":
+                first, last = body.span(declared)
+                entries.append(body.body[start:first] + kept + body.body[last:end])
+        entries.append(json.encode({"functionDeclarations": list(added)}))
+        return [(*body.span(listed), b"[" + b",".join(entries) + b"]")]
+
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        for raw in read.array(body.members.get(self.conversation)):
+            for part in map(read.members, read.array(read.members(raw).get("parts"))):
+                call = read.members(_either(part, "functionCall", "function_call"))
+                result = read.members(_either(part, "functionResponse", "function_response"))
+                if (name := call.get("name") or result.get("name")) is not None:
+                    yield CallPlace(name, call.get("args"))
+
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         parts: list[JsonValue] = []
-        for call_id, text in results:
+        for (call_id, text), name in zip(results, chain(names, repeat("")), strict=False):
             own: JsonObject = {} if _OUR_ID.fullmatch(call_id) else {"id": call_id}
             parts.append({"functionResponse": {**own, "name": name, "response": {"output": text}}})
         return [{"role": "user", "parts": parts}]

@@ -1,7 +1,7 @@
 """OpenAI's chat completions: `messages` with roles, tool calls next to their text, tool results as messages."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Raw
@@ -9,6 +9,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     DONE,
     RecallBody,
@@ -110,7 +111,7 @@ class ChatRecallBody(_ChatRounds, RecallBody):
     def join_rounds(self) -> JsonObject:
         message, choice = self._message, self._choice
         calls = read.as_objects(message.get("tool_calls"))
-        others = [call for call in calls if read.as_object(call.get("function")).get("name") != self._own]
+        others = [call for call in calls if read.as_object(call.get("function")).get("name") not in self._own]
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
         content: JsonObject = {"content": self._content()} if self._content_before else {}
         shown: JsonObject = {"tool_calls": others} if others else {}
@@ -133,7 +134,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
     _id: JsonValue = None  # of the first round; for the client all rounds are that one
     _said_before = ""  # the last text of the rounds that are over
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._content: list[str] = []  # in pieces
         super().__init__(own, sums_usage)
 
@@ -178,7 +179,7 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     @property
     def _has_own(self) -> bool:
-        return any(call.name == self._own for call in self._streamed.all)
+        return any(call.name in self._own for call in self._streamed.all)
 
     def _take(self, delta: JsonObject) -> list[tuple[JsonObject, ChatToolCall]]:
         """Add a chunk to the text so far; return the pieces of calls in it, each with its call."""
@@ -202,11 +203,69 @@ class ChatRecallStream(_ChatRounds, RecallStream):
 
     def _without_own(self, delta: JsonObject, pieces: Sequence[tuple[JsonObject, ChatToolCall]]) -> JsonObject:
         # Clients that put the pieces together expect the first call to have the first index.
-        others = [call for call in self._streamed.all if call.name != self._own]
+        others = [call for call in self._streamed.all if call.name not in self._own]
         moved = [{**piece, "index": others.index(call)} for piece, call in pieces if call in others]
         hidden = {"tool_calls", "role"} if self._is_later else {"tool_calls"}
         rest = {key: value for key, value in delta.items() if key not in hidden}
         return {**rest, "tool_calls": moved} if moved else rest
+
+
+class ChatCallStream(CallStream):
+    def __init__(self, wrapper: str, unwrap: Unwrap) -> None:
+        super().__init__(wrapper, unwrap)
+        self._calls = ChatToolCalls()
+        self._held: list[tuple[int, ChatToolCall]] = []  # each with its index
+        self._chunk: JsonObject = {}  # with which the first of them began
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self._held)
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
+        choice = (read.as_objects(value.get("choices")) or [{}])[0]
+        delta, others = read.as_object(choice.get("delta")), list[JsonObject]()
+        for piece, call in self._calls.take(delta):
+            if call.name == self._wrapper:
+                self._hold(value, read.as_index(piece.get("index")), call)
+            else:
+                others.append(piece)
+        finish = choice.get("finish_reason")
+        is_over = bool(finish) or not choice
+        before = (event_bytes(event, self._complete()),) if self._held and is_over else ()
+        if len(others) == len(read.as_objects(delta.get("tool_calls"))):
+            return (*before, raw)
+        rest = {key: each for key, each in delta.items() if key != "tool_calls"}
+        shown: JsonObject = {**rest, "tool_calls": others} if others else rest
+        if not any(shown.values()) and not is_over and not value.get("usage"):
+            return before
+        return (*before, event_bytes(event, _with_choice(value, choice, shown, finish)))
+
+    def _hold(self, chunk: JsonObject, index: int | None, call: ChatToolCall) -> None:
+        if not self._held:
+            self._chunk = chunk
+        if all(held is not call for _, held in self._held):
+            self._held.append((len(self._calls.all) - 1 if index is None else index, call))
+
+    def _complete(self) -> JsonObject:
+        """Return a chunk with the calls that were held back."""
+        calls = [{"index": index, **self._rewrite(call.to_json())} for index, call in self._held]
+        self._held = []
+        choice: JsonObject = {"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}
+        return {**{key: each for key, each in self._chunk.items() if key != "usage"}, "choices": [choice]}
+
+    def rewrite_body(self, body: JsonObject) -> JsonObject:
+        choices = read.as_objects(body.get("choices"))
+        message = read.as_object(choices[0].get("message")) if choices else {}
+        calls = self._rewrite_each(read.as_objects(message.get("tool_calls")))
+        if calls is None:
+            return body
+        return {**body, "choices": [{**choices[0], "message": {**message, "tool_calls": calls}}, *choices[1:]]}
+
+    def _rewrite(self, item: JsonObject) -> JsonObject:
+        function = read.as_object(item.get("function"))
+        is_ours = function.get("name") == self._wrapper
+        found = self._unwrap(read.as_text(function.get("arguments"))) if is_ours else None
+        return item if found is None else {**item, "function": {"name": found.name, "arguments": found.arguments}}
 
 
 class OpenAiChat(WireFormat):
@@ -221,6 +280,7 @@ class OpenAiChat(WireFormat):
     has_error_event = False
     recall_stream = ChatRecallStream
     recall_body = ChatRecallBody
+    call_stream = ChatCallStream
     _news = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]')
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
@@ -235,7 +295,14 @@ class OpenAiChat(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        for message in map(read.members, read.array(body.members.get(self.conversation))):
+            for raw in read.array(message.get("tool_calls")):
+                function = read.members(read.members(raw).get("function"))
+                if (name := function.get("name")) is not None:
+                    yield CallPlace(name, function.get("arguments"))
+
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
         return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in results]
 
     def add_system(self, body: JsonBody, messages: tuple[Message, ...], text: str) -> list[Edit]:

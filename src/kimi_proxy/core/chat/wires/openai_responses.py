@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Raw
@@ -10,6 +10,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     ObjectPath,
     RecallBody,
@@ -33,7 +34,9 @@ _KINDS: dict[str, Kind] = {
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
 _TOOLS_ITEM = b'"additional_tools"'
+SEARCH_TOOL, _SEARCH_CALL = "tool_search", "tool_search_call"  # which the client runs
 DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
+_SEARCHED: JsonObject = {"execution": "client", "status": "completed"}
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -50,7 +53,8 @@ class _ResponsesRounds(RecallRounds):
         for item in self._output:
             id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
-                yield id, self._own if is_own else "", read.as_text(item.get("arguments"))
+                name = read.as_text(item.get("name")) or (SEARCH_TOOL if item.get("type") == _SEARCH_CALL else "")
+                yield id, name if is_own else "", _arguments(item)
 
     def _said_items(self) -> list[JsonObject]:
         return [
@@ -61,9 +65,8 @@ class _ResponsesRounds(RecallRounds):
         ]
 
     def _is_own(self, item: JsonObject) -> bool:
-        is_ours = item.get("type") == "function_call" and item.get("name") == self._own
-        # Codex calls an MCP server's tools by both names.
-        return is_ours and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+        is_search = item.get("type") == _SEARCH_CALL and item.get("execution") == "client"
+        return (is_search and SEARCH_TOOL in self._own) or any(_is_call_of(item, name) for name in self._own)
 
     def _shown_items(self) -> tuple[JsonObject, ...]:
         """The items that the client sees: those of all rounds, without our calls."""
@@ -90,7 +93,7 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     _is_moved = False  # something was hidden: what follows has another place for the client
     _number = -1  # of the last event that it has seen
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._items: dict[int, JsonObject] = {}
         super().__init__(own, sums_usage)
 
@@ -151,6 +154,66 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
         return b""
 
 
+class ResponsesCallStream(CallStream):
+    def __init__(self, wrapper: str, unwrap: Unwrap) -> None:
+        super().__init__(wrapper, unwrap)
+        self._held: list[tuple[SseEvent, JsonObject, bytes]] = []  # of the item that is open
+
+    @property
+    def _is_open(self) -> bool:
+        return bool(self._held)
+
+    def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
+        if value.get("type") in _ENDS:
+            response = read.as_object(value.get("response"))
+            rewritten = self.rewrite_body(response)
+            return (raw,) if rewritten is response else (event_bytes(event, {**value, "response": rewritten}),)
+        is_ours = _is_call_of(read.as_object(value.get("item")), self._wrapper)
+        is_inside = bool(self._held) and value.get("output_index") == self._held[0][1].get("output_index")
+        if not is_inside and not (is_ours and value.get("type") == "response.output_item.added"):
+            return (raw,)
+        self._held.append((event, value, raw))
+        return self._close() if value.get("type") == "response.output_item.done" else ()
+
+    def _close(self) -> Sequence[bytes]:
+        held, self._held = self._held, []
+        done = read.as_object(held[-1][1].get("item"))
+        item = self._rewrite(done)
+        if item is done:
+            return [raw for _, _, raw in held]
+        arguments, shown = item["arguments"], list[bytes]()
+        for event, value, _ in held:
+            if "delta" in value:  # the first has them all: no number of the events is left out
+                value, arguments = {**value, "delta": arguments}, ""
+            elif "item" in value:
+                is_done = value.get("type") == "response.output_item.done"
+                value = {**value, "item": item if is_done else {**item, "arguments": "", "status": "in_progress"}}
+            else:
+                value = {**value, "arguments": item["arguments"], **({"name": item["name"]} if "name" in value else {})}
+            shown.append(event_bytes(event, value))
+        return shown
+
+    def rewrite_body(self, body: JsonObject) -> JsonObject:
+        output = self._rewrite_each(read.as_objects(body.get("output")))
+        return body if output is None else {**body, "output": output}
+
+    def _rewrite(self, item: JsonObject) -> JsonObject:
+        is_ours = _is_call_of(item, self._wrapper)
+        found = self._unwrap(read.as_text(item.get("arguments"))) if is_ours else None
+        return item if found is None else {**item, "name": found.name, "arguments": found.arguments}
+
+
+def _arguments(item: JsonObject) -> str:
+    given = item.get("arguments")
+    return json.encode(given).decode() if isinstance(given, Mapping) else read.as_text(given)
+
+
+def _is_call_of(item: JsonObject, name: str) -> bool:
+    """Return whether an item calls the function of this name; Codex calls an MCP server's tools by two names."""
+    is_named = item.get("type") == "function_call" and item.get("name") == name
+    return is_named and read.as_text(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+
+
 class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
@@ -164,6 +227,10 @@ class OpenAiResponses(WireFormat):
     stored_conversation = "conversation"
     recall_stream = ResponsesRecallStream
     recall_body = ResponsesRecallBody
+    call_stream = ResponsesCallStream
+    # developers.openai.com, guides/tools-tool-search: "Only gpt-5.4 and later models support tool_search."
+    searching = "openai", re.compile(r"gpt-(?:5\.(?:[4-9]|\d{2})|[6-9])", re.ASCII)
+    search_tool = SEARCH_TOOL
     _news = re.compile(rb'"response"\s*:\s*\{')
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
@@ -229,8 +296,28 @@ class OpenAiResponses(WireFormat):
     def new_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
         return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
-        return [{"type": "function_call_output", "call_id": call_id, "output": text} for call_id, text in results]
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        for item in map(read.members, read.array(body.members.get(self.conversation))):
+            is_plain = read.string(item.get("namespace")) in ("", DEFAULT_NAMESPACE)
+            if read.string(item.get("type")) == "function_call" and is_plain and (name := item.get("name")) is not None:
+                yield CallPlace(name, item.get("arguments"))
+
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
+        return [
+            {"type": "function_call_output", "call_id": call_id, "output": found}
+            if isinstance(found, str)
+            else {**_SEARCHED, "type": "tool_search_output", "call_id": call_id, "tools": found}
+            for call_id, found in results
+        ]
+
+    def new_search_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        return {"type": SEARCH_TOOL, "execution": "client", "description": description, "parameters": schema}
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        return [{**tool, "defer_loading": True} for _, tool in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        return {**_SEARCHED, "type": _SEARCH_CALL, "call_id": call_id, "arguments": arguments}
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """An `input` that is a text becomes the first message."""

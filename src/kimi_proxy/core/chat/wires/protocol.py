@@ -6,7 +6,7 @@ as one response without those calls."""
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import PARAGRAPH, Edit, JsonBody, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent, SseParser
@@ -24,6 +25,7 @@ from kimi_proxy.core.sse import SseEvent, SseParser
 class RecallCall:
     id: str
     arguments: str  # JSON, as the model wrote it
+    name: str = ""  # of the tool of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,12 @@ class RoundCalls:
 
 
 class RecallRounds(ABC):
-    """The rounds of one answer; `own` is the name of our tool."""
+    """The rounds of one answer; `own` are the names of our tools."""
 
     id = ""  # of the response for the client, in APIs that can continue from it
     real_id = ""  # the provider's id of the last round
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         self._own = own
         self._sums_usage = sums_usage  # for a client that finds the size of its context in the last of `iterations`
         self._usage: JsonValue = None  # of this round
@@ -65,8 +67,8 @@ class RecallRounds(ABC):
     def calls(self) -> RoundCalls:
         """The calls of this round; none until it has ended."""
         calls = list(self._calls()) if self._is_over else []
-        own = tuple(RecallCall(id, arguments) for id, name, arguments in calls if name == self._own)
-        return RoundCalls(own, tuple(id for id, name, _ in calls if name != self._own))
+        own = tuple(RecallCall(id, arguments, name) for id, name, arguments in calls if name in self._own)
+        return RoundCalls(own, tuple(id for id, name, _ in calls if name not in self._own))
 
     def next_round(self) -> list[JsonObject]:
         """Start the next round; return the model's output of this one, to be sent back with our results."""
@@ -91,7 +93,7 @@ class RecallRounds(ABC):
 class RecallBody(RecallRounds):
     """Rounds that come in one piece each."""
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         super().__init__(own, sums_usage)
         self._body: JsonObject = {}
 
@@ -108,7 +110,7 @@ class RecallBody(RecallRounds):
 class RecallStream(RecallRounds):
     """Rounds that come event by event; the end of one is held back until it is known whether another follows."""
 
-    def __init__(self, own: str, sums_usage: bool = False) -> None:
+    def __init__(self, own: Collection[str], sums_usage: bool = False) -> None:
         super().__init__(own, sums_usage)
         self._held: list[tuple[SseEvent, JsonObject | None]] = []
         self._begin()
@@ -267,11 +269,18 @@ class WireFormat(ABC):
     previous_response: ClassVar[str] = ""  # the one that names the answer to continue from, which the provider has
     stored_conversation: ClassVar[str] = ""  # the one that names a conversation that the provider has
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
+    function_types: ClassVar[tuple[str, ...]] = ("function",)  # of tools that the client runs; "" for those without
+    schema_member: ClassVar[str] = "parameters"  # of such a tool
+    tool_choice: ClassVar[str] = "tool_choice"  # the member that may name a tool which has to be called
+    searching: ClassVar[tuple[str, re.Pattern[str]] | None] = None  # whose models load deferred tools, and which
+    searching_beta: ClassVar[tuple[bytes, bytes]] = b"", b""  # the header that such a provider asks for
+    search_tool: ClassVar[str] = ""  # what such a model calls to search; "" where the tool has a name of its own
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
     ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open without any content
     recall_stream: ClassVar[type[RecallStream]]
     recall_body: ClassVar[type[RecallBody]]
+    call_stream: ClassVar[type[CallStream]]
 
     _news: ClassVar[re.Pattern[bytes]]  # in events that hold more than the next piece of text
     _error_types: ClassVar[Mapping[int, str]] = {
@@ -382,9 +391,62 @@ class WireFormat(ABC):
         """Add a tool, in the form of this API, after the client's, which keep their place in the prompt cache."""
         return body.append("tools", [tool])
 
+    def functions(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
+        """Return the tools that can be left out: functions of the client's, without a mark of the prompt cache."""
+        for raw in (each for listed in self.tool_lists(body) for each in read.array(listed)):
+            tool = read.members(raw)
+            is_function = read.string(tool.get("type")) in self.function_types
+            if is_function and "cache_control" not in tool and (name := self._tool_name(tool)):
+                yield name, raw
+
+    def definition(self, tool: Raw) -> tuple[str, JsonObject]:
+        """Return the description of such a tool, and the schema of its arguments."""
+        outer = read.members(tool)
+        about = read.members(outer.get("function")) or outer
+        schema = read.value(about.get(self.schema_member) or about.get("parameters"))
+        return read.string(about.get("description")), read.as_object(schema)
+
+    def replace_tools(self, body: JsonBody, removed: Collection[str], added: Sequence[JsonObject]) -> list[Edit]:
+        """Leave out tools of the client's, and add others, in the form of this API, after those that stay."""
+        listed = next(self.tool_lists(body))
+        return [(*body.span(listed), self._tools_without(body, listed, removed, added))]
+
+    def _tools_without(
+        self, body: JsonBody, listed: Raw, removed: Collection[str], added: Sequence[JsonObject]
+    ) -> bytes:
+        spans = (body.span(raw) for raw in read.array(listed) if self._tool_name(read.members(raw)) not in removed)
+        kept = [body.body[start:end] for start, end in spans]
+        return b"[" + b",".join([*kept, *map(json.encode, added)]) + b"]"
+
     @abstractmethod
-    def new_tool_results(self, results: Iterable[tuple[str, str]], name: str = "") -> list[JsonObject]:
-        """Return the messages that hold results, each given with the id of its call; `name` is the tool's."""
+    def calls(self, body: JsonBody) -> Iterator[CallPlace]:
+        """Return the calls of the client's functions in the conversation."""
+
+    @abstractmethod
+    def new_tool_results(self, results: Iterable[tuple[str, JsonValue]], names: Iterable[str] = ()) -> list[JsonObject]:
+        """Return the messages that hold results, each given with the id of its call; `names` are their tools.
+
+        A result is a text, or what `found_tools` returns.
+        """
+
+    # Deferred tools, where the provider loads them
+
+    def defer_tools(self, body: JsonBody, names: Collection[str], search: JsonObject) -> list[Edit]:
+        """Mark tools as deferred, and add the search behind all others."""
+        ends = (body.span(raw)[1] - 1 for name, raw in self.functions(body) if name in names)
+        return [*((end, end, b',"defer_loading":true') for end in ends), self.add_tool(body, search)]
+
+    def new_search_tool(self, name: str, description: str, schema: JsonObject) -> JsonObject:
+        """Return the tool by which a model searches for deferred ones."""
+        return self.new_tool(name, description, schema)
+
+    def found_tools(self, tools: Sequence[tuple[str, JsonObject]]) -> JsonValue:
+        """Return the result of a search, for tools given with their names and as the client described them."""
+        return [tool for _, tool in tools]
+
+    def new_search_call(self, call_id: str, name: str, arguments: JsonObject) -> JsonObject:
+        """Return the message with which a model searches."""
+        raise NotImplementedError(f"{self.name} loads no deferred tools")
 
     def add_items(self, body: JsonBody, items: Sequence[JsonObject]) -> Edit:
         """Add messages, in the form of this API, to the end of the conversation."""
