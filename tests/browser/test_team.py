@@ -111,7 +111,7 @@ def test_an_admin_adds_a_person_and_erases_them_later(windows: Windows, team: Te
         form = window.page.get_by_role("dialog")
         form.get_by_label("Person").fill("ada")
         form.get_by_role("button", name="Add").click()
-        expect(form).to_contain_text("'ada' is taken")
+        expect(form).to_contain_text("'ada' already exists")
         form.get_by_label("Person").fill("cleo")
         form.get_by_label("Team").fill("web")
         form.get_by_role("button", name="Add").click()
