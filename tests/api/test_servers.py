@@ -69,7 +69,7 @@ async def test_one_that_fails_comes_with_the_end_of_its_log(tmp_path: Path):
             {"names": ["json-query"]},
             400,
             "server_not_run",
-            "set run = true under [mcp.servers.json-query]",
+            "set run = true in [mcp.servers.json-query]",
         ),
         (
             "POST",
@@ -77,7 +77,7 @@ async def test_one_that_fails_comes_with_the_end_of_its_log(tmp_path: Path):
             {"names": ["task-master"]},
             400,
             "server_not_run",
-            "set enabled = true under [mcp.servers.task-master]",
+            "set enabled = true in [mcp.servers.task-master]",
         ),
         ("POST", "/up", {"name": "good"}, 400, "invalid_params", "name"),
         ("POST", "/up", {"command": "rm", "names": []}, 400, "invalid_params", "command"),

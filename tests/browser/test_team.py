@@ -171,7 +171,7 @@ def test_a_member_makes_a_token_on_a_phone_in_french_and_ends_it(windows: Window
         with window.page.expect_download() as kept:
             own.get_by_role("button", name="Exporter mes données").click()
         assert '"req_1"' in kept.value.path().read_text("utf-8")
-        own.get_by_role("button", name="Mettre fin").click()
+        own.get_by_role("button", name="Révoquer").click()
         expect(own.get_by_role("row", name="portable")).to_have_count(0)
         wait_for_end(team, token)
         expect(window.card("Personnes")).to_have_count(0)

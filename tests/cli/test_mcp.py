@@ -134,8 +134,8 @@ def test_names_that_cannot_be_started_are_refused_with_the_reason(mcp: Cli):
 
     assert (unknown.returncode, elsewhere.returncode, off.returncode) == (2, 2, 2)
     assert b"no MCP server is named 'nobody'" in unknown.stderr
-    assert b"set run = true under [mcp.servers.json-query]" in elsewhere.stderr
-    assert b"set enabled = true under [mcp.servers.task-master]" in off.stderr
+    assert b"set run = true in [mcp.servers.json-query]" in elsewhere.stderr
+    assert b"set enabled = true in [mcp.servers.task-master]" in off.stderr
 
 
 def test_a_start_that_fails_shows_why(mcp: Cli):

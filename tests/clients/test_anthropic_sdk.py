@@ -82,6 +82,6 @@ async def test_our_own_errors_are_the_library_s(tmp_path: Path):
         proxy(tmp_path, "") as p,
         sdks.anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{p.port}", api_key=KEY) as sdk,
     ):
-        with pytest.raises(sdks.anthropic.BadRequestError, match="no provider is configured"):
+        with pytest.raises(sdks.anthropic.BadRequestError, match="no configured provider"):
             await sdk.messages.create(model="m", max_tokens=9, messages=said("hi"))
         assert [model.id async for model in sdk.models.list()] == []

@@ -76,6 +76,10 @@ async def get(url: str, headers: Mapping[str, str], within_s: float, max_bytes: 
         return response.status, await read(response, max_bytes) or b""
 
 
+class UndecodableBody(aiohttp.ClientPayloadError):
+    """A body arrived, but cannot be decompressed."""
+
+
 class ConnectionCheck:
     """Breaks off a body whose connection is closed; to be called once a second.
 
@@ -118,7 +122,7 @@ def _decoder(response: aiohttp.ClientResponse) -> Callable[[bytes], Iterator[byt
     if encoding in ("", "identity"):
         return lambda piece: iter((piece,))
     if encoding not in _ZLIB_WINDOWS:
-        raise aiohttp.ClientPayloadError("unsupported content-encoding")
+        raise UndecodableBody("unsupported content-encoding")
     inflater = zlib.decompressobj(_ZLIB_WINDOWS[encoding])
 
     size = 0
@@ -129,10 +133,10 @@ def _decoder(response: aiohttp.ClientResponse) -> Callable[[bytes], Iterator[byt
             try:
                 inflated = inflater.decompress(piece, INFLATED_BYTES)
             except zlib.error as e:
-                raise aiohttp.ClientPayloadError("the body does not match its content-encoding") from e
+                raise UndecodableBody("the body does not match its content-encoding") from e
             size += len(inflated)
             if size > INFLATED_MAX_BYTES:
-                raise aiohttp.ClientPayloadError("the decompressed body is too large")
+                raise UndecodableBody("the decompressed body is too large")
             yield inflated
             piece = inflater.unconsumed_tail
 

@@ -80,8 +80,8 @@ def test_an_explanation_weighs_by_what_the_agent_was_doing_too() -> None:
 
     assert in_chat.kept and alone.kept
     assert in_chat.score > alone.score
-    assert "named by the goal's words" in in_chat.why  # what the agent said is part of what it is after
-    assert "named by the goal's words" not in alone.why
+    assert "its block's name has the goal's words" in in_chat.why  # what the agent said is part of what it is after
+    assert "its block's name has the goal's words" not in alone.why
     scores = engine.analyze(ASKED, TEXT.split("\n"), None, lambda: None, load_scorers()).scores
     assert in_chat.score == round(float(scores[row]), 3)
 

@@ -219,7 +219,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${%s}"),
         rules="GEMINI.md",
         user_rules=".gemini/GEMINI.md",
-        proxied="write GOOGLE_GEMINI_BASE_URL={url} into ~/.gemini/.env; with a Google login CODE_ASSIST_ENDPOINT={url}",
+        proxied="set GOOGLE_GEMINI_BASE_URL={url} in ~/.gemini/.env; with a Google login CODE_ASSIST_ENDPOINT={url}",
     ),
     "copilot": ClientApp(
         title="Copilot CLI",

@@ -192,7 +192,7 @@ async def translate_errors(server: str, timeout_s: float) -> AsyncIterator[None]
     except aiohttp.ClientConnectorError as e:
         raise UpstreamUnreachable(f"{server} cannot be reached: start it, or correct its url") from e
     except (aiohttp.ClientError, OSError) as e:
-        if isinstance(e, aiohttp.ClientPayloadError) and "content-encoding" in str(e):
+        if isinstance(e, http.UndecodableBody):
             raise UpstreamUnreadable(f"{server} sent a body that cannot be decompressed") from e
         raise UpstreamUnreachable(f"the connection to {server} broke before it responded") from e
 

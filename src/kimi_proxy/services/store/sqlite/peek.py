@@ -5,7 +5,13 @@ from os.path import exists  # pathlib takes longer to load than this to run
 
 TIMEOUT_S = 1.0
 # What only a process with an open store has.
-_UNKNOWN = {"commits": 0, "set_aside": [], "pool": {"size": 0, "idle": 0, "waiting": 0}}
+_UNKNOWN = {
+    "commits": 0,
+    "set_aside": [],
+    "pool": {"size": 0, "idle": 0, "waiting": 0},
+    "object_failures": 0,
+    "report_fallbacks": 0,
+}
 
 
 def usage(path: str, max_bytes: int) -> dict[str, object]:
