@@ -244,6 +244,6 @@ class Supervisor:
         program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
             where = f"{name} is not run here, but elsewhere, at {server.url}"
-            hint = f": set run = true under {table} to change that" if server.command else ""
+            hint = f": set run = true in {table} to change that" if server.command else ""
             raise ServerNotRun("elsewhere", where + hint)
         return program
