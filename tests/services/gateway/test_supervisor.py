@@ -177,7 +177,7 @@ async def test_servers_that_others_run_are_asked_but_not_touched(tmp_path: Path)
                 await supervisor.stop(["there"])
             with pytest.raises(BadRequest, match="off is turned off: set enabled = true"):
                 await supervisor.up(["off"])
-            with pytest.raises(BadRequest, match=r"set run = true under \[mcp.servers.json-query\]"):
+            with pytest.raises(BadRequest, match=r"set run = true in \[mcp.servers.json-query\]"):
                 await supervisor.up(["json-query"])
             with pytest.raises(UnknownServer):
                 await supervisor.up(["nobody"])
