@@ -222,8 +222,12 @@ def cost(layout: Layout) -> Cost:
                  (SELECT count(*) FROM pg_stat_activity
                   WHERE application_name = 'kimi-proxy' AND datname = current_database())"""
         ).fetchone() or (0, 0, 0)
-        postmaster = int(Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()[1])
-        return Cost(cpu_s(layout.pids), cpu_s([postmaster]), size, connections)
+        return Cost(cpu_s(layout.pids), postgres_s(backend), size, connections)
+
+
+def postgres_s(backend: int) -> float:
+    """Return the CPU seconds of the PostgreSQL that a connection's process belongs to."""
+    return cpu_s([int(Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()[1])])
 
 
 @contextmanager
@@ -355,19 +359,21 @@ async def originals(url: str) -> list[Sequence[object]]:
         filled = time.perf_counter() - began
         keeps = [await _timed(store.originals.keep(an_original(os.urandom(20_000)))) for _ in range(KEPT)]
         chosen = random.Random(7).choices(range(EXPIRED + 1, ORIGINALS + 1), k=READS)  # from all over the table
-        before = cost(url, ())[1]
+        connection = psycopg.connect(url, autocommit=True)
+        backend = connection.info.backend_pid
+        before = postgres_s(backend)
         reads = [await _timed(store.originals.get(LOCAL, id)) for id in map(_generated, chosen)]
-        read = cost(url, ())[1] - before
-        with psycopg.connect(url, autocommit=True) as connection:
-            size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-        began, sweeps, before = time.perf_counter(), list[float](), cost(url, ())[1]
+        read = postgres_s(backend) - before
+        size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        began, sweeps, before = time.perf_counter(), list[float](), postgres_s(backend)
         while await asyncio.to_thread(_has_expired, url):
             gone = 1
             while gone:
                 took = time.perf_counter()
                 gone = await store.originals.expire()
                 sweeps.append((time.perf_counter() - took) * 1000)
-        swept, deleted = time.perf_counter() - began, cost(url, ())[1] - before
+        swept, deleted = time.perf_counter() - began, postgres_s(backend) - before
+        connection.close()
         usage = await _timed(store.usage())
     finally:
         await store.close()
