@@ -50,8 +50,8 @@ def encrypt(as_json: bool) -> None:
 def copy(source: str, target: str, as_json: bool) -> None:
     """Copy a store into PostgreSQL, and verify every original by its hash.
 
-    Existing ids keep working there. Stop the server that uses the file first. Running the command again resumes an
-    interrupted copy; rows that exist already are not copied twice.
+    Existing ids and people's tokens keep working there. Stop the server that uses the file first. Running the command
+    again resumes an interrupted copy; rows that exist already are not copied twice.
     """
     try:
         from kimi_proxy.services.store.copy import copy_store, sqlite_file

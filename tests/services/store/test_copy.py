@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,12 +17,13 @@ from tests.support.services.store.making import a_metric, a_session, an_original
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store.copy import CopyProgress, CopyResult, copy_store, sqlite_file
+from kimi_proxy.services.store.copy import LEFT_OUT, TABLES, CopyProgress, CopyResult, copy_store, sqlite_file
 from kimi_proxy.services.store.protocols import NEWEST, CompressionRecord, DecisionRecord, Original, Store
 from kimi_proxy.services.store.team import (
     AuditEntry,
     PersonRecord,
     Spent,
+    TokenRecord,
     UsageKey,
     UsageRange,
     UsageSum,
@@ -38,6 +40,7 @@ USE = UsageKey(day_of(a_metric().at), "ada", "platform", a_metric().model)
 AUDIT = [AuditEntry(100.0, "ada", "recover", "prn_1"), AuditEntry(101.0, "ada", "export", "all", "x")]
 DECISION = DecisionRecord(b"k" * 32, "pruned", b"kept\n", ("prn_1",), "kept", "ses_a", 900, 90)
 FACT = {b"m" * 32: b"tabs, not spaces"}
+OWN_TOKEN = TokenRecord("tok_1", "ada", "laptop", 200.0, 9e9)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,7 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
         await store.decisions.add_compression(LOCAL, MADE)
         await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
         await store.team.add_person(ADA, b"hash of a token")
+        await store.team.add_token(OWN_TOKEN, b"hash of her own token")
         await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)
         await store.team.add_audit(AUDIT)
     return originals
@@ -81,7 +85,8 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
         team = await _team(store), await _team(old)
 
     assert team[0] == team[1]
-    assert team[0].people == [ADA] and team[0].with_token == ADA
+    assert team[0].people == [ADA]
+    assert (team[0].with_token, team[0].with_own_token) == (ADA, ADA)
     assert team[0].spent == [Spent(1, a_metric().cost_usd or 0.0)]
     assert [entry for _, entry in team[0].audit] == AUDIT[::-1]
     assert [key.person for key, _ in team[0].usage] == ["ada"]
@@ -99,6 +104,7 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
 class KeptTeam:
     people: Sequence[PersonRecord]
     with_token: PersonRecord | None
+    with_own_token: PersonRecord | None
     usage: Sequence[tuple[UsageKey, UsageSum]]
     spent: Sequence[Spent]
     audit: Sequence[tuple[int, AuditEntry]]
@@ -110,6 +116,7 @@ async def _team(store: Store) -> KeptTeam:
     return KeptTeam(
         await team.people(),
         await team.person_with(b"hash of a token", 0.0),
+        await team.person_with(b"hash of her own token", 0.0),
         await team.usage("1970-01-01"),
         await team.admit(USE, [UsageRange(USE.day)], lambda spent: False),
         await team.audit(NEWEST, 10),
@@ -123,6 +130,95 @@ def _no_bar(what: str, done: int, total: int) -> None:
 async def _in_thread(file: Path, url: str, progress: CopyProgress = _no_bar) -> CopyResult:
     """It has an event loop of its own, as a command has."""
     return await asyncio.to_thread(copy_store, file, url, progress)
+
+
+async def test_every_row_of_every_table_is_in_the_database_afterwards(server: str, tmp_path: Path):
+    await _filled(tmp_path, 5)
+    file, url = sqlite_file(str(tmp_path)), postgres_server.url_of(server, tmp_path)
+    with closing(sqlite3.connect(file)) as source, source:
+        names = _names_of_tables(source)
+        for name in names:
+            _add_rows(source, name)
+        here = {name: _rows(source, name) for name in names}
+    await _in_thread(file, url)
+    await _in_thread(file, url)
+    with psycopg.connect(url) as target:
+        there = {name: _rows(target, name, here[name].columns) for name in names}
+
+    assert min(sum(table.rows.values()) for table in here.values()) > 1
+    assert there == here
+
+
+async def test_every_table_of_both_databases_is_copied_or_left_out_for_a_reason(server: str, tmp_path: Path):
+    async with making.opened(tmp_path), postgres_server.opened(server, tmp_path):
+        with closing(sqlite3.connect(sqlite_file(str(tmp_path)))) as source:
+            in_file = _names_of_tables(source)
+        with psycopg.connect(postgres_server.url_of(server, tmp_path)) as target:
+            in_database = target.execute(
+                """SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
+                   AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = pg_class.oid)"""
+            ).fetchall()
+
+    assert sorted(TABLES) == sorted(in_file)
+    assert {name for (name,) in in_database} == {*TABLES, *LEFT_OUT}
+    assert all(reason.endswith(".") for reason in LEFT_OUT.values())
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table, each with the number of times that it is there."""
+
+    columns: Sequence[str]
+    rows: Counter[tuple[object, ...]]
+
+
+def _names_of_tables(source: sqlite3.Connection) -> list[str]:
+    return [str(name) for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+
+def _rows(
+    database: "sqlite3.Connection | psycopg.Connection[tuple[object, ...]]",
+    name: str,
+    columns: Sequence[str] | None = None,
+) -> TableRows:
+    """Return what a table holds; numbers of rows, which each database gives itself, are resolved or left out."""
+    if columns is None:
+        columns = [str(column) for column, _, _ in _columns(database, name)]
+    chosen = ", ".join(columns)
+    if name == "record":
+        text = "(SELECT hash FROM text WHERE text.seq = record.text) AS text"
+        chosen = ", ".join(text if column == "text" else column for column in columns)
+    rows = database.execute(f"SELECT {chosen} FROM {name}").fetchall()
+    return TableRows(columns, Counter(rows))
+
+
+def _columns(source: sqlite3.Connection, name: str) -> list[tuple[str, str, bool]]:
+    """Return the columns of a table with their types, and whether they may be NULL, but for the number of a row."""
+    return [
+        (column, kind, not is_required and not is_key)
+        for _, column, kind, is_required, _, is_key, is_computed in source.execute(f"PRAGMA table_xinfo({name})")
+        if not is_computed and not (is_key and kind == "INTEGER")
+    ]
+
+
+def _add_rows(source: sqlite3.Connection, name: str) -> None:
+    """Add a row with a value in each column, and one without those that may be NULL."""
+    columns = _columns(source, name)
+    chosen = ", ".join(column for column, _, _ in columns)
+    places = ", ".join("?" for _ in columns)
+    for number in (1, 2):
+        values = [None if number == 2 and may_be_null else _sample(kind, number) for _, kind, may_be_null in columns]
+        source.execute(f"INSERT INTO {name} ({chosen}) VALUES ({places})", values)
+
+
+def _sample(kind: str, number: int) -> object:
+    samples: dict[str, object] = {
+        "TEXT": f"é {number}",
+        "BLOB": f"\0 {number}".encode(),
+        "REAL": number / 8,
+        "INTEGER": 1,
+    }
+    return samples[kind]
 
 
 @deep
