@@ -207,6 +207,40 @@ async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened
         assert sum(one.requests for _, one in await store.team.usage(DAY)) == 3
 
 
+async def test_a_request_of_a_living_server_that_others_took_for_dead_counts_once(opened: Opening, tmp_path: Path):
+    """A server that is too busy to renew its hold, or whose clock is late, still knows what its request cost."""
+    metric = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
+    slow, relayed = OpenRequest(metric.id, USE, 2.0, 100, 60.0), OpenRequest("req_relayed", USE, 4.0, 100, 60.0)
+    wanted = [UsageRange(DAY, person="ada")]
+    async with opened(tmp_path, now=Clock()) as living, opened(tmp_path, now=Clock()) as other:
+
+        async def spent() -> float:
+            return (await living.team.admit(USE, wanted, lambda sums: False))[0].usd
+
+        await living.team.hold_open([slow, relayed], [], 60.0)
+        assert (await other.team.close_expired(61.0), await spent()) == (2, 6.0)
+        await living.team.hold_open([], [slow.id, relayed.id], 120.0)
+        await living.team.settle(slow.id, 100.0)
+        assert (await other.team.close_expired(121.0), await spent()) == (0, 6.0)
+
+        await living.sessions.write([], [metric])
+        assert await spent() == 5.5
+        await living.team.close_requests([(relayed.id, USE, UsageSum(requests=1, cost_usd=0.5))])
+        assert await spent() == 2.0
+        assert sum(one.requests for _, one in await living.team.usage(DAY)) == 2
+
+
+async def test_what_was_settled_for_a_dead_server_is_remembered_for_a_day(opened: Opening, tmp_path: Path):
+    async with opened(tmp_path, now=Clock()) as store:
+        await store.team.hold_open([OpenRequest("req_lost", USE, 2.0, 100, 60.0)], [], 60.0)
+        assert await store.team.close_expired(61.0) == 1
+        assert await store.team.close_expired(61.0 + 86_401) == 0
+
+        await store.team.close_requests([("req_lost", USE, UsageSum(requests=1, cost_usd=0.5))])
+        ((_, used),) = await store.team.usage(DAY)
+        assert (used.requests, used.cost_usd) == (2, 2.5)  # nothing is known of it any more
+
+
 async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, tmp_path: Path):
     entries = [AuditEntry(float(at), "ada", "recover", f"prn_{at}") for at in range(5)]
     async with opened(tmp_path, now=Clock()) as store:

@@ -406,6 +406,11 @@ CREATE TRIGGER replace_object AFTER UPDATE OF frame ON text FOR EACH ROW
     EXECUTE FUNCTION leave_object();
 """
 
+# When another server settled a request, so that its own can correct the estimate; NULL while it is open.
+_18_SETTLED = """
+ALTER TABLE open_request ADD COLUMN settled DOUBLE PRECISION;
+"""
+
 MIGRATIONS = (
     _1_TABLES,
     _2_REPLICAS,
@@ -424,6 +429,7 @@ MIGRATIONS = (
     _15_FACTS,
     _16_PEOPLE,
     _17_OBJECTS,
+    _18_SETTLED,
 )
 
 

@@ -54,16 +54,19 @@ from kimi_proxy.services.store.sql.team import (
     ADD_LOGIN,
     ADD_USAGE,
     ADMIT,
-    CLOSE_EXPIRED,
     CLOSE_REQUEST,
     EXPIRE_AT_ONCE,
+    FORGET_SETTLED,
     OPEN_REQUEST,
+    SETTLE_EXPIRED,
+    SETTLED_S,
     SqlTeam,
     hold,
     open_row,
     select_spent,
     usage_of_closed,
     usage_rows,
+    usage_to_take_back,
 )
 from kimi_proxy.services.store.team import (
     AuditEntry,
@@ -210,16 +213,17 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
 
     async def close_requests(self, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
         async def work(connection: Connection, moment: Moment) -> None:
-            for id, _, _ in done:
-                await execute(connection, CLOSE_REQUEST, (id,))
-            await add_usage(connection, sorted(((key, one) for _, key, one in done), key=lambda pair: pair[0]))
+            taken_back = await _close_requests(connection, [id for id, _, _ in done])
+            added = [(key, one) for _, key, one in done]
+            await add_usage(connection, sorted([*added, *taken_back], key=lambda pair: pair[0]))
 
         await self.database.run(work)
 
     async def close_expired(self, now: float) -> int:
         async def work(connection: Connection, moment: Moment) -> int:
-            rows = await (await execute(connection, CLOSE_EXPIRED, (now,))).fetchall()
+            rows = await (await execute(connection, SETTLE_EXPIRED, (now, now))).fetchall()
             await add_usage(connection, usage_of_closed(rows))
+            await execute(connection, FORGET_SETTLED, (now - SETTLED_S,))
             return len(rows)
 
         return await self.database.run(work)
@@ -245,6 +249,12 @@ async def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, Usag
         await execute(connection, ADD_USAGE, values)
 
 
+async def _close_requests(connection: Connection, ids: Sequence[str]) -> list[tuple[UsageKey, UsageSum]]:
+    """Close requests; return the usage to take back, because another server took theirs for dead."""
+    closed = [row for id in sorted(ids) for row in await (await execute(connection, CLOSE_REQUEST, (id,))).fetchall()]
+    return usage_to_take_back(closed)
+
+
 class PostgresSessions(SqlSessions[PostgresDatabase]):
     """Requests stay for half a year; a session stays with its requests."""
 
@@ -260,9 +270,9 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             await connection.execute("SELECT 1 FROM sessions WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (list(ids),))
             for session in sorted(sessions, key=lambda session: session.id):
                 await execute(connection, *open_session(session))
-            await add_usage(connection, usage_of(await self._add(connection, metrics)))
-            for id in sorted(metric.id for metric in metrics):
-                await execute(connection, CLOSE_REQUEST, (id,))
+            added = usage_of(await self._add(connection, metrics))
+            taken_back = await _close_requests(connection, [metric.id for metric in metrics])
+            await add_usage(connection, sorted([*added, *taken_back], key=lambda pair: pair[0]))
 
         await self.database.run(work)
 

@@ -26,7 +26,11 @@ _TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
 _LOGIN = "id_hash, began, expires, person, detail"
 _AUDIT = "at, person, action, subject, detail, outcome"
 _USE = "day, person, team, model"
-CLOSE_EXPIRED = f"DELETE FROM open_request WHERE expires < ? RETURNING {_USE}, usd, input_tokens"  # noqa: S608
+_ESTIMATE = f"{_USE}, usd, input_tokens"
+SETTLE_EXPIRED = f"""UPDATE open_request SET settled = ? WHERE settled IS NULL AND expires < ?
+  RETURNING {_ESTIMATE}"""  # noqa: S608
+FORGET_SETTLED = "DELETE FROM open_request WHERE settled < ?"
+SETTLED_S = 86_400.0  # for so long a server that was taken for dead can still say what its request cost
 
 
 ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(6)})"  # noqa: S608
@@ -39,7 +43,7 @@ ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({marks(4)}, 1)
 
 _OPEN = f"id, {_USE}, usd, input_tokens, expires"
 OPEN_REQUEST = f"INSERT INTO open_request ({_OPEN}) VALUES ({marks(8)}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
-CLOSE_REQUEST = "DELETE FROM open_request WHERE id = ?"
+CLOSE_REQUEST = f"DELETE FROM open_request WHERE id = ? RETURNING {_ESTIMATE}, settled"  # noqa: S608
 
 
 class SqlTeam(SqlTables[D]):
@@ -165,7 +169,9 @@ class SqlTeam(SqlTables[D]):
         return frozenset(found)
 
     async def settle(self, id: str, usd: float) -> None:
-        await self.database.change("UPDATE open_request SET usd = ? WHERE id = ? RETURNING 1", (usd, id))
+        await self.database.change(
+            "UPDATE open_request SET usd = ? WHERE id = ? AND settled IS NULL RETURNING 1", (usd, id)
+        )
 
     async def expire_objects(self, before: float) -> int:
         gone = await self.database.change(
@@ -195,6 +201,15 @@ def usage_of_closed(rows: Iterable[Row]) -> list[tuple[UsageKey, UsageSum]]:
     return sorted(found.items(), key=lambda pair: pair[0])
 
 
+def usage_to_take_back(closed: Iterable[Row]) -> list[tuple[UsageKey, UsageSum]]:
+    """Return the estimates, as negative usage, of rows that another server had settled before their own did."""
+    settled = usage_of_closed(row[:-1] for row in closed if row[-1] is not None)
+    return [
+        (key, UsageSum(requests=-one.requests, input_tokens=-one.input_tokens, cost_usd=-one.cost_usd))
+        for key, one in settled
+    ]
+
+
 def select_spent(wanted: UsageRange) -> SqlStatement:
     """Return what asks for the requests and the money of a range, that of open requests with it."""
     chosen = [(name, value) for name in ("person", "team") if (value := getattr(wanted, name)) is not None]
@@ -203,7 +218,7 @@ def select_spent(wanted: UsageRange) -> SqlStatement:
     return SqlStatement(
         f"""SELECT CAST(coalesce(sum(admitted), 0) AS bigint), CAST(coalesce(sum(usd), 0) AS double precision) FROM (
              SELECT admitted, cost_usd AS usd FROM usage_day WHERE day >= ?{where}
-             UNION ALL SELECT 0, usd FROM open_request WHERE day >= ?{where}) AS used""",  # noqa: S608
+             UNION ALL SELECT 0, usd FROM open_request WHERE settled IS NULL AND day >= ?{where}) AS used""",  # noqa: S608
         (*values, *values),
     )
 

@@ -406,6 +406,12 @@ def _19_people(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 19")
 
 
+def _20_settled(connection: sqlite3.Connection) -> None:
+    """When another process settled a request, so that its own can correct the estimate; NULL while it is open."""
+    connection.execute("ALTER TABLE open_request ADD COLUMN settled REAL")
+    connection.execute("PRAGMA user_version = 20")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -426,6 +432,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _17_open_requests,
     _18_facts,
     _19_people,
+    _20_settled,
 )
 VERSION = len(MIGRATIONS)
 

@@ -159,13 +159,14 @@ class SqliteTeam(team.SqlTeam[Database]):
 
     @writes
     def close_requests(self, connection: Connection, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
-        connection.executemany(team.CLOSE_REQUEST, [(id,) for id, _, _ in done])
         add_usage(connection, [(key, one) for _, key, one in done])
+        _close_requests(connection, [id for id, _, _ in done])
 
     @writes
     def close_expired(self, connection: Connection, now: float) -> int:
-        rows = connection.execute(team.CLOSE_EXPIRED, (now,)).fetchall()
+        rows = connection.execute(team.SETTLE_EXPIRED, (now, now)).fetchall()
         add_usage(connection, team.usage_of_closed(rows))
+        connection.execute(team.FORGET_SETTLED, (now - team.SETTLED_S,))
         return len(rows)
 
     @writes
@@ -185,6 +186,11 @@ def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]
     connection.executemany(team.ADD_USAGE, team.usage_rows(added))
 
 
+def _close_requests(connection: Connection, ids: Sequence[str]) -> None:
+    closed = [row for id in ids for row in connection.execute(team.CLOSE_REQUEST, (id,))]
+    add_usage(connection, team.usage_to_take_back(closed))
+
+
 KEEP_METRICS = 200_000  # about 60 MB
 
 
@@ -197,7 +203,7 @@ class SqliteSessions(SqlSessions[Database]):
             for session in sessions:
                 connection.execute(*open_session(session))
             add_usage(connection, usage_of([metric for metric in metrics if _add(connection, metric)]))
-            connection.executemany(team.CLOSE_REQUEST, [(metric.id,) for metric in metrics])
+            _close_requests(connection, [metric.id for metric in metrics])
 
         await self.database.write(work)
 
