@@ -119,3 +119,20 @@ def test_a_plan_s_quota_is_read_from_the_answer_s_headers():
 @pytest.mark.parametrize("value", [b"", b"nan", b"-1", b"inf", b"much"])
 def test_a_quota_that_is_no_number_is_none(value: bytes):
     assert plan_quota(((b"anthropic-ratelimit-unified-5h-utilization", value),)) == ()
+
+
+@pytest.mark.parametrize(
+    ("resets", "kept"),
+    [
+        (STARTED.at + 3600, STARTED.at + 3600),
+        (STARTED.at + metering.MAX_RESET_S, STARTED.at + metering.MAX_RESET_S),
+        (STARTED.at + metering.MAX_RESET_S + 1, None),
+        (500_000_000_000.0, None),
+        (1e300, None),
+        (None, None),
+    ],
+)
+def test_a_reset_more_than_a_year_away_is_none(resets: float | None, kept: float | None):
+    ending = Ending(200, "ok", ReplyFacts(), 0.1, 0.2, quota=(QuotaWindow("5h", 0.42, resets),))
+
+    assert metering.with_ending(STARTED, ending, None).quota == (QuotaWindow("5h", 0.42, kept),)

@@ -17,6 +17,7 @@ GONE = "client_gone"
 PAID = 200  # providers charge for no answer of another status
 MAX_AGE_S = 5.0  # an older one loses to the proxy's own count
 MAX_TOKENS = 2**40  # a larger number is not a count
+MAX_RESET_S = 366 * 86_400.0  # no plan has a longer window
 CountedBy: TypeAlias = Literal["provider", "estimate"]
 AlertLevel: TypeAlias = Literal["caution", "warning", "critical"]
 Level: TypeAlias = Literal["ok", "unknown", AlertLevel]
@@ -33,6 +34,14 @@ class QuotaWindow:
     name: str  # 5h, 7d
     used: float  # 1.0 is all of it
     resets: float | None  # in seconds of wall time
+
+
+def without_absurd_resets(windows: Iterable[QuotaWindow], at: float) -> tuple[QuotaWindow, ...]:
+    """Return the windows of a plan as they were at a time: a reset more than a year from then is unknown."""
+    return tuple(
+        one if one.resets is None or abs(one.resets - at) <= MAX_RESET_S else replace(one, resets=None)
+        for one in windows
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,7 @@ def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
         cost_usd=None if prices is None or not ending.is_charged else charged_usd(prices, counted, ending),
         first_token_ms=None if ending.first_byte_s is None else round(ending.first_byte_s * 1000),
         duration_ms=round(ending.elapsed_s * 1000),
-        quota=ending.quota,
+        quota=without_absurd_resets(ending.quota, metric.at),
     )
 
 

@@ -18,6 +18,7 @@ HISTORY = 1024  # events kept for a viewer that reconnects
 MAX_VIEWERS = 100
 MAX_VIEWERS_EACH = 20  # of one person of a team: the others must find room
 SERVERS = 512  # whose numbers differ
+FIRST_TIME, LAST_TIME = datetime.fromtimestamp(0, UTC), datetime.max.replace(tzinfo=UTC)
 
 # Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
 Publish = Callable[[Caller, str, Mapping[str, object]], None]
@@ -198,5 +199,9 @@ def frame(name: str, seq: int, at: float, fields: Mapping[str, object]) -> str:
 
 
 def iso_time(at: float) -> str:
-    """Return wall time as people and programs read it."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return wall time as people and programs read it; a number that is no time becomes the first or the last one."""
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, ValueError, OSError):  # an absurd number must not make a page unreadable
+        moment = LAST_TIME if at > 0 else FIRST_TIME
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 from tests.support.api.proxy_world import Proxy, proxy
-from tests.support.evil import Evil, answering, evil, http
+from tests.support.evil import Evil, Script, answering, evil, http
 from tests.support.processes import until
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -70,8 +70,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(home: Path, toml: str = "", answer: bytes | None = None, **env: str) -> AsyncIterator[World]:
-    script = answering(http(answer or completion()))
+async def world(
+    home: Path, toml: str = "", answer: bytes | None = None, script: Script | None = None, **env: str
+) -> AsyncIterator[World]:
+    script = script or answering(http(answer or completion()))
     async with evil(script) as provider, proxy(home, provider.toml() + (toml or models()), **env) as p:
         yield World(p, provider)
 

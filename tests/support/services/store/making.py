@@ -82,7 +82,7 @@ def a_metric(id: str = "req_1", session: str = "ses_a", at: float = 100.0) -> Me
         cache_life_s=300.0,
         observed_tokens=12,
         observed_usd=0.125,
-        quota=(QuotaWindow("5h", 0.42, 1790256000.0), QuotaWindow("7d", 0.18, None)),
+        quota=(QuotaWindow("5h", 0.42, at + 18_000.0), QuotaWindow("7d", 0.18, None)),
     )
 
 

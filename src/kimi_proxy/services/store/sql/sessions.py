@@ -13,7 +13,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.chat.context import Context
 from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, ExplainedMiss
-from kimi_proxy.features.metering import Metric, QuotaWindow
+from kimi_proxy.features.metering import Metric, QuotaWindow, without_absurd_resets
 from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
@@ -360,7 +360,8 @@ def _metric(row: list[object]) -> Metric:
     context = None if memory is None else Context(system, memory, tools, chat)  # type: ignore[arg-type]
     columns = row[-len(_ACCOUNT) :]
     account = None if columns[0] is None else Account(*columns)  # type: ignore[arg-type]
-    more = (context, account, miss, life_s, observed_tokens, observed_usd, _quota_in(quota))
+    quota_windows = _quota_in(quota, float(str(counted[2])))
+    more = (context, account, miss, life_s, observed_tokens, observed_usd, quota_windows)
     return Metric(*counted[:8], reasons, *counted[9:], *more, *owner)  # type: ignore[arg-type, call-arg]
 
 
@@ -368,12 +369,10 @@ def _quota_text(metric: Metric) -> str | None:
     return json.encode([astuple(each) for each in metric.quota]).decode() if metric.quota else None
 
 
-def _quota_in(text: object) -> tuple[QuotaWindow, ...]:
-    match _value(text):
-        case [*windows]:
-            return tuple(QuotaWindow(*each) for each in windows)  # type: ignore[misc]
-        case _:
-            return ()
+def _quota_in(text: object, at: float) -> tuple[QuotaWindow, ...]:
+    """Return the windows of a plan in a column; none if another program wrote something else there."""
+    rows = json.as_type(_value(text), list[tuple[str, float, float | None]]) or ()
+    return without_absurd_resets((QuotaWindow(*row) for row in rows), at)
 
 
 def _value(text: object) -> JsonValue:
