@@ -108,6 +108,13 @@ def test_what_is_not_well_comes_with_a_remedy(cli: Cli, env: dict[str, str], nam
     assert bool(checks[name][1]) == (level != "ok")
 
 
+def test_a_setting_that_no_longer_exists_is_a_warning_with_what_to_do_instead(cli: Cli):
+    _, checks = report(cli, MCP_PRUNER_PORT=free_port(), KIMI_PROXY__CACHE__KEEP_WARM="true")
+
+    assert checks["settings"][0] == "warning"
+    assert checks["settings"][1].endswith("remove the setting")
+
+
 def test_secrets_are_not_told(cli: Cli):
     done = cli("doctor", env={"KIMI_PROXY_TOKEN": "s3cret", "DEEPINFRA_API_KEY": "k3y-k3y"})
 

@@ -185,6 +185,15 @@ def test_the_start_message_names_addresses_the_file_and_the_providers(cli: Cli):
     assert "providers: ollama; on demand: anthropic (ANTHROPIC_API_KEY), others" in said
 
 
+def test_it_starts_with_a_setting_that_no_longer_exists_and_says_what_to_do_instead(cli: Cli):
+    (cli.here / "config.toml").write_text("[cache]\nkeep_warm = true\n")
+    with serving(cli, "start", name="proxy") as (process, _):
+        said = stop(process)[1].decode()
+
+    assert said.count("cache.keep_warm") == 1
+    assert "kimi-proxy: ignored: cache.keep_warm (line 2): kimi-proxy sends no requests of its own to keep" in said
+
+
 def test_on_all_interfaces_it_names_an_address_that_other_machines_can_use(cli: Cli):
     env = {"KIMI_PROXY_HOST": "0.0.0.0", "KIMI_PROXY_TOKEN": "0123456789abcdef"}
     with serving(cli, "start", env=env, name="proxy") as (process, _):

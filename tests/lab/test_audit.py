@@ -23,8 +23,11 @@ def python_file(functions: int) -> str:
 NUMBERED = "\n".join(f"{at:6d}→{line}" for at, line in enumerate(python_file(400).split("\n"), 1))
 
 
-def claude_session(folder: Path, name: str, turns: int = 8, used: str = "") -> Path:
-    """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on."""
+def claude_session(folder: Path, name: str, turns: int = 8, used: str = "", thinking: int = 0) -> Path:
+    """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on.
+
+    With `thinking`, so many tokens of it stay in the prompt after each answer, and the user speaks twice more.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     prompt, lines = 20_000, []
     for at in range(turns):
@@ -34,10 +37,13 @@ def claude_session(folder: Path, name: str, turns: int = 8, used: str = "") -> P
         if at:
             text = NUMBERED if at == 1 else f"result {at} " * 30
             content = [{"type": "tool_result", "tool_use_id": f"c{at - 1}", "content": text}]
+        if thinking and at in (2, 5):
+            content = [*content, {"type": "text", "text": "go on"}]
         lines.append({**about, "type": "user", "message": {"role": "user", "content": content}})
         read = prompt if at and at != 5 else 0
-        prompt += 14_000 if at == 1 else 150
-        usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": 50}
+        prompt += (14_000 if at == 1 else 150) + (thinking if at else 0)
+        output = 50 + thinking
+        usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": output}
         said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
         call = {"type": "tool_use", "id": f"c{at}", "name": "Read", "input": {"file_path": f"a{at}.py"}}
         message = {"id": f"{name}{at}", "model": "claude-sonnet-4-5", "usage": usage, "content": [said, call]}
@@ -198,15 +204,13 @@ def test_where_descriptions_are_not_kept_the_audit_says_where_they_are_shown(tmp
 
 
 def test_settings_that_are_off_are_shown_with_what_they_would_have_changed(tmp_path: Path):
-    """In the session a pause of 11 minutes is bridged by two requests, and two more come after its end."""
-    claude_session(tmp_path / "mine", "s1")
+    claude_session(tmp_path / "mine", "s1", thinking=3000)
     done = audited(tmp_path / "mine")
 
     shown = " ".join(audit_report.as_text(done).split())
-    changed = done.options()["keep_warm"]
-    assert changed != 0
-    assert f"keep_warm = true would have {'saved' if changed > 0 else 'cost'} {abs(changed):,.2f} USD more" in shown
-    assert "clear_thinking" not in shown  # nothing of it is in this session
+    changed = done.options()["clear_thinking"]
+    assert changed > 0
+    assert f"Beyond default, in [cache]: clear_thinking = true would have saved {changed:,.2f} USD more" in shown
     assert audit_report.as_json(done)["options_usd"] == {name: round(usd, 6) for name, usd in done.options().items()}
 
 

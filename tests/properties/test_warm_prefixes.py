@@ -106,9 +106,6 @@ class SharedNotes:
         self._notes[conversation] = (sent, digest, cold)
         return cold, before
 
-    async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:
-        return False
-
     async def take_turn(self, name: str, per_minute: int) -> float:
         return 0.0
 

@@ -342,17 +342,3 @@ async def test_a_viewer_sees_of_other_replicas_only_what_is_theirs(server: str, 
                 await asyncio.wait([seen], timeout=0.2)
 
     assert json.loads(await seen)["of"] == bea.scope
-
-
-async def test_only_the_server_with_the_newest_request_keeps_a_cache_warm(server: str, tmp_path: Path):
-    first, newer = b"a" * 32, b"b" * 32
-    async with opened(server, tmp_path) as store:
-        replicas = store.replicas
-        await replicas.note_sent(b"talk", SentPrefix(100.0, 330.0), first, if_unknown=True)
-        assert await replicas.renew_sent(b"talk", first, 370.0)
-        assert not await replicas.renew_sent(b"another", first, 370.0)
-
-        # 300 s after the refresh, and 570 s after the request, the cache is still warm.
-        assert await replicas.note_sent(b"talk", SentPrefix(670.0, 330.0), newer, if_unknown=True) == (False, first)
-        assert not await replicas.renew_sent(b"talk", first, 700.0)
-        assert await replicas.renew_sent(b"talk", newer, 700.0)

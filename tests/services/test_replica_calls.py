@@ -45,9 +45,6 @@ class Line:
     ) -> tuple[bool, bytes]:
         raise NotImplementedError
 
-    async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:
-        raise NotImplementedError
-
     async def take_turn(self, name: str, per_minute: int) -> float:
         raise NotImplementedError
 

@@ -18,7 +18,6 @@ from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
 from kimi_proxy.api.forms.responses_socket import LIMITS, NONE_SERVED, Ask, ResponsesEndpoint
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
-from kimi_proxy.api.server import watch_connection
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
 from kimi_proxy.core.json import OpenObject
@@ -91,8 +90,7 @@ class ChatEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         form, query = self._form, scope["query_string"].decode("latin-1")
         body = form.open(scope, name_deployment(scope, await _body(receive)))
-        is_connected = watch_connection(scope)
-        came_with = tuple(scope["headers"]), query, is_connected, form.cloud, form.shows_usage
+        came_with = tuple(scope["headers"]), query, form.cloud, form.shows_usage
         incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
         async with until_disconnect(receive, send) as client, self._ask(incoming) as came:
             answer = form.close(came)

@@ -35,7 +35,7 @@ CROWDED = (
 )
 MAX_CONNECTIONS = 1000
 # Facts about a connection are in the state of each of its requests.
-CONNECTION, OWNER, CLOSED, SOCKET = "connection", "owner", "closed", "socket"
+CONNECTION, OWNER, SOCKET = "connection", "owner", "socket"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -85,7 +85,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_of_head()
-        self.app_state[CONNECTION].add(CLOSED)
         super().connection_lost(exc)
 
     def _answering(self) -> bool:
@@ -200,7 +199,6 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_in_time()
-        self.app_state.get(CONNECTION, set()).add(CLOSED)
         super().connection_lost(exc)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
@@ -422,12 +420,6 @@ def _for_owner(app: ASGIApp) -> ASGIApp:
             await refused(scope, receive, send)
 
     return answer
-
-
-def watch_connection(scope: Scope) -> Callable[[], bool]:
-    """Return a function that checks whether a request's connection is still open."""
-    known: set[str] = scope.get("state", {}).get(CONNECTION, {CLOSED})
-    return lambda: CLOSED not in known
 
 
 def socket_of(scope: Scope) -> BoundedSocket:

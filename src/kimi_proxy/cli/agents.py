@@ -81,10 +81,6 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
         )
         remark(f"the agent's requests are not sent through the proxy: {why}")
         return command, dict(os.environ)
-    if found == "claude":
-        # Shows the proxy that the client still runs ([cache] keep_warm); never forwarded.
-        ours = f"x-kimi-proxy-run: {os.getpid()}"
-        env["ANTHROPIC_CUSTOM_HEADERS"] = "\n".join(filter(None, (os.environ.get("ANTHROPIC_CUSTOM_HEADERS"), ours)))
     return [*command[: place + 1], *arguments, *command[place + 1 :]], {**os.environ, **env}
 
 

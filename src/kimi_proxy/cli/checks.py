@@ -66,6 +66,8 @@ def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
         else ""
     )
     yield Check("configuration", "ok", f"{file}{added}{unread}")
+    for each in settings.config.ignored:
+        yield Check("settings", "warning", f"ignored: {each.names}", each.advice)
     yield from misspelt(env)
     for problem in settings.config.key_problems:
         yield Check("providers", "warning", problem, "set it in the environment of kimi-proxy start")

@@ -34,6 +34,8 @@ def config(context: click.Context, config_file: Path | None, as_json: bool) -> N
     if context.invoked_subcommand is not None:
         return
     settings = console.load_of_server()
+    for each in settings.config.ignored:
+        console.remark(each.warning)
     rows = list(settings_in_force(settings, os.environ))
     if as_json:
         listed = [{"setting": name, "value": value, "origin": origin} for name, value, origin in rows]

@@ -182,6 +182,8 @@ def _welcome(settings: LoadedSettings, addresses: Mapping[str, str], remark: Cal
         remark(line)
     for line in sources(settings):
         remark(line)
+    for ignored in config.ignored:
+        remark(ignored.warning)
     remark(f"originals are stored {_store_place(config)}")
     remark(f"try: curl -s {addresses['pruner']}/health")
     remark("press Ctrl-C to stop")

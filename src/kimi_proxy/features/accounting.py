@@ -81,8 +81,6 @@ class Sent:
     is_continued: bool = False  # the provider keeps what came before, and counts it: only the end is here
     is_marked: bool = False  # without our marks, nothing would be cached
     clears_thinking: bool = False  # the provider removed thinking because we asked it to
-    is_kept_warm: bool = False  # without a request of ours its cache would have expired
-    writes_long: bool = False  # its cache writes are for the longer lifetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,6 @@ class _Counted:
         self._is_lost = sent.is_rewritten and bill.caches and not sent.is_marked
         self._is_marked = sent.is_marked
         self._cached = min(first.cached_tokens, self.after)
-        self._is_kept_warm, self._writes_long = sent.is_kept_warm and self._cached > 0, sent.writes_long
 
     @property
     def lost(self) -> int:
@@ -254,9 +251,6 @@ class _Counted:
             return Usage(would, max(0, usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)))
         plain = max(0, self.after - self._cached - first.cache_write_tokens)
         output = usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)
-        if self._is_kept_warm:
-            written = max(0, would - plain)
-            return Usage(would, max(0, output), 0, written, long_write_tokens=written if self._writes_long else 0)
         written = max(0, would - self._hits - plain) if first.cache_write_tokens else 0
         long = written * first.long_write_tokens // first.cache_write_tokens if written else 0
         return Usage(would, max(0, output), self._hits, written, long_write_tokens=long)
@@ -272,13 +266,6 @@ class _Counted:
         if self._is_lost:
             return min(would, max(self._cached, self._old_before))
         return min(would, self._cached + max(0, self._old_before - self._old_after)) if self._cached else 0
-
-
-def account_ping(cost_usd: float | None) -> Account:
-    """Return the account of a request that only refreshed a prompt cache: its cost, and no tokens."""
-    if cost_usd is None:
-        return Account(0, 0)
-    return Account(0, 0, cost_before_usd=0.0, net_saved_usd=-cost_usd, cache_lost_usd=0.0, overhead_usd=cost_usd)
 
 
 class PromptCacheBelief:

@@ -123,8 +123,7 @@ def _describe_options(audit: Audit) -> str:
     ]
     if not found:
         return ""
-    running = "; keep_warm if every client had kept running after its session" if "keep_warm" in options else ""
-    return f"Beyond {DEFAULT.name}, in [cache]: {', '.join(found)}{running}."
+    return f"Beyond {DEFAULT.name}, in [cache]: {', '.join(found)}."
 
 
 def _described_rows(audit: Audit) -> list[tuple[str, ...]]:

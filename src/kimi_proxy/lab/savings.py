@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.chat.compression import LEAST_REMOVED, LEAST_SAVED, SUMMARY_SHARE, TARGET, Preset
-from kimi_proxy.features.chat.prompt_cache import LEAST_TOKENS, due_in_s, worthwhile_pings
 from kimi_proxy.features.sanitizer import policy as sanitizer
 from kimi_proxy.features.sanitizer.decide import choose_entry
 from kimi_proxy.features.sanitizer.lossless import MAX_EARLIER
@@ -19,6 +18,7 @@ from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS
 from kimi_proxy.features.sanitizer.stage import tool_tokens
 from kimi_proxy.lab.forms import Form
 from kimi_proxy.lab.measured import LONG_PAUSE, PAUSE, MeasuredOutput, MeasuredRequest, MeasuredSession
+from kimi_proxy.lab.pings import LEAST_TOKENS, due_in_s, worthwhile_pings
 
 MARKER_TOKENS = 40  # tokens that replace an output that is masked completely, or from which an oracle omits lines
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
@@ -42,7 +42,7 @@ class SimulatedPolicy:
     compression: Preset | None = None  # by which old exchanges become a summary when the window is nearly full
     after_change: bool = True  # old outputs are also cut behind a change of the client's own
     unsends_small: bool = False  # a short result that was cut returns one request later, as before 0.3
-    pings: int = 0  # at most so many in a row keep a cache warm
+    pings: int = 0  # at most so many in a row keep a cache warm, which kimi-proxy does not do
     clears_thinking: bool = False  # of earlier turns, when the cache is cold
     cuts_arguments: bool = False  # long ones of old calls that write files, when the cache is cold
 
@@ -84,7 +84,6 @@ COMPARED = (
 # Features of `[cache]` in addition to the default, by setting.
 OPTIONS = {
     "clear_thinking": replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
-    "keep_warm": replace(DEFAULT, name="keep-warm", title="default, keep_warm", pings=2),
 }
 # Each measure for the prompt cache, on and off.
 PARTS = (
@@ -92,10 +91,10 @@ PARTS = (
     replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
     replace(DEFAULT, title="default"),
     *OPTIONS.values(),
-    replace(DEFAULT, name="both", title="default, keep_warm and clear_thinking", pings=2, clears_thinking=True),
+    replace(DEFAULT, name="keep-warm", title="default, caches kept warm by requests of our own", pings=2),
     replace(CHOICES[2], title="deep"),
     replace(CHOICES[2], name="arguments", title="deep, and long arguments of old calls", cuts_arguments=True),
-    SimulatedPolicy("ping", "keep_warm alone", pings=2),
+    SimulatedPolicy("ping", "caches kept warm, no cut", pings=2),
 )
 
 

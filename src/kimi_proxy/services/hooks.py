@@ -63,7 +63,6 @@ class ToolHooks:
         publish: Publish = no_op,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
-        on_sign: Callable[[Caller, str], None] = lambda who, session: None,  # of life, of the session that calls
         mode: ObserveMode | None = None,
     ) -> None:
         self.is_on = settings.enabled
@@ -78,7 +77,6 @@ class ToolHooks:
         self._metrics = metrics
         self._publish = publish
         self._now = now
-        self._on_sign = on_sign
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
         self._goals: LruCache[tuple[str, str], str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
@@ -90,7 +88,6 @@ class ToolHooks:
         machine delays the response but does not change it.
         """
         event = hooks.parse(given)
-        self._on_sign(who, event.session)
         if event.name == AFTER_PROMPT:
             self._goals.put((who.scope, event.session), prompt_goal(event.prompt))
             return {}

@@ -496,14 +496,12 @@ class Journal(ChatObserver):
     ) -> None:
         """Publish a sent request, with its tokens as received and as sent."""
         sent = sent_tokens(before, after, entry.notes, entry.start.is_rewritten)
-        start, cache = entry.start, entry.start.cache
+        start = entry.start
         entry.sent = replace(
             sent,
             is_continued=start.is_continued,
             is_marked=start.is_marked,
             clears_thinking=start.clears_thinking,
-            is_kept_warm=cache is not None and cache.is_kept_warm,
-            writes_long=cache is not None and cache.rules.is_long,
         )
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
         target, saved = entry.target, before.total - after.total

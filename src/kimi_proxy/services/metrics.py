@@ -120,11 +120,6 @@ class Metrics:
         self.cache_missed_tokens = self._counter(
             "cache_missed_tokens", "Tokens lost from the prompt cache, by cause.", ("provider", "cause")
         )
-        self.keep_warm_pings = self._counter(
-            "keep_warm_pings",
-            "Our own requests that keep a prompt cache warm: hit, miss, or an error code.",
-            ("provider", "outcome"),
-        )
         self.chat_faults = self._counter(
             "chat_faults", "Internal errors handled during a chat request, by stage.", ("stage", "code")
         )

@@ -22,7 +22,6 @@ from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
-from kimi_proxy.services.chat.keep_warm import KeepWarm, SignsOfLife
 from kimi_proxy.services.chat.memory import ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
@@ -92,8 +91,6 @@ class Runtime:
     hooks: ToolHooks
     messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
-    signs: SignsOfLife
-    keep_warm: KeepWarm | None = None  # where the settings switch it on
     team: Team | None = None  # that shares this server
 
 
@@ -203,8 +200,6 @@ class _Observers:
     journal: Journal
     latest: LatestRequests
     model_windows: ModelWindows
-    signs: SignsOfLife
-    keep_warm: KeepWarm | None
     in_order: tuple[ChatObserver, ...]
 
 
@@ -285,8 +280,6 @@ async def running(
             messages=_messages(parts, known, stages),
             hooks=_hooks(parts, known, seen_by, mode),
             model_windows=seen_by.model_windows,
-            signs=seen_by.signs,
-            keep_warm=seen_by.keep_warm,
             team=team,
         )
 
@@ -334,33 +327,17 @@ def _observers(
     latest = LatestRequests(parts.counter, models)
     model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish))
     optional = _optional_observers(parts.alive, config, models)
-    signs, keep_warm = SignsOfLife(now), None
-    if config.cache.keep_warm:
-        keep_warm = KeepWarm(
-            config.cache,
-            providers.client,
-            models,
-            stages.caches,
-            signs,
-            journal,
-            store.sessions,
-            providers.rate_limiter,
-            parts.metrics,
-            config.token.get_secret_value() if config.token else None,
-            now,
-        )
-        optional = [*optional, parts.end(keep_warm)]
     own = journal, stages.caches, latest, known.by_response, known.by_answers, model_windows
-    return _Observers(journal, latest, model_windows, signs, keep_warm, (*own, *optional, *more))
+    return _Observers(journal, latest, model_windows, (*own, *optional, *more))
 
 
 def _sessions(
     parts: _Parts, known: _Conversations, stages: ChatStages, seen_by: _Observers, newer_count: NewerCount
 ) -> Sessions:
-    config, keep_warm = parts.config, seen_by.keep_warm
+    config = parts.config
     recordings = Recordings(recordings_folder(config.record, config.home))
     forgetters = [stages.compressor.forget, seen_by.latest.forget, stages.caches.forget, known.decisions.forget]
-    forgetters += [recordings.forget, *([keep_warm.forget] if keep_warm else [])]
+    forgetters += [recordings.forget]
     return Sessions(
         parts.store,
         known.names,
@@ -369,7 +346,6 @@ def _sessions(
         parts.now,
         newer_count=newer_count,
         display=config.display,
-        on_sign=seen_by.signs.note,
     )
 
 
@@ -387,7 +363,6 @@ def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: Obse
         parts.workers,
         parts.metrics,
         parts.hub.publish,
-        on_sign=seen_by.signs.note,
         mode=mode,
     )
 

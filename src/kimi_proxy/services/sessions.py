@@ -162,7 +162,6 @@ class Sessions:
         now: Callable[[], float] = time.time,
         newer_count: NewerCount = no_newer_count,
         display: DisplaySettings | None = None,
-        on_sign: Callable[[Caller, str], None] = lambda who, session: None,  # of life, of the client of a session
     ) -> None:
         self._store = store
         self._session_store = store.sessions
@@ -172,7 +171,6 @@ class Sessions:
         self._now = now
         self._newer_count = newer_count
         self._display = display or DisplaySettings()
-        self._on_sign = on_sign
 
     async def caught_up(self) -> None:
         """Wait up to a limit for pending records to be written."""
@@ -329,7 +327,6 @@ class Sessions:
 
     async def status_line(self, who: Caller, id_or_name: str) -> StatusLineBody:
         """Return the status line of an agent: its context window, today's savings, the lifetime of its cache."""
-        self._on_sign(who, id_or_name)
         today = datetime.fromtimestamp(self._now()).date()
         saved = accounting.sum_lines(await self._session_store.accounts(who, _midnight(today, None)))
         id = await self._names.id_of(who, id_or_name) if id_or_name else ""

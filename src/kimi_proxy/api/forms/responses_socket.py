@@ -15,7 +15,7 @@ from kimi_proxy.api.disconnect import STALL_S, ClientBody, until_disconnect
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.guard import BUSY, HeldBytes, Refusal, Rules, refuse_size
 from kimi_proxy.api.routing import caller_of
-from kimi_proxy.api.server import BoundedSocket, socket_of, watch_connection
+from kimi_proxy.api.server import BoundedSocket, socket_of
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.frames import (
     NO_HISTORY,
@@ -189,8 +189,8 @@ class ResponsesSocket:
         scope = self._socket.scope
         replaced = _OF_THE_SOCKET.union(name for name, _ in asked.headers)
         headers = (*((name, value) for name, value in scope["headers"] if name not in replaced), *asked.headers, _JSON)
-        query, is_connected = scope["query_string"].decode("latin-1"), watch_connection(scope)
-        return ChatRequest(caller_of(self._socket), Wire.RESPONSES, asked.body, headers, query, is_connected)
+        query = scope["query_string"].decode("latin-1")
+        return ChatRequest(caller_of(self._socket), Wire.RESPONSES, asked.body, headers, query)
 
 
 class SocketMemory:

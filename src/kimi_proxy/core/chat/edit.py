@@ -96,12 +96,6 @@ def with_thinking_cleared(request: Request, keep_turns: int) -> Request:
     return request if edit is None else _apply_edits(request, [edit])
 
 
-def with_one_token(request: Request) -> Request | None:
-    """Ask for an answer of one token to the same prompt; None where that cannot be asked."""
-    edit = request.format.ask_one_token(request.json)
-    return None if edit is None else _apply_edits(request, [edit])
-
-
 def with_system(request: Request, text: str) -> Request:
     """Append to the system prompt; unchanged if there is no place for it."""
     return _apply_edits(request, request.format.add_system(request.json, request.messages, text))

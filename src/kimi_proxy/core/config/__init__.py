@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationErr
 
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
+from kimi_proxy.core.config.removed import IgnoredSettings, without_removed
 from kimi_proxy.core.config.sections import (
     CacheSettings,
     CompactionSettings,
@@ -162,6 +163,7 @@ class Config(FileSettings):
     on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
     off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
     named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
+    ignored: tuple[IgnoredSettings, ...] = ()  # settings that no longer exist
 
 
 _RESERVED = (
@@ -176,6 +178,7 @@ _RESERVED = (
     "on_demand",
     "off_lines",
     "named_servers",
+    "ignored",
 )
 
 
@@ -190,6 +193,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     for reserved in _RESERVED:
         if reserved in file:
             raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
+    file, ignored = without_removed(file, lambda name: _place(name.split("."), toml, variables))
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
@@ -197,6 +201,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         "oidc_client_secret": _secret(env, "KIMI_PROXY_OIDC_CLIENT_SECRET"),
         "store_key": _secret(env, "KIMI_PROXY_STORE_KEY"),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
+        "ignored": ignored,
     }
     try:
         config = Config.model_validate(_lists_as_tuples(values))
@@ -229,13 +234,21 @@ def require_keys(config: Config) -> None:
 def _explain(path: list[str], kind: str, what: str, toml: str, variables: Mapping[str, str]) -> str:
     """Describe an invalid setting by name and position; for an unknown one, suggest the closest name."""
     *section, key = path
-    name, line = ".".join(path), line_of(toml, ".".join(section), key)
-    variable = next((variables[name] for name in _outwards(path) if name in variables), "")
-    where = f" ({variable})" if variable else f" (line {line})" if line else ""
+    name = ".".join(path)
+    where = _place(path, toml, variables)
     if kind != "extra_forbidden":
         return f"setting {name}{where}: {what.removeprefix('Value error, ')}"
     near = get_close_matches(key, _known_keys(section), 1)
     return f"setting {name}{where}: there is no such setting" + (f": did you mean {near[0]}?" if near else "")
+
+
+def _place(path: list[str], toml: str, variables: Mapping[str, str]) -> str:
+    """Return the variable or the line that sets a setting, in parentheses; "" if neither is known."""
+    *section, key = path
+    if variable := next((variables[name] for name in _outwards(path) if name in variables), ""):
+        return f" ({variable})"
+    line = line_of(toml, ".".join(section), key) if section else line_of(toml, key, "")
+    return f" (line {line})" if line else ""
 
 
 def _outwards(path: list[str]) -> list[str]:

@@ -100,10 +100,6 @@ class CacheSettings(SettingsSection):
     anchor: bool = True
     cut_after_change: bool = True
     clear_thinking: bool = False
-    keep_warm: bool = False
-    keep_warm_pings: int = Field(default=2, ge=1, le=20)
-    keep_warm_usd_per_day: float = Field(default=1.0, gt=0, le=10_000)
-    keep_warm_plans: tuple[str, ...] = ()  # providers whose plans may be used for it
 
 
 class DeferralSettings(SettingsSection):

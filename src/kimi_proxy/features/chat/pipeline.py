@@ -62,7 +62,6 @@ class Draft:
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
     clears_thinking: bool = False  # the provider drops old thinking because we asked for it
-    is_connected: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)  # the client, still
     is_attested: bool = False  # the client signed these bytes: only earlier changes may be repeated
     is_observed: bool = False  # the same holds, because it is only observed
     would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left

@@ -1,12 +1,9 @@
-"""The cached part of a conversation: where two requests first differ, when the cache is cold, and when a request of our
-own pays to keep it warm.
-"""
+"""The cached part of a conversation: where two requests first differ, and when the cache is cold."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import takewhile
 from typing import Literal
 
 from kimi_proxy.core.chat import Message, Part, Request, edit, read
@@ -150,7 +147,6 @@ class CacheMoment:
     adds_marks: bool = False  # the client sets no marks, and the conversation continues
     knows_beginning: bool = False  # other conversations of this client have begun in the same way lately
     is_compacted: bool = False  # the client has replaced a longer conversation by a summary
-    is_kept_warm: bool = False  # it would have expired, had we not refreshed it
 
     @property
     def is_cold(self) -> bool:
@@ -318,35 +314,3 @@ def _last_answered_user(request: Request) -> int | None:
         if answered and message.role == "user" and all(part.kind != "tool_result" for part in message.parts):
             return at
     return None
-
-
-KEPT_WARM = "keep_warm"  # of such a request in the journal
-LEAST_TOKENS = 20_000
-MARGIN_S = 30.0  # before the end of a cache's life; an answer may take some of it
-HOUR_S = 3600.0
-# How often the user came back within one more life of the cache, of those who had not come back before, in 335 public
-# sessions of Claude Code (entireio/cli, auth-go and skills): by the number of lives that have passed.
-RETURNS = (0.28, 0.14, 0.08, 0.05, 0.04, 0.02)
-RETURNS_AFTER_HOURS = (0.05, 0.04, 0.01)
-# Of a prompt whose cache has expired, the share that the sanitizer cuts for free when the user comes back: to keep it
-# warm also means to do without that cut.
-CUT_SHARE = 0.2
-
-
-def worthwhile_pings(rules: CacheRules, at_most: int) -> int:
-    """Return how many times in a row it pays to refresh a cache: while a return is likely enough for the price."""
-    gain = rules.write * (1 - CUT_SHARE) - rules.read
-    if not (rules.life_s and rules.is_refreshed) or gain <= 0:
-        return 0
-    returns = RETURNS_AFTER_HOURS if rules.life_s >= HOUR_S else RETURNS
-    return min(at_most, sum(1 for _ in takewhile(lambda likely: likely * gain > rules.read, returns)))
-
-
-def due_in_s(rules: CacheRules) -> float:
-    """Return how long after a request the cache has to be refreshed."""
-    return max(0.0, rules.life_s - MARGIN_S)
-
-
-def ping_of(request: Request) -> Request | None:
-    """Return the same prompt with the same thinking, to be answered by one token; None where that cannot be asked."""
-    return None if request.is_crowded else edit.with_one_token(request)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
@@ -33,10 +32,6 @@ _WINDOWS = (
     "n_ctx",
     "n_ctx_train",
 )
-
-
-PLAN_LOGIN = "sk-ant-oat"  # how a login with a plan of Anthropic begins
-PLANS = frozenset({CHATGPT, CODE_ASSIST, "kimi-code"})  # providers that are paid by a plan alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +132,6 @@ class Models:
     def sends_our_key(self, provider: str, credential: str) -> bool:
         """Return whether a request is sent with our key instead of the client's own credential."""
         return provider in self._keyed and not (provider in self._on_demand and is_key_of(provider, credential))
-
-    def is_paid_by_plan(self, provider: str, credential: str) -> bool:
-        """Return whether a request is paid for by a plan and not by the token, as far as its login shows."""
-        login = "" if self.sends_our_key(provider, credential) else credential
-        return self._maker(provider) in PLANS or login.startswith(PLAN_LOGIN)
 
     def offered_models(self) -> Iterator[tuple[str, Model]]:
         """Return the models that clients may name, with their settings."""

@@ -68,7 +68,6 @@ class ChatRequest:
     body: bytes
     headers: tuple[Header, ...] = ()
     query: str = ""
-    is_connected: Callable[[], bool] = lambda: False  # whether the client's connection is still open
     cloud: str = ""  # the cloud whose form of the API it uses: a provider of that type is preferred
     shows_usage: bool = False  # the answer includes a token count that the client did not ask for
 
@@ -189,9 +188,7 @@ class Chat:
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         received = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
-        received = replace(
-            received, is_attested=self._is_attested(received), is_connected=incoming.is_connected, id=new_id("req")
-        )
+        received = replace(received, is_attested=self._is_attested(received), id=new_id("req"))
         received = replace(received, timings=timings) if timings else received
         # A stage commits the originals of its cuts before it returns, so every marker can be restored.
         outgoing = await self._run_stages(received)

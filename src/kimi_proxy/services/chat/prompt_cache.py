@@ -58,8 +58,6 @@ class _SentRequest:
     body: bytes  # its digest
     tokens: int = 0  # that the provider counted
     proven_s: float = 0.0  # a pause after which the provider still had it, longer than the life that we know of
-    asked_at: float = 0.0  # when the client sent it
-    is_renewed: bool = False  # we have refreshed the cache since
 
 
 async def never(who: Caller, session: str) -> float | None:
@@ -129,7 +127,7 @@ class PromptCaches(ChatObserver):
         sent = before.prefix if before else None if last_at is None else SentPrefix(last_at, cold_after_s)
         body = self._bodies.get(place)
         digest = sha256(request.body).digest() if self._replicas else b""
-        self._note(place, _SentRequest(now, found, digest, 0, proven_s, now.at), request)
+        self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
         compacted = self._compacted_tokens(draft, before, found)
         cold, is_newest = await self._judge(place, sent, now, digest, before, rules)
         change = first_difference(before.digests, found) if is_newest and before and before.digests and found else None
@@ -145,29 +143,12 @@ class PromptCaches(ChatObserver):
             adds_marks,
             can_mark and self._knows(draft.caller, found),
             compacted > 0,
-            before is not None and before.is_renewed and now.at - before.asked_at > cold_after_s,
         )
 
     def is_warm(self, draft: Draft) -> bool:
         """Return whether the provider still has the conversation of a request that is about to be sent."""
         sent = self._sent.get(_place_of(draft))
         return sent is not None and not is_cold(sent.prefix, replace(sent.prefix, at=self._now()))
-
-    async def renew(self, who: Caller, conversation: bytes) -> bool:
-        """Note that the cache of a conversation is refreshed now; False if another server has its newest request."""
-        place = who.scope, conversation
-        sent = self._sent.get(place)
-        if sent is None:
-            return False
-        prefix = replace(sent.prefix, at=self._now())
-        if self._replicas is not None:
-            try:
-                if not await self._replicas.renew_sent(_shared_key(place), sent.body, prefix.at):
-                    return False
-            except StoreUnavailable:
-                return False
-        self._note(place, replace(sent, prefix=prefix, is_renewed=True))
-        return True
 
     def _compacted_tokens(self, draft: Draft, before: _SentRequest | None, found: PrefixDigests | None) -> int:
         """Return the tokens counted for the conversation whose compacted form this new one continues."""

@@ -397,13 +397,10 @@ class SessionStore(Protocol):
     async def newest_metric(self, who: Caller, session: str) -> Metric | None: ...
 
     async def last_sent(self, who: Caller, session: str) -> float | None:
-        """Return when the newest request of a session left, ours that keep its prompt cache warm among them."""
-
-    async def keep_warm_usd(self, who: Caller, since: float) -> float:
-        """Return what keeping prompt caches warm has cost in the person's scope."""
+        """Return when the newest request of a session left."""
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
-        """Return the requests of one session or of all, the newest last; without those that keep a cache warm."""
+        """Return the requests of one session or of all, the newest last."""
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
         """Return requests in the order in which they were written, each with its number, from `after` on."""
@@ -436,9 +433,6 @@ class Replicas(Protocol):
         on that request, whichever server sent it. Equal requests, by their digest, within the cache's lifetime get the
         same answer: all of them are cut, or none. `if_unknown` is the answer if there was no request before.
         """
-
-    async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:
-        """Note that the cache of a conversation was refreshed; return False if that is not its newest request."""
 
     async def take_turn(self, name: str, per_minute: int) -> float:
         """Count a request, if all servers together may make one now; return the seconds to wait if not, else 0."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol
 
-from kimi_proxy.features.chat.prompt_cache import KEPT_WARM
 from kimi_proxy.features.metering import Metric
 
 
@@ -237,8 +236,7 @@ def usage_of(metrics: Sequence[Metric]) -> list[tuple[UsageKey, UsageSum]]:
     for metric in metrics:
         account = metric.account
         key = usage_key(metric.at, metric.person, metric.team, metric.model)
-        # The provider refused the others; requests that keep a cache warm are no one's question.
-        sent = 1 if metric.status == 200 and metric.outcome != KEPT_WARM else 0
+        sent = 1 if metric.status == 200 else 0  # the provider refused the others
         found[key] = found.get(key, UsageSum()) + UsageSum(
             requests=sent,
             input_tokens=metric.input_tokens or 0,

@@ -135,7 +135,6 @@ SESSIONS: Mapping[str, tuple[Try, object]] = {
     "delete": (lambda store, who: store.sessions.delete(who, ["ses_a"]), []),
     "delete_all": (lambda store, who: store.sessions.delete_all(who), []),
     "last_sent": (lambda store, who: store.sessions.last_sent(who, "ses_a"), None),
-    "keep_warm_usd": (lambda store, who: store.sessions.keep_warm_usd(who, 0.0), 0.0),
     "newest_metric": (lambda store, who: store.sessions.newest_metric(who, "ses_a"), FIGURES),
     "newest_metrics": (lambda store, who: store.sessions.newest_metrics(who, 10, "ses_a"), FIGURES),
     "metrics": (lambda store, who: store.sessions.metrics(who, None, 0, 10), FIGURES),

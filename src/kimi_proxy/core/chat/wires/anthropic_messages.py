@@ -325,11 +325,6 @@ class AnthropicMessages(WireFormat):
         is_all = read.string(read.members(own).get("keep")) == "all"
         return (*body.span(own), json.encode(ours)) if is_all else None
 
-    def ask_one_token(self, body: JsonBody) -> Edit | None:
-        # A thinking budget has to be smaller than `max_tokens`, and to change it would lose the cache.
-        has_budget = "budget_tokens" in read.members(body.members.get("thinking"))
-        return None if has_budget else body.set("max_tokens", 1)
-
     def summary_request(self, model: str, instructions: str, prompt: str, max_tokens: int) -> JsonObject:
         messages = [self.new_message("user", prompt)]
         return {"model": model, "system": instructions, "messages": messages, "max_tokens": max_tokens}

@@ -324,11 +324,6 @@ class OpenAiChat(WireFormat):
         end = body.span(options)[1] - 1
         return end, end, (b"," if members else b"") + b'"include_usage":true'
 
-    def ask_one_token(self, body: JsonBody) -> Edit | None:
-        # Which of the two a provider knows is only certain if the client named one.
-        limit = next((name for name in ("max_completion_tokens", "max_tokens") if body.has(name)), None)
-        return body.set(limit, 1) if limit else None
-
     def hide_usage(self, events: bytes) -> bytes:
         """Clients that did not ask for usage trip over a chunk that has it and no choice."""
         if not _NO_CHOICES.search(events):

@@ -474,10 +474,6 @@ class WireFormat(ABC):
         """Ask the provider to drop the thinking of all but the newest turns; None if it cannot, or must not."""
         return None
 
-    def ask_one_token(self, body: JsonBody) -> Edit | None:
-        """Ask for an answer of one token to the same prompt; None where the API, or this request, does not allow it."""
-        return None
-
     def hide_usage(self, events: bytes) -> bytes:
         """Return whole events without those that are sent only because `ask_usage` asked for them."""
         return events

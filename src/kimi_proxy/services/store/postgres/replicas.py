@@ -75,16 +75,6 @@ class PostgresReplicas:
 
         return await self._database.read(work)
 
-    async def renew_sent(self, conversation: bytes, digest: bytes, at: float) -> bool:
-        async def work(connection: Connection, moment: Moment) -> bool:
-            rows = await connection.execute(
-                "UPDATE sent_prefix SET at = greatest(at, %s) WHERE conversation = %s AND digest = %s RETURNING 1",
-                (at, conversation, digest),
-            )
-            return await rows.fetchone() is not None
-
-        return await self._database.read(work)
-
     async def take_turn(self, name: str, per_minute: int) -> float:
         async def work(connection: Connection, moment: Moment) -> float:
             # The bucket drains evenly; the row stays unchanged if one more request does not fit.

@@ -12,7 +12,7 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.accounting import Account, SavingsLine
 from kimi_proxy.features.chat.context import Context
-from kimi_proxy.features.chat.prompt_cache import KEPT_WARM, ExplainedMiss
+from kimi_proxy.features.chat.prompt_cache import ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow, without_absurd_resets
 from kimi_proxy.services.store.protocols import (
     Cursor,
@@ -41,8 +41,6 @@ _METRIC = f"""id, session_id, at, provider, model, api, tokens_estimated, tokens
 
 # A request that was refused has left nothing to pay for, unless a summary was made for it.
 _SENT = "(metrics.status = 200 OR metrics.net_saved_tokens IS NOT NULL)"
-# Requests of our own that keep a prompt cache warm are in the sums of money alone.
-_ASKED = f"metrics.outcome <> '{KEPT_WARM}'"
 
 
 class SqlSessions(SqlTables[D]):
@@ -125,7 +123,7 @@ class SqlSessions(SqlTables[D]):
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None:
         theirs, own = session_filter(who.counts, session)
-        found = await self._metrics(self.database, f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT 1", own)
+        found = await self._metrics(self.database, f"{theirs} ORDER BY seq DESC LIMIT 1", own)
         return found[0][1] if found else None
 
     async def last_sent(self, who: Caller, session: str) -> float | None:
@@ -137,14 +135,9 @@ class SqlSessions(SqlTables[D]):
         )
         return None if at is None else float(str(at))
 
-    async def keep_warm_usd(self, who: Caller, since: float) -> float:
-        statement = f"SELECT coalesce(sum(cost_usd), 0) FROM metrics WHERE scope = ? AND at >= ? AND NOT ({_ASKED})"
-        ((usd,),) = await self.database.rows(statement, (who.scope, since))
-        return float(str(usd))
-
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
         theirs, own = session_filter(who.counts, session)
-        found = await self._metrics(self.reports, f"{theirs} AND {_ASKED} ORDER BY seq DESC LIMIT ?", (*own, limit))
+        found = await self._metrics(self.reports, f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
@@ -159,7 +152,6 @@ class SqlSessions(SqlTables[D]):
         theirs, own = session_filter(who.counts, session, "metrics.")
         readable, readers = session_filter(who.scopes, table="sessions.")
         counted = "coalesce(metrics.input_tokens, tokens_estimated)"
-        asked = f"sum(CASE WHEN {_ASKED} THEN 1 ELSE 0 END)"
         counts = sums(
             f"coalesce(tokens_before, {counted})",
             f"coalesce(tokens_after, {counted})",
@@ -176,7 +168,7 @@ class SqlSessions(SqlTables[D]):
         money = ", ".join(f"sum({name})" for name in ("cache_lost_usd", "overhead_usd", "cache_missed_usd"))
         rows = await self.reports.rows(
             f"""SELECT session_id, coalesce(max(coalesce(nullif(sessions.title, ''), sessions.name)), ''),
-                 coalesce(max(sessions.directory), ''), metrics.model, {asked}, {counts},
+                 coalesce(max(sessions.directory), ''), metrics.model, count(*), {counts},
                  sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
                  sum(metrics.net_saved_usd), {money}, sum(metrics.observed_usd)
                FROM metrics LEFT JOIN sessions
@@ -308,12 +300,6 @@ _LAST_USED = """last_used = CASE WHEN sessions.last_used > excluded.last_used TH
 def _add_to_session(metric: Metric) -> SqlStatement:
     """Return the statement that adds a request to its session's totals, which restart if it was deleted."""
     account = metric.account
-    if metric.outcome == KEPT_WARM:
-        paid = ", ".join(f"{name} = coalesce({name}, 0) + ?" for name in ("cost_usd", "net_saved_usd"))
-        return SqlStatement(
-            f"UPDATE sessions SET {paid} WHERE id = ? AND scope = ?",
-            (metric.cost_usd or 0.0, -(metric.cost_usd or 0.0), metric.session, metric.scope),
-        )
     saved = (account.cost_before_usd, account.net_saved_tokens, account.net_saved_usd) if account else None
     before_usd, net_tokens, net_usd = saved or (metric.cost_usd, 0, None)
     counts = ("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved", "net_saved_tokens")

@@ -1,0 +1,51 @@
+"""Settings of earlier versions that no longer exist: each is ignored, with a warning that says what to do instead."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_KEEP_WARM = "kimi-proxy sends no requests of its own to keep a prompt cache warm; remove the setting"
+
+# A setting, or a whole section → what to do instead. Settings with the same advice share a warning.
+REMOVED: Mapping[str, str] = {
+    "cache.keep_warm": _KEEP_WARM,
+    "cache.keep_warm_pings": _KEEP_WARM,
+    "cache.keep_warm_usd_per_day": _KEEP_WARM,
+    "cache.keep_warm_plans": _KEEP_WARM,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredSettings:
+    """Settings that were found although they no longer exist, and what to do instead."""
+
+    names: str
+    advice: str
+
+    @property
+    def warning(self) -> str:
+        return f"ignored: {self.names}: {self.advice}"
+
+
+def without_removed(
+    settings: Mapping[str, object], where: Callable[[str], str]
+) -> tuple[dict[str, object], tuple[IgnoredSettings, ...]]:
+    """Return the settings that exist, and those that no longer do; `where` says where a setting was found."""
+    left = dict(settings)
+    found: dict[str, list[str]] = {}
+    for name, advice in REMOVED.items():
+        if _take_out(left, name.split(".")):
+            found.setdefault(advice, []).append(f"{name}{where(name)}")
+    return left, tuple(IgnoredSettings(", ".join(names), advice) for advice, names in found.items())
+
+
+def _take_out(settings: dict[str, object], path: list[str]) -> bool:
+    """Remove one setting, in copies of the tables around it; return whether it was there."""
+    *sections, key = path
+    table = settings
+    for name in sections:
+        inner = table.get(name)
+        if not isinstance(inner, Mapping):
+            return False
+        table[name] = inner = dict(inner)
+        table = inner
+    return table.pop(key, None) is not None

@@ -1,0 +1,51 @@
+"""A setting that no longer exists is one warning that says what to do instead, never a refusal to start."""
+
+from pathlib import Path
+
+import pytest
+
+from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.errors import ConfigError
+
+
+def config(toml: str = "", **env: str) -> Config:
+    return parse(toml, env, Path("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("toml", "warning"),
+    [
+        (
+            "[cache]\nkeep_warm = true\nkeep_warm_pings = 3\nmarks = false\n",
+            "ignored: cache.keep_warm (line 2), cache.keep_warm_pings (line 3): kimi-proxy sends no requests of its "
+            "own to keep a prompt cache warm; remove the setting",
+        ),
+    ],
+)
+def test_a_setting_that_is_gone_is_one_warning_with_what_to_do_instead(toml: str, warning: str):
+    assert [each.warning for each in config(toml).ignored] == [warning]
+
+
+def test_the_settings_beside_it_still_count():
+    assert config("[cache]\nkeep_warm = true\nmarks = false\n").cache.marks is False
+
+
+def test_a_variable_of_such_a_setting_is_named():
+    (found,) = config(KIMI_PROXY__CACHE__KEEP_WARM="true").ignored
+
+    assert found.names == "cache.keep_warm (KIMI_PROXY__CACHE__KEEP_WARM)"
+
+
+def test_the_value_of_such_a_setting_is_not_shown():
+    (found,) = config('[cache]\nkeep_warm_plans = ["a-name-of-mine"]\n').ignored
+
+    assert "a-name-of-mine" not in found.warning
+
+
+def test_a_misspelt_setting_is_still_refused():
+    with pytest.raises(ConfigError, match=r"setting cache\.keep_warmer \(line 2\): there is no such setting"):
+        config("[cache]\nkeep_warmer = true\n")
+
+
+def test_settings_that_exist_are_no_warning():
+    assert config("[cache]\nmarks = true\n").ignored == ()
