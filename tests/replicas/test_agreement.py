@@ -22,7 +22,6 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings
 from kimi_proxy.features.chat.pipeline import Draft
-from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.decisions import ChatDecisions
