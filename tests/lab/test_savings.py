@@ -472,21 +472,6 @@ def test_long_arguments_of_old_calls_go_when_the_cache_is_cold():
     assert saved == pytest.approx((501 - MARKER_TOKENS) * 1.25, rel=0.02)  # of the oldest: the newest three stay
 
 
-def test_what_came_back_whole_a_request_later_cost_a_rewrite():
-    talk = Conversation()
-    talk.ask("look at it")
-    for number in range(3):
-        talk.ask(output=f"{number} " + LONG[:3_000])
-    talk.ask("hello again", pause_s=900)
-    talk.ask("and again")
-
-    policy = Policy(1000, spares_quoted=False, keep_newest=0)
-    saved, _ = talk.under(parts(old=policy))
-    before, _ = talk.under(parts(old=policy, unsends_small=True))
-
-    assert before < 0 < saved + 2 * tool_tokens() * 5
-
-
 def test_cuts_behind_a_client_s_own_change_can_be_left_out():
     talk = Conversation()
     talk.ask("look at it")

@@ -24,7 +24,6 @@ MARKER_TOKENS = 40  # tokens that replace an output that is masked completely, o
 PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
-SMALL_TOKENS = 1000
 KEPT_ARGUMENTS = 3  # the newest
 
 
@@ -41,7 +40,6 @@ class SimulatedPolicy:
     clear_over: int = 0  # prompts over this lose all outputs but three, as by `clear_tool_uses`
     compression: Preset | None = None  # by which old exchanges become a summary when the window is nearly full
     after_change: bool = True  # old outputs are also cut behind a change of the client's own
-    unsends_small: bool = False  # a short result that was cut returns one request later, as before 0.3
     pings: int = 0  # at most so many in a row keep a cache warm, which kimi-proxy does not do
     clears_thinking: bool = False  # of earlier turns, when the cache is cold
     cuts_arguments: bool = False  # long ones of old calls that write files, when the cache is cold
@@ -87,7 +85,6 @@ OPTIONS = {
 }
 # Each measure for the prompt cache, on and off.
 PARTS = (
-    replace(DEFAULT, name="before", title="default, with two faults of 0.2", after_change=False, unsends_small=True),
     replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
     replace(DEFAULT, title="default"),
     *OPTIONS.values(),
@@ -184,7 +181,6 @@ class _Simulation:
         self._thinking: dict[int, float] = {}  # of the answers to these requests
         self._arguments: list[float] = []  # long ones of calls, the oldest first
         self._dropped = 0.0  # removed tokens of both
-        self._came_back: list[_Held] = []  # short outputs that were just cut
 
     def step(self, request: MeasuredRequest) -> None:
         if self._keep_warm(request):
@@ -193,12 +189,11 @@ class _Simulation:
             self._held.clear()
             self._forget_dropped()
             self._arguments.clear()
-            self._came_back.clear()
             self._saved = self._summarized = 0.0
             self._cut_at = request.index
             self._added = float(tool_tokens() if self._has_tool else 0)
             self._prompt = self._whole_prompt = 0.0
-        valid, policy = self._prompt, self._policy
+        valid = self._prompt
         for output in request.outputs:
             self._held[output.index] = self._enter(output)
         if cuts := self._old_cuts(request):
@@ -206,11 +201,6 @@ class _Simulation:
             for held in cuts:
                 self._age(held)
             self._renew({held.output.index for held in cuts})
-        elif self._came_back:
-            valid = min(valid, self._place(self._came_back[0].output))
-            for held in self._came_back:
-                self._show_whole(held)
-        self._came_back = [held for held in cuts if policy.unsends_small and held.output.tokens <= SMALL_TOKENS]
         self._drop_words(request)
         if self._compress(request):
             valid = min(valid, self._session.fixed)
