@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.chat import Request
+from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.sections import DisplaySettings
@@ -16,6 +16,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.chat.context import Composition
 from kimi_proxy.features.chat.pipeline import Note
 from kimi_proxy.features.sanitizer.plan import is_recovery_call
+from kimi_proxy.features.sanitizer.recalls import recall_outcome
 
 MILLION = 1_000_000
 MIN_CACHED_TOKENS = 2048  # a shorter prefix may not be cached by any provider
@@ -301,19 +302,24 @@ def weights(request: Request, weighed: Composition) -> Weights:
     """Return the tokens of old text in a request, and of text that the client's own tools read back."""
     said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
     old = weighed.messages[said[-1]].before if said else 0
-    is_recovery: dict[str, bool] = {}  # by the id of a call
+    recalls: dict[str, Part | None] = {}  # by the id of a call; None: it reads nothing back
     places: list[int] = []
     has_outputs = False
     for at, message in enumerate(request.messages):
         calls = (part for part in message.parts if part.kind == "tool_call")
-        is_recovery |= {part.call_id: is_recovery_call(part) for part in calls}
-        results = [part.call_id for part in message.parts if part.kind == "tool_result"]
+        recalls |= {part.call_id: part if is_recovery_call(part) else None for part in calls}
+        results = [part for part in message.parts if part.kind == "tool_result"]
         has_outputs = has_outputs or bool(results)
-        if any(is_recovery.get(call_id) for call_id in results):
+        if any(_is_read_back(recalls.get(result.call_id), result) for result in results):
             places.append(at)
     new = sum(1 for at in places if at > (said[-1] if said else -1))
     recovered = sum(weighed.messages[at].tools_tokens for at in places)
     return Weights(weighed.total, old, recovered, new, has_outputs)
+
+
+def _is_read_back(call: Part | None, result: Part) -> bool:
+    """Return whether a result is text that was read back; a refused call reads nothing."""
+    return call is not None and recall_outcome(call, result) == "answered"
 
 
 def sent_tokens(received: Weights, outgoing: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:

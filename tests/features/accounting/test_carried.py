@@ -39,6 +39,14 @@ def test_texts_that_a_tool_of_ours_gave_back_are_known_and_counted_once_when_the
     assert (old.recovered, old.recoveries) == (500, 0)
 
 
+@pytest.mark.parametrize("wire", list(Wire))
+def test_a_refused_call_reads_nothing_back(wire: Wire):
+    refusal = "Claude requested permissions to use mcp__pruner__recover_text, but you haven't granted it yet."
+    asked = weighed(wire, User("why?"), Assistant("", (RECOVER,)), Result("c2", refusal, failed=True))
+
+    assert (asked.recovered, asked.recoveries, asked.has_outputs) == (0, 0, True)
+
+
 def test_notes_tell_what_was_resent_and_what_summaries_cost():
     notes = [
         Note("sanitizer_event", {"prefix_tokens_resent": 900, "tokens_saved": 5}),
