@@ -16,9 +16,9 @@ _OUR_ERROR = re.compile(
 )
 # The APIs of most clients have no flag for a failed call, so the words of their refusals decide.
 _REFUSAL = re.compile(
-    r"permission|\bden(?:y|ied)\b|\bdeclined\b|\breject(?:ed)?\b|\bcancell?ed\b|not (?:been )?(?:allowed|granted|approved)"
-    r"|n't (?:granted|want|allow)|requires? (?:\w+ )?(?:approval|confirmation)|no such tool|tool \S+ (?:was )?not found"
-    r"|^(?:mcp )?error\b",
+    r"permission|\bden(?:y|ied)\b|\bdeclined\b|\breject(?:ed)?\b|\bcancell?ed\b"
+    r"|not (?:been )?(?:allowed|granted|approved)|n't (?:granted|want|allow)"
+    r"|requires? (?:\w+ )?(?:approval|confirmation)|no such tool|tool \S+ (?:was )?not found|^(?:mcp )?error\b",
     re.I,
 )
 
