@@ -20,7 +20,6 @@ PARTICIPLE = re.compile(
 )
 VERBS = {
     "down": "the command `kimi-proxy mcp down`, beside `up`",
-    "shutdown": "what uvicorn calls a connection's end",
     "_spawn": "a verb that only looks like one",
 }
 VERB_ENDINGS = re.compile(r"_*(?:feed|need|seed|embed|speed|shed)")

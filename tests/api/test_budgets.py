@@ -6,7 +6,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.api.responses_socket import responses_client
 from tests.support.api.team import TEAM, Team, team
 from tests.support.api.watching import completion
 from tests.support.evil import Heard, Line, answering, http
@@ -167,17 +166,3 @@ async def test_a_setting_says_which_way_budgets_fail_without_a_store(tmp_path: P
 )
 def test_a_path_says_how_its_provider_charges(method: str, path: str, charge: str):
     assert charge_of(UpstreamRequest(Wire.CHAT, b"", path=path, method=method)) == charge
-
-
-async def test_a_budget_holds_for_requests_over_a_websocket(tmp_path: Path):
-    budget = '[team.budgets.each]\nperson = "*"\nrequests = 2\n'
-    async with team(tmp_path, budget) as t, t.person("ada") as ada:
-        token = {"authorization": ada.headers["authorization"]}
-        async with responses_client(t.proxy.port, headers=token) as client:
-            answers = [(await client.ask(model="openai-evil/m", input="hi"))[-1] for _ in range(4)]
-            warm = await client.ask(input="hi", generate=False)
-
-    limited = [answer for answer in answers if answer.get("status") == 429]
-    assert answers[2:] == limited and limited[0]["error"]["code"] == "budget_exceeded"
-    assert int(limited[0]["headers"]["retry-after"]) > 0
-    assert warm[-1]["type"] == "response.completed", "it costs nothing"

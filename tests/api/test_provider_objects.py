@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.api.people_world import SHARED, PeopleWorld, people_world
-from tests.support.api.responses_socket import responses_client
 from tests.support.services.store import postgres_server
 
 SECRET = "zebra-crossing"
@@ -229,20 +228,3 @@ async def test_an_object_is_the_persons_though_its_provider_did_not_look_up_what
     assert made["requests"] == careless["requests"]
     assert theirs.encode() not in here.provider.heard[1].body.replace(f'"custom_id":"{theirs}"'.encode(), b"")
     assert found == [200, 404]
-
-
-async def test_over_a_websocket_no_one_goes_on_from_the_answer_of_another(tmp_path: Path):
-    async with people_world(tmp_path) as world:
-        (server,) = world.servers
-        asked = {**ASK, "store": True}
-        async with server.person("ada") as ada:
-            id = await stored(ada)
-        statuses, sent = {}, {}
-        for name in ("ada", "ben"):
-            token = {"x-kimi-proxy-token": server.tokens[name]}
-            async with responses_client(server.proxy.port, headers=token) as client:
-                statuses[name] = [event.get("status") for event in await client.ask(**asked, previous_response_id=id)]
-            sent[name] = json.loads(world.provider.heard[-1].body)["previous_response_id"]
-
-    assert (sent["ada"], statuses["ada"]) == (id, [None, None])
-    assert sent["ben"] != id and statuses["ben"] == [400]

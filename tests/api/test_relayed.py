@@ -76,14 +76,19 @@ async def test_what_is_not_relayed_says_so(tmp_path: Path):
     assert "does not relay" in response.json()["error"]["message"]
 
 
-async def test_a_websocket_that_is_switched_off_is_refused_in_the_way_that_codex_understands(tmp_path: Path):
-    toml = "[proxy]\nresponses_websocket = false\n"
-    async with evil(echo) as provider, proxy(tmp_path, provider.toml() + toml) as p:
+async def test_responses_over_a_websocket_are_refused_in_the_way_that_codex_understands(tmp_path: Path):
+    async with evil(echo) as provider, proxy(tmp_path, provider.toml()) as p:
         with pytest.raises(websockets.InvalidStatus) as refused:
             await websockets.connect(f"ws://127.0.0.1:{p.port}/v1/responses")
 
     assert refused.value.response.status_code == 426
-    assert json.loads(refused.value.response.body)["error"]["code"] == "upgrade_required"
+    assert json.loads(refused.value.response.body)["error"] == {
+        "message": "the Responses API is not served over a WebSocket: send POST requests to this path",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "upgrade_required",
+    }
+    assert provider.heard == []
 
 
 FORM = (

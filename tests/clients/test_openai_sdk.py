@@ -1,6 +1,5 @@
 """OpenAI's own library streams words and tool calls through the proxy as if nobody stood between."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +9,6 @@ import httpx
 import pytest
 from tests.clients import sdks
 from tests.support.api.proxy_world import proxy
-from tests.support.api.responses_socket import numbered
-from tests.support.api.responses_socket import said as said_by
 from tests.support.clients.provider import Provider
 from tests.support.evil import Evil, evil
 
@@ -113,23 +110,3 @@ async def test_our_own_errors_are_the_library_s(tmp_path: Path):
         assert [model.id async for model in sdk.models.list()] == []
 
     assert refused.value.code == "no_provider"
-
-
-async def test_responses_over_a_websocket_go_on_from_each_other(tmp_path: Path):
-    async with (
-        evil(said_by(numbered)) as provider,
-        proxy(tmp_path, provider.toml()) as p,
-        sdks.openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{p.port}/v1", api_key=KEY, timeout=60) as sdk,
-        sdk.responses.connect() as connection,
-    ):
-        previous: dict[str, str] = {}
-        for question in ("hello", "and now?"):
-            await connection.response.create(model="m", input=question, store=False, **previous)
-            async for event in connection:
-                if event.type == "response.completed":
-                    previous = {"previous_response_id": event.response.id}
-                    break
-
-    first, second = provider.heard
-    assert first.header("authorization") == f"Bearer {KEY}"
-    assert [item["role"] for item in json.loads(second.body)["input"]] == ["user", "assistant", "user"]

@@ -213,7 +213,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
     )
     routes: list[BaseRoute] = [
         *dashboard.routes(),
-        *chat.routes(runtime.chat, rules, responses_websocket=runtime.config.proxy.responses_websocket),
+        *chat.routes(runtime.chat),
         *gateway.routes(runtime.gateway, pruner_catalog(runtime)),
         *gateway.server_routes(runtime.supervisor),
         *sessions.SessionRoutes(runtime.sessions).routes(),

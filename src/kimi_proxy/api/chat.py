@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,8 +16,6 @@ from kimi_proxy.api.errors import refusal
 from kimi_proxy.api.forms import ollama
 from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
 from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
-from kimi_proxy.api.forms.responses_socket import LIMITS, NONE_SERVED, Ask, ResponsesEndpoint
-from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
@@ -32,6 +31,8 @@ _PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[\w.~:@-]+)+", re.ASCII)  # char
 
 log = logging.getLogger(__name__)
 
+Ask = Callable[[ChatRequest], AbstractAsyncContextManager[Answer]]
+
 # Errors have the shape of the API that was called.
 CHAT = RouteSpec(
     "Ask the provider that serves the model", body=OpenObject, error=OpenObject, is_relayed=True, access=Access.PEOPLE
@@ -45,7 +46,7 @@ ONE = RouteSpec(
 )
 
 
-def routes(chat: Chat, rules: Rules, *, responses_websocket: bool) -> list[BaseRoute]:
+def routes(chat: Chat) -> list[BaseRoute]:
     forms = {**GEMINI_ROUTES, **CODE_ASSIST_ROUTES}
     asking: list[BaseRoute] = [
         DescribedRoute(
@@ -73,8 +74,7 @@ def routes(chat: Chat, rules: Rules, *, responses_websocket: bool) -> list[BaseR
         DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
         for path in Wire.CHAT.format.uploads
     ]
-    responses = ResponsesEndpoint(chat.answer, rules, LIMITS if responses_websocket else NONE_SERVED)
-    sockets = [SocketRoute(path, responses.serve, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
+    sockets = [SocketRoute(path, _post_instead, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
     sockets.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
     return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *sockets]
 
@@ -148,6 +148,12 @@ async def _body(receive: Receive) -> bytes:
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     raise ClientDisconnect
+
+
+async def _post_instead(socket: WebSocket) -> None:
+    """Refuse the Responses API over a WebSocket; upon this status Codex sends POST requests at once."""
+    message = "the Responses API is not served over a WebSocket: send POST requests to this path"
+    await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
 
 
 async def _no_realtime(socket: WebSocket) -> None:

@@ -130,7 +130,6 @@ class Guard:
         self.on_refusal = on_refusal
         self.access = access
         self._room = max(room, rules.max_body_bytes)
-        self._spare = self._room // 2
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
 
@@ -145,7 +144,7 @@ class Guard:
                 await self._slow_down(admitted, scope["headers"])
                 await _refuse(admitted, scope, receive, send)
             else:
-                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller, "held": held}
+                scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
                 await self.app(scope, admitted.receive, send)
         finally:
             held.release()
@@ -156,11 +155,6 @@ class Guard:
             return False
         self._room -= size
         return True
-
-    @property
-    def is_spacious(self) -> bool:
-        """Return whether less than half of the room is taken."""
-        return self._room > self._spare
 
     async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
@@ -254,15 +248,11 @@ class Admission:
 
 
 class HeldBytes:
-    """The share that one request, or one WebSocket, has of the memory for all bodies."""
+    """The share that one request has of the memory for all bodies."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._size = 0
-
-    @property
-    def is_spacious(self) -> bool:
-        return self._guard.is_spacious
 
     def take(self, size: int) -> bool:
         """Return whether there is room for so many bytes more; it is taken then. Bytes below zero are given back."""

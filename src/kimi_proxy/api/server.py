@@ -35,7 +35,7 @@ CROWDED = (
 )
 MAX_CONNECTIONS = 1000
 # Facts about a connection are in the state of each of its requests.
-CONNECTION, OWNER, SOCKET = "connection", "owner", "socket"
+CONNECTION, OWNER = "connection", "owner"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -145,33 +145,16 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     close_timeout_s = 1.0
     message_s = 30.0  # until all of a message has come
 
-    is_answering = False  # the application sends an answer, which may end when the server stops
-    is_stopping = False  # the server stopped meanwhile: the application closes once the answer is sent
-    _hold: Callable[[int], bool] = staticmethod(lambda _: True)
-    _waiting_bytes = 0
     _late: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: http11.Request) -> None:
         self._pieces = bytearray()
-        self.app_state = {**self.app_state, SOCKET: self}
         super().handle_connect(event)
-
-    def allow_requests(self, max_bytes: int, hold: Callable[[int], bool], patience_s: float) -> None:
-        """Take messages as long as a body may be, of a client that may be busy for `patience_s` without a pong.
-
-        `hold` counts the bytes of a message that has not all come, and returns whether there is room for them.
-        """
-        self.conn.max_message_size, self._hold = max_bytes, hold
-        self.ping_interval, self.ping_timeout = REQUESTS_PING_S, patience_s
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         waiting = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
-        is_room = self._hold(waiting - self._waiting_bytes)
-        self._waiting_bytes = waiting if is_room else self._waiting_bytes
-        if not is_room:
-            self.transport.abort()
-        elif waiting and self._late is None:
+        if waiting and self._late is None:
             self._late = self.loop.call_later(self.message_s, self.transport.abort)
         elif not waiting:
             self._is_in_time()
@@ -192,18 +175,12 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         super().keepalive_timeout()
         self.transport.abort()
 
-    def shutdown(self) -> None:
-        self.is_stopping = True
-        if not self.is_answering:
-            super().shutdown()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_in_time()
         super().connection_lost(exc)
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
-        self._hold = lambda _: True  # what was held is released by now
         if not self.disconnected:
             self.loop.call_later(self.close_timeout_s, self.transport.abort)
 
@@ -218,7 +195,6 @@ CANCELLED_STOP_S = 0.5
 KEEP_ALIVE_S = 75  # longer than the pools of common clients keep a connection, so that they close first
 MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024  # what viewers send is ignored
 PING_S = 4.0  # the interval between pings of a WebSocket, and the timeout of each
-REQUESTS_PING_S = 20.0  # the interval where a client sends requests: it may run a tool, and read nothing meanwhile
 
 MIN_TOKEN_CHARS = 16  # beyond loopback
 OTHER_USER = "this server answers the user who started it: start your own, or set KIMI_PROXY_TOKEN for it and send that"
@@ -420,14 +396,6 @@ def _for_owner(app: ASGIApp) -> ASGIApp:
             await refused(scope, receive, send)
 
     return answer
-
-
-def socket_of(scope: Scope) -> BoundedSocket:
-    """Return what carries a WebSocket."""
-    socket = scope["state"][SOCKET]
-    if not isinstance(socket, BoundedSocket):
-        raise TypeError("a WebSocket came another way than through this server")
-    return socket
 
 
 def _is_owner(scope: Scope) -> bool:

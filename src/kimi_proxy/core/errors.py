@@ -14,7 +14,6 @@ KimiProxyError
 │   ├── ServerNotRun          an MCP server that we do not run, so we cannot start or stop it
 │   ├── CallRefused           a tool call that the gateway rejects     -32602
 │   ├── NoProvider            no configured provider offers this model
-│   ├── PreviousResponseNotFound  an answer that a connection does not know, so it cannot be continued
 │   ├── SessionNotFound       no session has this id or name
 │   ├── NothingSeen           no request of a session has been seen since the start
 │   └── CompressionRefused    a history that cannot be compressed or restored now
@@ -225,13 +224,6 @@ class CallRefused(
 
 class NoProvider(BadRequest, code="no_provider"):
     """No provider offers the requested model; the message says what to configure."""
-
-
-class PreviousResponseNotFound(BadRequest, code="previous_response_not_found"):
-    """Clients know this code of OpenAI's, and send the whole conversation upon it."""
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(f"there is no response {response_id[:60]!r} on this connection: send the whole conversation")
 
 
 class SessionNotFound(BadRequest, code="session_not_found", http_status=404):

@@ -20,6 +20,11 @@ def config(toml: str = "", **env: str) -> Config:
             "ignored: cache.keep_warm (line 2), cache.keep_warm_pings (line 3): kimi-proxy sends no requests of its "
             "own to keep a prompt cache warm; remove the setting",
         ),
+        (
+            "[proxy]\nresponses_websocket = true\n",
+            "ignored: proxy.responses_websocket (line 2): clients of the Responses API send POST requests, Codex by "
+            "itself; remove the setting",
+        ),
     ],
 )
 def test_a_setting_that_is_gone_is_one_warning_with_what_to_do_instead(toml: str, warning: str):

@@ -69,7 +69,6 @@ class ProxySettings(SettingsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65_535)
-    responses_websocket: bool = True
 
 
 def without_password(url: str) -> str:

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 _KEEP_WARM = "kimi-proxy sends no requests of its own to keep a prompt cache warm; remove the setting"
 
+_RESPONSES_SOCKET = "clients of the Responses API send POST requests, Codex by itself; remove the setting"
+
 # A setting, or a whole section → what to do instead. Settings with the same advice share a warning.
 REMOVED: Mapping[str, str] = {
     "cache.keep_warm": _KEEP_WARM,
     "cache.keep_warm_pings": _KEEP_WARM,
     "cache.keep_warm_usd_per_day": _KEEP_WARM,
     "cache.keep_warm_plans": _KEEP_WARM,
+    "proxy.responses_websocket": _RESPONSES_SOCKET,
 }
 
 
