@@ -13,6 +13,7 @@ from tests.support.api.proxy_world import Proxy, proxy
 from tests.support.api.watching import completion, models
 from tests.support.evil import Evil, Heard, Line, evil, http
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.team.people import Role
 
@@ -179,7 +180,7 @@ async def people_world(
         assert team
         known = {one.name for one in await team.people.list()}
         for name, (role, of) in PEOPLE.items():
-            add = team.people.rotate(name) if name in known else team.people.add(name, role, of)
+            add = team.people.rotate(LOCAL, name) if name in known else team.people.add(LOCAL, name, role, of)
             tokens[name] = (await add).token
         await team.people.revoke(REVOKED)
         yield PeopleWorld(tuple(servers), provider, keeper)

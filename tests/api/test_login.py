@@ -25,6 +25,7 @@ from tests.support.services.store import postgres_server
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, LoginFailed
@@ -49,7 +50,7 @@ class World:
 
     async def add(self, name: str, role: str = "member") -> str:
         assert self.proxy.runtime.team
-        return (await self.proxy.runtime.team.people.add(name, "admin" if role == "admin" else "member")).token
+        return (await self.proxy.runtime.team.people.add(LOCAL, name, "admin" if role == "admin" else "member")).token
 
 
 def toml(address: str, more: str = "", public: str = PUBLIC) -> str:
@@ -252,7 +253,7 @@ async def test_who_is_revoked_or_gets_a_new_token_is_logged_out_and_stays_out(tm
         await people.revoke("ada")
         await _until_out(w, id)
         assert await w.browser.log_in() == "/?login=revoked"
-        await people.rotate("ada")
+        await people.rotate(LOCAL, "ada")
         w.browser.http.cookies.set("__Host-kimi-proxy-session", id, domain="kimi.example.org")
         assert await w.browser.person() == ""  # the login of before does not come back with the person
         assert await w.browser.log_in() == "/#/"

@@ -14,6 +14,7 @@ from tests.support.browser.product import Product, started
 from tests.support.browser.window import Window, Windows
 from tests.support.services.store.making import a_metric, opened
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.team import AuditEntry
 from kimi_proxy.services.team.people import People
 
@@ -31,8 +32,8 @@ async def _fill(home: Path) -> str:
     now = time.time()
     async with opened(home) as store:
         people = People(store.team, None, shares=False)
-        ada = await people.add("ada", team="platform")
-        await people.add("ben", team="web")
+        ada = await people.add(LOCAL, "ada", team="platform")
+        await people.add(LOCAL, "ben", team="web")
         used = replace(a_metric(at=now), person="ada", team="platform", cost_usd=1.25, model="kimi-k2.5")
         others = [replace(used, id=f"req_b{n}", person="ben", team="web", cost_usd=2.5) for n in range(3)]
         await store.sessions.write([], [used, *others])

@@ -328,7 +328,7 @@ def _team() -> _Team:
         alive = AsyncExitStack()
         runtime = await alive.enter_async_context(running(config))
         assert runtime.team is not None
-        added = await runtime.team.people.add("ada")
+        added = await runtime.team.people.add(LOCAL, "ada")
         return _Team(proxy_app(runtime), runtime, added.token.encode(), runner, alive)
 
     return runner.run(begin())

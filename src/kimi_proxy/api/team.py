@@ -246,12 +246,12 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
 
     async def add(request: Request) -> NewPersonBody:
         asked = await body(request, NewPerson, ADVICE)
-        made = await there().people.add(asked.name, asked.role, asked.team)
+        made = await there().people.add(caller_of(request), asked.name, asked.role, asked.team)
         there().audit.add(caller_of(request), "add_person", asked.name, asked.role)
         return {"person": _person_to_json(made.person), "token": made.token}
 
     async def rotate(request: Request) -> NewPersonBody:
-        made = await there().people.rotate(_name(request))
+        made = await there().people.rotate(caller_of(request), _name(request))
         there().audit.add(caller_of(request), "rotate_token", made.person.name)
         return {"person": _person_to_json(made.person), "token": made.token}
 

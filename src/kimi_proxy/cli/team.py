@@ -87,7 +87,7 @@ def add(name: str, role: Role, of_team: str, as_json: bool) -> None:
     """Add a person and print their token, which is shown only once."""
 
     async def job(team: Team) -> NewToken:
-        made = await team.people.add(name, role, of_team)
+        made = await team.people.add(operator(), name, role, of_team)
         team.audit.add(operator(), "add_person", name, role)
         return made
 
@@ -101,7 +101,7 @@ def rotate(name: str, as_json: bool) -> None:
     """Print a new token for a person; the old one stops working."""
 
     async def job(team: Team) -> NewToken:
-        made = await team.people.rotate(name)
+        made = await team.people.rotate(operator(), name)
         team.audit.add(operator(), "rotate_token", name)
         return made
 

@@ -3,7 +3,7 @@
 The guard creates this value for every request; from there it is an explicit argument down to the store's SQL.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOCAL_SCOPE = "local"
 
@@ -17,6 +17,8 @@ class Caller:
     team: str = ""
     is_admin: bool = True
     also_reads: tuple[str, ...] = ()
+    # The hash of the token or login with which they call; the same person may have several.
+    credential: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
         await store.facts.put_if_absent(LOCAL, "memory", FACT)
         await store.decisions.add_compression(LOCAL, MADE)
         await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
-        await store.team.add_person(ADA, b"hash of a token")
-        await store.team.add_token(OWN_TOKEN, b"hash of her own token")
+        await store.team.add_person(ADA, b"hash of a token", None)
+        await store.team.add_token(OWN_TOKEN, b"hash of her own token", b"hash of a token", 1)
         await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)
         await store.team.add_audit(AUDIT)
     return originals

@@ -5,6 +5,7 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,7 @@ from tests.support.evil import Evil, Script, answering, evil, http
 from websockets.asyncio.client import connect
 
 from kimi_proxy.api.apps import pruner_app
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject
 
 SECRET = "zebra-crossing"
@@ -86,7 +88,7 @@ async def teams(
             made.append(Team(p, provider, tokens, pruner_app(p.runtime)))
         first = made[0].proxy.runtime.team
         assert first
-        add = first.people.add
+        add = partial(first.people.add, LOCAL)
         people = [await add("ada", team="x"), await add("ben", team="x"), await add("cy", team="y")]
         people.append(await add("dee", "admin"))
         tokens.update({one.person.name: one.token for one in people})

@@ -145,14 +145,21 @@ class TeamTables(OpenRequests, Protocol):
     async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
         """Return who has this token; None if no one has it, it has expired, or it was revoked."""
 
-    async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
-        """Return False, and change nothing, if the name is taken."""
+    async def add_person(self, person: PersonRecord, token_hash: bytes, by: bytes | None) -> bool:
+        """Return False, and change nothing, if the name is taken, or if `by` is not the credential of an admin.
 
-    async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
-        """Write down what `person` is now, but for the subject, with a new token if one is given.
-
-        Return False if there is no such name.
+        A credential is the hash of the token that a person got from an admin, or of a login. None is whoever runs the
+        server. It is looked up in the statement that writes, so one that was just replaced is refused.
         """
+
+    async def rotate_person(self, name: str, at: float, token_hash: bytes, by: bytes | None) -> PersonRecord | None:
+        """Replace a person's token, delete the tokens and logins that came with it, and undo a revocation.
+
+        Return None, and change nothing, if there is no such name, or if `by` is not the credential of an admin.
+        """
+
+    async def revoke_person(self, name: str, at: float) -> PersonRecord | None:
+        """Return the revoked person; None if there is no such name."""
 
     async def remove_person(self, name: str) -> bool:
         """Delete a person and their tokens and logins; their days are counted under no name from then on.
@@ -160,8 +167,12 @@ class TeamTables(OpenRequests, Protocol):
         Return False if there is no such name.
         """
 
-    async def add_token(self, token: TokenRecord, token_hash: bytes) -> None:
-        """Write down a token of a person's own, and delete some of those that expired before it was made."""
+    async def add_token(self, token: TokenRecord, token_hash: bytes, by: bytes, most: int) -> bool:
+        """Add a token of a person's own, and delete some of those that expired before it was made.
+
+        Return False, and add nothing, if `by` is not that person's credential, as for `add_person`, or if they have
+        `most` tokens.
+        """
 
     async def tokens(self, person: str) -> Sequence[TokenRecord]:
         """Return a person's own tokens, also expired ones, the newest first."""

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, InvalidParams, LoginFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -185,7 +185,8 @@ class Logins:
         if self.settings.new_people == "refuse":
             raise LoginFailed("unknown", "the person is not in the team")
         try:
-            added = await self._people.add(name)  # the token is shown to no one; `team rotate` makes one for a client
+            # The token is shown to no one; `team rotate` makes one for a client.
+            added = await self._people.add(LOCAL, name)
         except InvalidParams as e:
             raise LoginFailed("taken", "the name belongs to another person") from e
         self._audit.add(self._people.caller(added.person), "add_person", name, "by login")

@@ -6,14 +6,14 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
 from pydantic import SecretStr
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.proxy.headers import TEAM_TOKEN
@@ -22,8 +22,13 @@ from kimi_proxy.services.store.team import PersonRecord, TeamTables, TokenRecord
 Role = Literal["member", "admin"]
 
 ADMIN = "admin"  # who calls with KIMI_PROXY_TOKEN; no one else may have the name
+ADMIN_SCOPE = f"person/{ADMIN}"
 TOKEN_BYTES = 32
-MAX_TOKENS = 20  # that a person makes for themselves
+MAX_TOKENS = 20  # live ones that a person makes for themselves
+NOT_ALLOWED = (
+    "send the newest token that you have from an admin, or log in to the dashboard: a token that you created yourself, "
+    "or one that was replaced or revoked, cannot do this"
+)
 DAY_S = 86_400.0
 CHECK_S = 2.0  # a token that was good is looked up again after this: so long a revoked one may still be used
 # While the store is away, requests go on without cuts: a person who called before is known for this long.
@@ -76,7 +81,7 @@ class People:
         for token in tokens:
             hashed = _hash(token)
             if self._admin_hash is not None and hmac.compare_digest(hashed, self._admin_hash):
-                return Caller(f"person/{ADMIN}", ADMIN)
+                return Caller(ADMIN_SCOPE, ADMIN)
             if not token.startswith(TEAM_TOKEN):
                 continue
             if (found := await self._with(hashed, self._with_token)) is not None:
@@ -114,47 +119,53 @@ class People:
         if person is None:
             self._known.forget(hashed)
             return None
-        caller = self.caller(person)
+        caller = self.caller(person, hashed)
         self._fresh.put(hashed, caller)
         self._known.put(hashed, caller)
         return caller
 
-    def caller(self, person: PersonRecord) -> Caller:
-        """Return the caller for a request of `person`.
+    def caller(self, person: PersonRecord, credential: bytes = b"") -> Caller:
+        """Return the caller for a request of `person`, who sent a token or login with this hash.
 
         If a team shares, data stored from then on belongs to the team; earlier data stays the person's.
         """
         own, is_admin = f"person/{person.name}", person.role == "admin"
         if self._shares and person.team:
-            return Caller(f"team/{person.team}", person.name, person.team, is_admin, (own,))
-        return Caller(own, person.name, person.team, is_admin)
+            return Caller(f"team/{person.team}", person.name, person.team, is_admin, (own,), credential)
+        return Caller(own, person.name, person.team, is_admin, credential=credential)
 
     async def list(self) -> Sequence[PersonRecord]:
         return await self._tables.people()
 
-    async def add(self, name: str, role: Role = "member", team: str = "") -> NewToken:
-        """Raise InvalidParams if the name is taken, or is none."""
+    async def add(self, by: Caller, name: str, role: Role = "member", team: str = "") -> NewToken:
+        """Raise InvalidParams if the name is taken, or is none; AccessDenied if `by` is not an admin any more."""
         for field, given in (("name", name), ("team", team)):
             if not is_name(given) and (given or field == "name"):
                 raise InvalidParams(field, "use up to 64 lowercase letters, digits and . _ - + @")
         now, token = round(self._now(), 3), _new_token()
         person = PersonRecord(name, role, team, now, now)
-        if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode())):
+        if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode()), _credential(by)):
+            if name != ADMIN and all(one.name != name for one in await self._tables.people()):
+                raise AccessDenied(NOT_ALLOWED)
             raise InvalidParams("name", f"{name!r} already exists: choose another name, or rotate its token")
         return NewToken(person, token)
 
-    async def rotate(self, name: str) -> NewToken:
-        """Give a person a new token; the old one is good no longer, and a revoked person is back."""
-        token = _new_token()
-        person = replace(await self._one(name), rotated=round(self._now(), 3), revoked=None)
-        await self._tables.change_person(person, _hash(token.encode()))
+    async def rotate(self, by: Caller, name: str) -> NewToken:
+        """Give a person a new token; all others stop working, and a revoked person is back.
+
+        Raise InvalidParams if there is no such person, AccessDenied if `by` is not an admin any more.
+        """
+        now, token = round(self._now(), 3), _new_token()
+        person = await self._tables.rotate_person(name, now, _hash(token.encode()), _credential(by))
+        if person is None:
+            await self._one(name)
+            raise AccessDenied(NOT_ALLOWED)
         return NewToken(person, token)
 
     async def revoke(self, name: str) -> PersonRecord:
         """Revoke a person's token; their data stays theirs."""
-        person = replace(await self._one(name), revoked=round(self._now(), 3))
-        await self._tables.change_person(person)
-        return person
+        person = await self._tables.revoke_person(name, round(self._now(), 3))
+        return person or await self._one(name)
 
     async def remove(self, name: str) -> None:
         """Remove a revoked name. Raise InvalidParams if the person is not revoked.
@@ -168,15 +179,19 @@ class People:
     async def make_token(self, who: Caller, label: str, days: int) -> OwnToken:
         """Return a token that a person makes for themselves, and that expires.
 
-        Raise InvalidParams if the name has too many, AccessDenied if it is no person of the team.
+        Raise InvalidParams if they have too many, AccessDenied if they do not call with their newest token from an
+        admin, or a login.
         """
-        await self._require_person(who)
+        credential = _credential(who)
+        if credential is None:
+            raise AccessDenied("only team members have tokens: add one with kimi-proxy team add NAME")
         now, token = round(self._now(), 3), _new_token()
-        live = [one for one in await self._tables.tokens(who.person) if one.expires > now]
-        if len(live) >= MAX_TOKENS:
-            raise InvalidParams("label", f"you have {len(live)} tokens: revoke one first")
         made = TokenRecord(new_id("tok"), who.person, label, now, now + days * DAY_S)
-        await self._tables.add_token(made, _hash(token.encode()))
+        if not await self._tables.add_token(made, _hash(token.encode()), credential, MAX_TOKENS):
+            live = [one for one in await self._tables.tokens(who.person) if one.expires > now]
+            if len(live) < MAX_TOKENS:
+                raise AccessDenied(NOT_ALLOWED)
+            raise InvalidParams("label", f"you have {len(live)} tokens: revoke one first")
         return OwnToken(made, token)
 
     async def tokens(self, who: Caller) -> Sequence[TokenRecord]:
@@ -192,12 +207,6 @@ class People:
         """Raise InvalidParams if there is no such person."""
         return await self._one(name)
 
-    async def _require_person(self, who: Caller) -> PersonRecord:
-        found = next((one for one in await self._tables.people() if one.name == who.person), None)
-        if found is None:
-            raise AccessDenied("only team members have tokens: add one with kimi-proxy team add NAME")
-        return found
-
     async def _one(self, name: str) -> PersonRecord:
         found = next((one for one in await self._tables.people() if one.name == name), None)
         if found is None:
@@ -208,6 +217,11 @@ class People:
 def is_name(text: str) -> bool:
     """Return whether a person or a team may be called so."""
     return _NAME.fullmatch(text) is not None
+
+
+def _credential(by: Caller) -> bytes | None:
+    """Return the credential to look up; None for a command on the server and for KIMI_PROXY_TOKEN."""
+    return None if by.scope in (LOCAL_SCOPE, ADMIN_SCOPE) else by.credential
 
 
 def _new_token() -> str:

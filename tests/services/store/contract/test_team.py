@@ -30,21 +30,71 @@ USE = UsageKey(DAY, "ada", "platform", "m")
 
 async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_revoked(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
-        assert await store.team.add_person(ADA, b"first")
-        assert not await store.team.add_person(ADA, b"other")
+        assert await store.team.add_person(ADA, b"first", None)
+        assert not await store.team.add_person(ADA, b"other", None)
         assert await store.team.person_with(b"first", 100.0) == ADA
 
         rotated = replace(ADA, rotated=200.0)
-        assert await store.team.change_person(rotated, b"second")
+        assert await store.team.rotate_person("ada", 200.0, b"second", None) == rotated
         assert (await store.team.person_with(b"first", 100.0), await store.team.person_with(b"second", 100.0)) == (
             None,
             rotated,
         )
 
         revoked = replace(rotated, revoked=300.0)
-        assert await store.team.change_person(revoked)
+        assert await store.team.revoke_person("ada", 300.0) == revoked
         assert (await store.team.person_with(b"second", 100.0), await store.team.people()) == (None, [revoked])
-        assert not await store.team.change_person(replace(ADA, name="ben"))
+        assert await store.team.rotate_person("ben", 300.0, b"third", None) is None
+        assert await store.team.revoke_person("ben", 300.0) is None
+
+
+async def test_only_an_admins_token_or_login_adds_and_rotates_people(opened: Opening, tmp_path: Path):
+    dee = PersonRecord("dee", "admin", "", 100.0, 100.0)
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        await team.add_person(ADA, b"of ada", None)
+        await team.add_person(dee, b"of dee", None)
+        await team.keep_login(LoginRecord(b"login of dee", 150.0, 250.0, "dee"))
+        await team.add_token(TokenRecord("tok_1", "dee", "", 150.0, 900.0), b"made by dee", b"of dee", 9)
+
+        for nobody in (b"", b"of ada", b"made by dee", b"unknown"):
+            assert not await team.add_person(replace(ADA, name="gus", created=200.0), b"of gus", nobody)
+            assert await team.rotate_person("ada", 200.0, b"second", nobody) is None
+        assert await team.rotate_person("ada", 300.0, b"second", b"login of dee") is None  # it has expired
+        assert await team.people() == [ADA, dee]
+
+        assert await team.add_person(replace(ADA, name="gus", created=200.0), b"of gus", b"login of dee")
+        assert await team.rotate_person("ada", 200.0, b"second", b"of dee") == replace(ADA, rotated=200.0)
+        await team.revoke_person("dee", 300.0)
+        assert await team.rotate_person("ada", 300.0, b"third", b"of dee") is None
+
+
+async def test_a_person_has_no_more_tokens_than_they_may_and_makes_them_with_the_one_from_an_admin(
+    opened: Opening, tmp_path: Path
+):
+    def made(number: int, at: float) -> TokenRecord:
+        return TokenRecord(f"tok_{number}", "ada", "", at, at + 100.0)
+
+    async with opened(tmp_path, now=Clock()) as store:
+        team = store.team
+        await team.add_person(ADA, b"first", None)
+        await team.add_person(replace(ADA, name="ben"), b"of ben", None)
+        await team.keep_login(LoginRecord(b"login", 150.0, 250.0, "ada"))
+        for nobody in (b"", b"of ben", b"unknown"):
+            assert not await team.add_token(made(0, 160.0), b"none", nobody, 3)
+        assert await team.add_token(made(1, 160.0), b"one", b"first", 3)
+        assert not await team.add_token(made(0, 160.0), b"none", b"one", 3)
+        several = [team.add_token(made(n, 160.0), f"more {n}".encode(), b"login", 3) for n in range(2, 8)]
+        assert sum(await asyncio.gather(*several)) == 2
+        assert not await team.add_token(made(8, 160.0), b"too many", b"first", 3)
+        assert await team.add_token(made(9, 260.0), b"later", b"first", 3)  # the others have expired
+        assert not await team.add_token(made(10, 260.0), b"none", b"login", 3)
+
+        # Made on a server whose clock is ahead, or within the same millisecond.
+        await team.add_token(made(11, 400.0), b"ahead", b"first", 3)
+        await team.rotate_person("ada", 300.0, b"second", None)
+        assert (await team.tokens("ada"), await team.person_with(b"ahead", 410.0)) == ([], None)
+        assert not await team.add_token(made(12, 300.0), b"none", b"first", 3)
 
 
 async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or_revokes(
@@ -52,9 +102,9 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
 ):
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
-        await team.add_person(ADA, b"first")
+        await team.add_person(ADA, b"first", None)
         laptop = TokenRecord("tok_1", "ada", "laptop", 100.0, 300.0)
-        await team.add_token(laptop, b"own")
+        await team.add_token(laptop, b"own", b"first", 1)
         assert [await team.person_with(b"own", now) for now in (299.0, 300.0)] == [ADA, None]
         assert (await team.tokens("ada"), await team.tokens("ben")) == ([laptop], [])
 
@@ -62,10 +112,10 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
         assert await team.end_token("ada", "tok_1")
         assert await team.person_with(b"own", 200.0) is None
 
-        await team.add_token(laptop, b"own")
-        await team.change_person(replace(ADA, revoked=200.0))
+        await team.add_token(laptop, b"own", b"first", 1)
+        await team.revoke_person("ada", 200.0)
         assert await team.person_with(b"own", 201.0) is None
-        await team.change_person(replace(ADA, rotated=250.0), b"second")
+        await team.rotate_person("ada", 250.0, b"second", None)
         assert await team.person_with(b"own", 251.0) is None
 
 
@@ -73,8 +123,8 @@ async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Openi
     of_ada = replace(a_metric(), person="ada", team="platform", scope="person/ada")
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
-        await team.add_person(ADA, b"first")
-        await team.add_token(TokenRecord("tok_1", "ada", "", 100.0, 300.0), b"own")
+        await team.add_person(ADA, b"first", None)
+        await team.add_token(TokenRecord("tok_1", "ada", "", 100.0, 300.0), b"own", b"first", 1)
         await team.keep_login(LoginRecord(b"made", 150.0, 250.0, "ada"))
         await team.add_objects("openai", ["file_1"], "person/ada", 100.0)
         await store.sessions.write([], [of_ada, replace(of_ada, id="req_2", person="")])
@@ -91,13 +141,13 @@ async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Openi
         after = await team.usage(DAY)
         assert [key.person for key, _ in after] == [""]
         assert after[0][1].requests == sum(one.requests for _, one in before) == 2
-        assert await team.add_person(ADA, b"again")
+        assert await team.add_person(ADA, b"again", None)
 
 
 async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revoked(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
-        await team.add_person(ADA, b"first")
+        await team.add_person(ADA, b"first", None)
         made = LoginRecord(b"made", 150.0, 250.0, "ada")
         begun = LoginRecord(b"begun", 150.0, 250.0, detail='{"state": "é"}')
         for one in (made, begun, replace(made, id_hash=b"before", began=99.0), replace(made, id_hash=b"more")):
@@ -114,11 +164,11 @@ async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revo
         assert await team.change_by_login(named)
         assert not await team.change_by_login(replace(named, subject="https://login.example.org 2", role="admin"))
         assert await team.person_logged_in(b"more", 200.0) == named
-        await team.change_person(replace(ADA, revoked=200.0))
+        await team.revoke_person("ada", 200.0)
         assert not await team.change_by_login(named)  # which was read before
         assert await team.people() == [replace(named, revoked=200.0)]
         assert await team.person_logged_in(b"more", 200.0) is None
-        await team.change_person(replace(ADA, rotated=201.0), b"second")
+        await team.rotate_person("ada", 201.0, b"second", None)
         assert await team.person_logged_in(b"more", 202.0) is None
         await team.keep_login(replace(made, id_hash=b"late", began=260.0, expires=360.0))
         assert await team.take_login(b"more") is None  # it had expired
@@ -280,7 +330,7 @@ async def test_an_object_of_a_provider_is_whose_it_was_first_until_it_expires(op
 def test_every_method_for_a_team_says_whose_rows_it_reads():
     """Those about people are behind routes for admins, or get the person from the guard; the others name scopes."""
     about_people = {
-        *("people", "person_with", "add_person", "change_person", "change_by_login", "remove_person"),
+        *("people", "person_with", "add_person", "rotate_person", "revoke_person", "change_by_login", "remove_person"),
         *("add_token", "tokens", "end_token"),
         *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
         *("add_audit", "audit", "expire_audit", "expire_objects"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias, TypedDict, TypeVar
@@ -16,7 +16,7 @@ from kimi_proxy.core.timing import measure_time
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
 from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
-from kimi_proxy.services.store.sql import Moment, Row, WallClock, note_nothing
+from kimi_proxy.services.store.sql import Moment, Row, SqlStatement, WallClock, note_nothing
 
 MIN_CONNECTIONS = 1
 RETRY_S = 0.5  # how often to retry an unavailable database; requests do not wait for it in the meantime
@@ -160,6 +160,12 @@ class PostgresDatabase:
 
         # A single statement is its own transaction; behind a pooler it needs one that sets synchronous commit first.
         return await (self.run(work) if self.pooling.is_transactional else self.read(work))
+
+    async def change_all(self, statements: Sequence[SqlStatement]) -> list[list[Row]]:
+        async def work(connection: Connection, moment: Moment) -> list[list[Row]]:
+            return [await (await execute(connection, *one)).fetchall() for one in statements]
+
+        return await self.run(work)
 
     async def alone(self, work: Work[int]) -> int:
         """Do `work` as `run` does, if no other server does such work now; return 0 if one does."""

@@ -70,6 +70,9 @@ class SqlDatabase(RowSource, Protocol):
     async def change(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that writes, once it is committed."""
 
+    async def change_all(self, statements: Sequence[SqlStatement]) -> list[list[Row]]:
+        """Return the rows of each statement, once all of them are committed in one transaction."""
+
 
 D = TypeVar("D", bound=SqlDatabase)
 

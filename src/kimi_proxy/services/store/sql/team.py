@@ -24,6 +24,9 @@ OBJECTS_AT_ONCE = 500  # ids in one statement
 _PERSON = "name, role, team, created, rotated, revoked, subject"
 _TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
 _LOGIN = "id_hash, began, expires, person, detail"
+# A person, by the token that they got from an admin or by a login; a token that they made themselves is none of both.
+_CALLS = """revoked IS NULL AND (token_hash = ? OR EXISTS (SELECT 1 FROM login
+  WHERE login.id_hash = ? AND login.person = person.name AND login.expires > ? AND login.began >= person.rotated))"""
 _AUDIT = "at, person, action, subject, detail, outcome"
 _USE = "day, person, team, model"
 _ESTIMATE = f"{_USE}, usd, input_tokens"
@@ -53,7 +56,8 @@ class SqlTeam(SqlTables[D]):
         return [_person(row) for row in await self.database.rows(f"SELECT {_PERSON} FROM person ORDER BY name")]  # noqa: S608
 
     async def person_with(self, token_hash: bytes, now: float) -> PersonRecord | None:
-        # A person's own tokens depend on the one from the admin: revoking or rotating that one ends them all.
+        # A person's own tokens depend on the one from the admin: revoking or rotating that one ends them all. Servers
+        # of the version before rotate without deleting them.
         rows = await self.database.rows(
             f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR name =
                  (SELECT token.person FROM token WHERE token.token_hash = ? AND token.expires > ?
@@ -76,14 +80,26 @@ class SqlTeam(SqlTables[D]):
         await self.database.change("DELETE FROM usage_day WHERE person = ? RETURNING 1", (name,))
         return bool(await self.database.change("DELETE FROM person WHERE name = ? RETURNING 1", (name,)))
 
-    async def add_token(self, token: TokenRecord, token_hash: bytes) -> None:
-        await self.database.change(
+    async def add_token(self, token: TokenRecord, token_hash: bytes, by: bytes, most: int) -> bool:
+        delete_expired = SqlStatement(
             """DELETE FROM token WHERE token_hash IN (SELECT token_hash FROM token WHERE expires <= ? LIMIT ?)
                RETURNING 1""",
             (token.created, EXPIRE_AT_ONCE),
         )
-        statement = f"INSERT INTO token ({_TOKEN}, token_hash) VALUES ({marks(6)}) RETURNING 1"  # noqa: S608
-        await self.database.change(statement, (*astuple(token), token_hash))
+        # Changing nothing locks the person in PostgreSQL: tokens are counted one after the other, and a rotation at
+        # this moment comes before the token, which is then refused, or after it, and then deletes it.
+        lock = SqlStatement("UPDATE person SET rotated = rotated WHERE name = ? RETURNING 1", (token.person,))
+        insert = SqlStatement(
+            f"""INSERT INTO token ({_TOKEN}, token_hash) SELECT {marks(6)} FROM person WHERE name = ? AND {_CALLS}
+                AND (SELECT count(*) FROM token WHERE token.person = ? AND token.expires > ?) < ? RETURNING 1""",  # noqa: S608
+            (
+                *(*astuple(token), token_hash),
+                *(token.person, by, by, token.created),
+                *(token.person, token.created, most),
+            ),
+        )
+        _, _, added = await self.database.change_all([delete_expired, lock, insert])
+        return bool(added)
 
     async def tokens(self, person: str) -> Sequence[TokenRecord]:
         statement = f"SELECT {_TOKEN} FROM token WHERE person = ? ORDER BY created DESC, id"  # noqa: S608
@@ -99,17 +115,38 @@ class SqlTeam(SqlTables[D]):
         for table in ("tombstone", "fact"):
             await self.database.change(f"DELETE FROM {table} WHERE scope = ? RETURNING 1", (encode_text(scope),))  # noqa: S608
 
-    async def add_person(self, person: PersonRecord, token_hash: bytes) -> bool:
-        statement = f"INSERT INTO person ({_PERSON}, token_hash) VALUES ({marks(8)}) ON CONFLICT DO NOTHING RETURNING 1"  # noqa: S608
-        return bool(await self.database.change(statement, (*astuple(person), token_hash)))
-
-    async def change_person(self, person: PersonRecord, token_hash: bytes | None = None) -> bool:
-        changed = await self.database.change(
-            """UPDATE person SET role = ?, team = ?, rotated = ?, revoked = ?, token_hash = coalesce(?, token_hash)
-               WHERE name = ? RETURNING 1""",
-            (person.role, person.team, person.rotated, person.revoked, token_hash, person.name),
+    async def add_person(self, person: PersonRecord, token_hash: bytes, by: bytes | None) -> bool:
+        condition, values = _by_admin(by, person.created)
+        added = await self.database.change(
+            f"""INSERT INTO person ({_PERSON}, token_hash) SELECT {marks(8)} WHERE {condition}
+                ON CONFLICT DO NOTHING RETURNING 1""",
+            (*astuple(person), token_hash, *values),
         )
-        return bool(changed)
+        return bool(added)
+
+    async def rotate_person(self, name: str, at: float, token_hash: bytes, by: bytes | None) -> PersonRecord | None:
+        condition, values = _by_admin(by, at)
+        rotate = SqlStatement(
+            f"""UPDATE person SET token_hash = ?, rotated = ?, revoked = NULL WHERE name = ? AND {condition}
+                RETURNING {_PERSON}""",  # noqa: S608
+            (token_hash, at, name, *values),
+        )
+        # Not by their times alone: a server whose clock is ahead may have made them, or both may be of one millisecond.
+        is_rotated = "EXISTS (SELECT 1 FROM person WHERE name = ? AND token_hash = ?)"
+        delete = [
+            SqlStatement(
+                f"DELETE FROM {table} WHERE person = ? AND {is_rotated} RETURNING 1",  # noqa: S608
+                (name, name, token_hash),
+            )
+            for table in ("token", "login")
+        ]
+        rotated, *_ = await self.database.change_all([rotate, *delete])
+        return _person(rotated[0]) if rotated else None
+
+    async def revoke_person(self, name: str, at: float) -> PersonRecord | None:
+        statement = f"UPDATE person SET revoked = ? WHERE name = ? RETURNING {_PERSON}"  # noqa: S608
+        revoked = await self.database.change(statement, (at, name))
+        return _person(revoked[0]) if revoked else None
 
     async def change_by_login(self, person: PersonRecord) -> bool:
         changed = await self.database.change(
@@ -180,6 +217,13 @@ class SqlTeam(SqlTables[D]):
             (before, EXPIRE_AT_ONCE),
         )
         return len(gone)
+
+
+def _by_admin(by: bytes | None, now: float) -> SqlStatement:
+    """Return the condition that `by` is an admin's credential; the server itself has none."""
+    if by is None:
+        return SqlStatement("TRUE", ())
+    return SqlStatement(f"EXISTS (SELECT 1 FROM person WHERE role = 'admin' AND {_CALLS})", (by, by, now))  # noqa: S608
 
 
 def open_row(one: OpenRequest) -> Row:

@@ -25,7 +25,7 @@ from kimi_proxy.core.timing import measure_time
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import AuditNote
-from kimi_proxy.services.store.sql import Moment, Row, SqlTables, WallClock, note_nothing
+from kimi_proxy.services.store.sql import Moment, Row, SqlStatement, SqlTables, WallClock, note_nothing
 from kimi_proxy.services.store.sqlite import schema
 
 if sys.platform != "win32":
@@ -277,6 +277,9 @@ class Database:
 
     async def change(self, statement: str, values: Row = ()) -> list[Row]:
         return await self.write(lambda connection, _: connection.execute(statement, values).fetchall())
+
+    async def change_all(self, statements: Sequence[SqlStatement]) -> list[list[Row]]:
+        return await self.write(lambda connection, _: [connection.execute(*one).fetchall() for one in statements])
 
     async def write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         """Return the result of `work` in its own transaction, once that is on disk.
