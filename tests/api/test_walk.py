@@ -3,15 +3,12 @@
 The calls are generated (tests/api/walk.py): a route or a tool that is added is walked, or the walk fails.
 """
 
-import asyncio
-import base64
 import json
 import re
 import statistics
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -33,12 +30,12 @@ from tests.api.walk import (
     tool_calls,
     unknown_like,
 )
-from tests.support.api.watching import Watcher, listed
+from tests.api.walkers import Walker, all_calls, guards_of, walker, watched
+from tests.support.api.watching import listed
 from tests.support.deep import IS_DEEP, deep
 from tests.support.services.store import postgres_server
-from websockets.asyncio.client import connect
 
-from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
+from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Guard, Rules
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import RpcMessage
@@ -59,47 +56,6 @@ VOLATILE = re.compile(
     r"\b(?:ses|prn|msk|cmp|req|resp|rs|msgbatch|file|container)_[0-9a-z]{8,}|\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|\+00:00)?"
     r'|"(?:\w+_ms|seq|at|created|created_at|last_used|duration\w*|requests|\w*tokens\w*|commits|bytes\w*)": ?[\d.]+'
 )
-
-
-@dataclass(frozen=True)
-class Walker:
-    """A person at a server: with a client for the proxy, and one for the pruner."""
-
-    name: str
-    proxy: httpx.AsyncClient
-    pruner: httpx.AsyncClient
-
-    async def make(self, call: Call) -> httpx.Response:
-        client = self.pruner if call.is_pruner else self.proxy
-        accept = {"accept": "application/json, text/event-stream"}
-        given = {} if call.body is None else {"json": call.body}
-        return await client.request(
-            call.method, call.path, params=dict(call.query), headers={**accept, **call.headers}, **given
-        )
-
-
-@asynccontextmanager
-async def walker(server: PeopleServer, name: str) -> AsyncIterator[Walker]:
-    transport = httpx.ASGITransport(pruner_app(server.proxy.runtime))
-    token = {"x-kimi-proxy-token": server.tokens[name]} if name else {}
-    at_pruner = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8006", headers=token)
-    async with server.person(name) as client, at_pruner:
-        yield Walker(name, client, at_pruner)
-
-
-@asynccontextmanager
-async def watched(server: PeopleServer, name: str) -> AsyncIterator[Watcher]:
-    token = base64.urlsafe_b64encode(server.tokens[name].encode()).decode().rstrip("=")
-    offered = ["kimi-proxy", f"bearer.{token}"]
-    async with connect(f"ws://127.0.0.1:{server.proxy.port}/ws", proxy=None, subprotocols=offered) as socket:  # type: ignore[arg-type]
-        watcher = Watcher(socket)
-        taking = asyncio.create_task(watcher.take())
-        try:
-            await watcher.until("init")
-            yield watcher
-        finally:
-            taking.cancel()
-            await asyncio.wait([taking])
 
 
 async def make_one_of_each(ada: Walker, world: PeopleWorld) -> dict[str, str]:
@@ -173,18 +129,6 @@ async def walk(person: Walker, calls: Sequence[Call], ids: Mapping[str, str]) ->
         if person.name in ("ben", "cy") and call.access is Access.ADMINS and theirs.status_code != 403:
             wrong.append(f"{where} is for admins: {theirs.status_code}")
     return wrong
-
-
-def guards_of(server: PeopleServer) -> tuple[Guard, Guard]:
-    proxy, pruner = proxy_app(server.proxy.runtime), pruner_app(server.proxy.runtime)
-    assert isinstance(proxy, Guard)
-    assert isinstance(pruner, Guard)
-    return proxy, pruner
-
-
-def all_calls(server: PeopleServer) -> list[Call]:
-    (proxy, pruner), tools = guards_of(server), server.proxy.runtime.tools
-    return [*calls_of(proxy, tools), *calls_of(pruner, tools, is_pruner=True)]
 
 
 async def try_without_a_token(server: PeopleServer, name: str, calls: Sequence[Call]) -> list[str]:
