@@ -148,8 +148,8 @@ class TeamTables(OpenRequests, Protocol):
     async def add_person(self, person: PersonRecord, token_hash: bytes, by: bytes | None) -> bool:
         """Return False, and change nothing, if the name is taken, or if `by` is not the credential of an admin.
 
-        A credential is the hash of the token that a person got from an admin, or of a login. None is whoever runs the
-        server. It is looked up in the statement that writes, so one that was just replaced is refused.
+        A credential is the hash of the token that a person got from an admin, or of a login; the server itself needs
+        none. It is looked up in the statement that writes, so one that was just replaced is refused.
         """
 
     async def rotate_person(self, name: str, at: float, token_hash: bytes, by: bytes | None) -> PersonRecord | None:
