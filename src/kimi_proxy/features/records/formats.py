@@ -244,7 +244,7 @@ def read_paragraphs(rows: "Rows") -> Node | None:
                 rows.starts[row],
                 rows.starts[row] + len(rows.lines[row]),
                 each[1] or "#head",
-                (each[2] or each[4]).strip(),
+                (each[2] or each[4] or "").strip(),
             )
             for row, each in found
             if each[1] or each[3]
