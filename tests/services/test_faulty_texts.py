@@ -35,7 +35,9 @@ threshold_tokens = 300
 budget_ms = 10000
 """
 GOAL = "why is web-7 not running?"
-EMPTY_FIELD = "".join(f"Name:   web-{n}\nLabels:{' app=web' if n != 4 else ''}\nIP:     10.1.0.{n}\n\n" for n in range(60))
+EMPTY_FIELD = "".join(
+    f"Name:   web-{n}\nLabels:{' app=web' if n != 4 else ''}\nIP:     10.1.0.{n}\n\n" for n in range(60)
+)
 
 
 class Servers(McpClients):

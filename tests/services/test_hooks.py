@@ -209,6 +209,11 @@ class FullDisk(fakes.MemoryOriginals):
         raise StoreUnavailable("no space left")
 
 
+class BrokenStore(fakes.MemoryOriginals):
+    async def keep(self, original: Original) -> None:
+        raise ValueError("a bug of ours")
+
+
 class SlowDisk(fakes.MemoryOriginals):
     async def keep(self, original: Original) -> None:
         await asyncio.sleep(60)
@@ -226,7 +231,9 @@ async def test_waiting_for_a_busy_machine_is_not_held_against_a_cut(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("toml", "originals"), [(PATIENT, FullDisk()), ("[hooks]\nbudget_ms = 300\n", SlowDisk())], ids=["full", "slow"]
+    ("toml", "originals"),
+    [(PATIENT, FullDisk()), (PATIENT, BrokenStore()), ("[hooks]\nbudget_ms = 300\n", SlowDisk())],
+    ids=["full", "broken", "slow"],
 )
 async def test_an_output_that_cannot_be_kept_in_time_goes_whole(toml: str, originals: Originals, tmp_path: Path):
     async with world(tmp_path, toml, originals) as w, asyncio.timeout(30):

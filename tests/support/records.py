@@ -14,13 +14,18 @@ def _rows(line: str) -> str:
     return "\n".join(line.format(n=n, odd=n % 3) for n in range(ROWS)) + "\n"
 
 
-_COMMIT = "commit {n:040x}\nAuthor: Ada <ada@example.org>\nDate:   Mon Jan 5 10:00:00 2026\n\n    Change {n}\n\n    Why.\n"
+_COMMIT = (
+    "commit {n:040x}\nAuthor: Ada <ada@example.org>\nDate:   Mon Jan 5 10:00:00 2026\n\n    Change {n}\n\n    Why.\n"
+)
 _HUNK = "@@ -{n},3 +{n},3 @@ def f{n}():\n     a = {n}\n-    b = 1\n+    b = 2\n"
 _TRACE = (
     "java.lang.IllegalStateException: order {n}\n\tat com.example.Shop.pay(Shop.java:{n})\n"
     "\tat com.example.Shop.order(Shop.java:7)\n\tat com.example.Main.main(Main.java:1)\n"
 )
-_POD = "Name:         web-{n}\nNamespace:    shop\nNode:         node-{odd}/10.0.0.{odd}\nStatus:       Running\nIP:           10.1.0.{n}\n"
+_POD = (
+    "Name:         web-{n}\nNamespace:    shop\nNode:         node-{odd}/10.0.0.{odd}\n"
+    "Status:       Running\nIP:           10.1.0.{n}\n"
+)
 
 # By the format that a reader knows it by.
 KINDS: Mapping[str, str] = {
@@ -29,11 +34,15 @@ KINDS: Mapping[str, str] = {
     "json of text": json.dumps({"log": "".join(f"line {n} of it\n" for n in range(300)), "code": 7}),
     "ndjson": "\n".join(json.dumps({"id": n, "name": f"n{n}", "tags": [n, "a"]}) for n in range(ROWS)) + "\n",
     "xml": "<rows>\n" + _rows("<row id='{n}'><name>n{n}</name><state>ok</state></row>") + "</rows>",
-    "html": "<html><body><script>if (a < b) x()</script>\n" + _rows("<p class=a>Text {n}.<br>More.</p>") + "</body></html>",
+    "html": "<html><body><script>if (a < b) x()</script>\n"
+    + _rows("<p class=a>Text {n}.<br>More.</p>")
+    + "</body></html>",
     "csv": "id,name,amount\n" + _rows('{n},"Oslo, {n}",17'),
     "tsv": "id\tname\tamount\n" + _rows("{n}\tOslo at the fjord\t17"),
     "markdown": "| id | name |\n|----|------|\n" + _rows("| {n} | Oslo with a long name |"),
-    "mysql": "+----+------+\n| id | name |\n+----+------+\n" + _rows("| {n} | Oslo and more |") + "+----+------+\n40 rows in set\n",
+    "mysql": "+----+------+\n| id | name |\n+----+------+\n"
+    + _rows("| {n} | Oslo and more |")
+    + "+----+------+\n40 rows in set\n",
     "psql": " id | name\n----+------\n" + _rows(" {n} | Oslo and more") + "(40 rows)\n",
     "columns": "NAME        READY   STATUS    AGE\n" + _rows("web-{n:<7} 1/1     Running   3d"),
     "pip list": "Package    Version\n---------- -------\n" + _rows("package{n:<3} 1.{n}.0 and more"),
@@ -43,7 +52,9 @@ KINDS: Mapping[str, str] = {
     "short log of git": _rows("{n:07x}a (HEAD -> main) Change number {n} of all"),
     "diff": "diff --git a/f.py b/f.py\n--- a/f.py\n+++ b/f.py\n" + _rows(_HUNK),
     "traces": _rows(_TRACE),
-    "traces of python": _rows('Traceback:\n  File "a.py", line {n}, in f\n    x()\n  File "b.py", line 2, in g\nError: {n}\n'),
+    "traces of python": _rows(
+        'Traceback:\n  File "a.py", line {n}, in f\n    x()\n  File "b.py", line 2, in g\nError: {n}\n'
+    ),
     "paragraphs of kubectl": _rows(_POD),
     "ini": _rows("[section.{n}]\nname = n{n}\nhost = 10.0.0.{n}\nport = 80{n}\n"),
     "ldif": _rows("dn: uid={n},dc=example\nuid: u{n}\nmail: u{n}@example.org\nobjectClass: person\n"),
@@ -80,7 +91,9 @@ def _without_values(text: str, rng: random.Random) -> str:
     """Every line that has a name before `:`, `=` or another seam loses what follows, or some do."""
     seam, share = rng.choice(":=,|\t "), rng.choice((0.03, 0.3, 1.0))
     lines = text.split("\n")
-    return "\n".join(f"{line.partition(seam)[0]}{seam}" if seam in line and rng.random() < share else line for line in lines)
+    return "\n".join(
+        f"{line.partition(seam)[0]}{seam}" if seam in line and rng.random() < share else line for line in lines
+    )
 
 
 def _without_lines(text: str, rng: random.Random) -> str:
@@ -119,7 +132,11 @@ def _mixed(text: str, rng: random.Random) -> str:
 def _odd_characters(text: str, rng: random.Random) -> str:
     for _ in range(rng.choice((1, 10))):
         at = rng.randint(0, len(text))
-        text = text[:at] + rng.choice(("\r", "\0", "\ud800", "\u2028", "\f", "é", "😀", "\\", '"', "⟧", "\ufeff")) + text[at:]
+        text = (
+            text[:at]
+            + rng.choice(("\r", "\0", "\ud800", "\u2028", "\f", "é", "😀", "\\", '"', "⟧", "\ufeff"))
+            + text[at:]
+        )
     return text
 
 

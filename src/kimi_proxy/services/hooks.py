@@ -1,7 +1,6 @@
 """Hooks of an agent: tool output is cut before it enters the conversation, within a few milliseconds."""
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from hashlib import sha256
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import WarningCode
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
@@ -25,6 +24,7 @@ from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, Shortened
 from kimi_proxy.services.chat.sanitizer import WaitLimit
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import HookOutput, Keeper, hidden_source, key_of
 from kimi_proxy.services.pruner import EVENT as PRUNE_EVENT
@@ -39,8 +39,6 @@ DAY_S = 86_400
 # Scoring lines takes a millisecond for about 800 characters, and an agent should not notice its hooks: longer texts
 # are cut by what needs no scores. Records are chosen at any length.
 SCORED_MAX_CHARS = 20_000
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,7 @@ class ToolHooks:
         self._names = names
         self._workers = workers
         self._metrics = metrics
+        self._fail_open = FailOpen("a hook passed an output through uncut", self._count_uncut)
         self._publish = publish
         self._now = now
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
@@ -93,13 +92,13 @@ class ToolHooks:
             return {}
         if not self.is_on or not event.texts or is_recovery(event.origin.tool, event.origin.command):
             return {}
+        unchanged: JsonObject = {}
+        return await self._fail_open.run("shorten", self._shorten_texts(who, event), lambda code: unchanged)
+
+    async def _shorten_texts(self, who: Caller, event: HookEvent) -> JsonObject:
         deadline = WaitLimit.begin(self._cpu_s, self._now)
-        try:
-            async with asyncio.timeout(deadline.left_s):
-                cuts = await self._cuts(who, event, deadline)
-        except (TimeoutError, StoreUnavailable, ChildProcessError) as e:
-            self._report_uncut("out_of_time" if isinstance(e, TimeoutError) else "failed", str(e))
-            return {}
+        async with asyncio.timeout(deadline.left_s):
+            cuts = await self._cuts(who, event, deadline)
         if not cuts:
             return {}
         self._account(who, cuts)
@@ -198,6 +197,5 @@ class ToolHooks:
             }
             self._publish(who, PRUNE_EVENT, fields)
 
-    def _report_uncut(self, why: str, what: str) -> None:
-        self._metrics.hook_outputs.labels(why).inc()
-        log.warning("a hook passed an output through uncut", extra={"why": why, "what": what[:300]})
+    def _count_uncut(self, step: str, code: WarningCode) -> None:
+        self._metrics.hook_outputs.labels("out_of_time" if code == "timeout" else "failed").inc()

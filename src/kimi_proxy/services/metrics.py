@@ -74,7 +74,7 @@ class Metrics:
         )
         self.gateway_masked = self._counter(
             "gateway_masked",
-            "Texts in answers of MCP servers that were masked, or left uncut because they could not be stored.",
+            "Texts in answers of MCP servers that were masked, or left uncut, with the reason.",
             ("server", "outcome"),
         )
 

@@ -1,6 +1,6 @@
 """The path of a prune: find the live id of the question, score and select in a worker, commit the original, answer.
 
-An internal error (store, worker, reranker, deadline) never reaches the caller: `_fail_open` returns the uncut text.
+An internal error (store, worker, reranker, deadline) never reaches the caller: `fail_open` returns the uncut text.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from kimi_proxy.core.errors import (
     KimiProxyError,
     PruneIdNotFound,
     RerankFailed,
-    StoreUnavailable,
     WarningCode,
-    location,
 )
 from kimi_proxy.core.lines import decode_text, encode_text, join, split
 from kimi_proxy.core.markers import is_id, new_id
@@ -36,6 +34,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
@@ -297,6 +296,7 @@ class Pruner:
         self._ask_reranker = rerank
         self._metrics = metrics
         self._publish = publish
+        self.fail_open = FailOpen("prune fell back", self._count_fault)  # also for texts that it is not asked to prune
         self._in_flight: InFlight[tuple[str, bytes, int], PruneAnswer] = InFlight()
         self._cache: LruCache[tuple[str, bytes], PruneAnswer] = LruCache(
             ttl_s=config.cache_ttl_s,
@@ -321,7 +321,7 @@ class Pruner:
 
         timeout_s = _timeout_s(question)
         work = _within(timeout_s + LATE_S, self._answer_once(who, question, began + timeout_s, cpu_s))
-        answer = await self._fail_open("prune", work, unrecoverable)
+        answer = await self.fail_open.run("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
         fields: PruneFields = {"prune_id": answer.prune_id, "outcome": answer.outcome, **answer.stats()}
@@ -355,7 +355,7 @@ class Pruner:
     async def _live_id(self, request: PruneRequest) -> str | None:
         """Return the id that this question was given before, if it is still honoured."""
         found = _within(request.left_s + FIND_GRACE_S, self._originals.find(request.who, request.key))
-        return await self._fail_open("find", found, lambda code: None)
+        return await self.fail_open.run("find", found, lambda code: None)
 
     async def _select(self, request: PruneRequest, prune_id: str) -> PendingAnswer:
         """Score the lines and select among them within the deadline; return the whole text if that fails."""
@@ -374,7 +374,7 @@ class Pruner:
 
         if len(request.question.text) > self._config.max_input_chars:
             return fall_back("input_too_large")
-        return await self._fail_open("engine", _within(request.left_s, select_lines()), fall_back)
+        return await self.fail_open.run("engine", _within(request.left_s, select_lines()), fall_back)
 
     async def _rerank(self, request: PruneRequest) -> tuple[Reranking | None, list[float] | None]:
         """Return the reranker's report and one score per line; None if the engine should score the lines itself."""
@@ -418,25 +418,7 @@ class Pruner:
             await _within(request.left_s + COMMIT_GRACE_S, kept)
             return answer
 
-        return await self._fail_open("commit", keep(), lambda code: answer.without_id(request.question.text))
-
-    async def _fail_open(self, step: str, work: Awaitable[Value], fallback: Callable[[WarningCode], Value]) -> Value:
-        """The one place where a fault of ours becomes an answer: with a code, a counter and a line in the log."""
-        code: WarningCode
-        try:
-            return await work
-        except TimeoutError:
-            code, what = "timeout", "out of time"
-        except StoreUnavailable as e:
-            code, what = "recovery_unavailable", str(e)
-        except ChildProcessError as e:
-            code, what = "internal_error", str(e)
-        except Exception as e:  # noqa: BLE001
-            code, what = "internal_error", location(e)
-        if self._metrics is not None:
-            self._metrics.faults.labels(step, code).inc()
-        log.warning("prune fell back", extra={"step": step, "code": code, "what": what})
-        return fallback(code)
+        return await self.fail_open.run("commit", keep(), lambda code: answer.without_id(request.question.text))
 
     async def recover(self, who: Caller, asked: Recover) -> str:
         """Return the requested original lines byte for byte, in the order of their ranges; all lines without any."""
@@ -473,22 +455,26 @@ class Pruner:
             return _leave_uncut(question, "input_too_large"), ()
         timeout_s = _timeout_s(question)
         work = self._workers.prune(question, NO_ID, None, timeout_s)
-        pruned = await self._fail_open("preview", work, lambda code: _leave_uncut(question, code))
+        pruned = await self.fail_open.run("preview", work, lambda code: _leave_uncut(question, code))
         if not with_why:
             return pruned, []
         cuts = [annotation.cut for annotation in pruned.annotations]
         why = self._workers.explain(question, cuts, timeout_s)
-        return pruned, await self._fail_open("preview", why, lambda code: [])
+        return pruned, await self.fail_open.run("preview", why, lambda code: [])
 
     async def line_scores(self, question: Question) -> list[float]:
         """Return the engine's score of each line, between 0 and 1; nothing if it has no time for it."""
         work = self._workers.local_scores(question, _timeout_s(question))
-        return await self._fail_open("scores", work, lambda code: [])
+        return await self.fail_open.run("scores", work, lambda code: [])
 
     async def _original(self, who: Caller, prune_id: str) -> Original:
         if not is_id(prune_id):
             raise PruneIdNotFound(prune_id, "unknown")
         return await self._originals.get(who, prune_id)
+
+    def _count_fault(self, step: str, code: WarningCode) -> None:
+        if self._metrics is not None:
+            self._metrics.faults.labels(step, code).inc()
 
     def _count_recovery(self, outcome: str) -> None:
         if self._metrics is not None:

@@ -690,6 +690,27 @@ async def test_an_output_that_nobody_can_shorten_leaves_the_cuts_before_it_as_th
     assert "failed" in second.reasons
 
 
+async def test_a_fault_in_deciding_leaves_the_cuts_before_it_as_they_are(tmp_path: Path):
+    """The secret that ids are made of is drawn for each new result, when it is shortened and decided on."""
+    text = "\n".join(f"line {n * 7919 % 1009} of another output" for n in range(600))
+    later: list[Item] = [*BEGUN, *asked("c2", text)]
+
+    def draw(size: int) -> bytes:
+        raise ValueError("no random numbers")
+
+    async with world(tmp_path) as here:
+        first = await here.send(request(Wire.CHAT, BEGUN))
+        broken = Sanitizer(PATIENT, "", here.decisions, here.facts, Workers(), here.metrics, draw=draw)
+        second = await broken.shorten(replace(first, request=request(Wire.CHAT, later)))
+        counted = here.metrics.text().decode()
+
+    assert second.request.body.startswith(first.request.body[: first.request.messages[-1].end])
+    assert results(second.request)["c2"] == text
+    assert "failed" in second.reasons
+    assert 'kimi_proxy_chat_faults_total{code="internal_error",stage="shorten"} 1.0' in counted
+    assert 'kimi_proxy_chat_faults_total{code="internal_error",stage="decide"} 1.0' in counted
+
+
 async def test_what_was_decided_is_repeated_even_if_the_time_was_over_before_anybody_looked(tmp_path: Path):
     """A long conversation takes its time to be read; all that was cut in it must not come back for that."""
     later = request(Wire.CHAT, [*BEGUN, Assistant("I see.")])

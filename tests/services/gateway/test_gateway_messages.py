@@ -13,6 +13,7 @@ from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
+from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.gateway import Gateway, McpClients
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
@@ -60,12 +61,10 @@ class World(McpClients):
         self.store = fakes.MemoryOriginals()
         self.store.fall_ill(not can_keep)
 
-    def gateway(self) -> Gateway:
+    def gateway(self, metrics: Metrics | None = None, publish: Publish = no_op) -> Gateway:
         config = parse(SETTINGS, {}, Path("/x"))
-        metrics = Metrics()
-        gateway = Gateway(
-            config, self.store, Pruner(config.mcp_pruner, self.store, Workers(thread_max_chars=10**9)), metrics, {}
-        )
+        pruner = Pruner(config.mcp_pruner, self.store, Workers(thread_max_chars=10**9))
+        gateway = Gateway(config, self.store, pruner, metrics or Metrics(), {}, publish=publish)
         gateway.clients = self
         return gateway
 
@@ -129,6 +128,17 @@ class TestMasking:
         got = await World(says(text(LONG)), can_keep=False).gateway().handle_rpc(LOCAL, "files", call())
 
         assert text_of(got) == LONG
+
+    async def test_a_fault_of_ours_costs_no_answer_and_is_counted(self):
+        world, metrics, seen = World(says(text(LONG))), Metrics(), list[object]()
+        world.store.illness = ValueError("a bug of ours")
+        gateway = world.gateway(metrics, lambda who, event, fields: seen.append(fields["outcome"]))
+        got = await gateway.handle_rpc(LOCAL, "files", call())
+
+        assert text_of(got) == LONG
+        assert seen == ["ok", "uncut"]
+        counted = metrics.text().decode()
+        assert 'kimi_proxy_gateway_masked_total{outcome="internal_error",server="files"} 1.0' in counted
 
     async def test_a_short_answer_is_the_servers_own_object(self):
         result = text("short")

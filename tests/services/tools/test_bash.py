@@ -169,15 +169,19 @@ async def test_bytes_that_are_no_text_do_not_break_an_answer(folder: Path):
     assert await text_of(folder, r"printf 'a\xff\x00b\ncaf\xc3\xa9\n'") == "aÿ\x00b\ncafé\n"
 
 
-async def test_without_a_store_a_long_output_goes_out_whole(folder: Path):
+@pytest.mark.parametrize(
+    ("illness", "why"),
+    [(StoreUnavailable("the disk is full"), "the disk is full"), (ValueError("a bug of ours"), "internal_error")],
+)
+async def test_without_a_store_a_long_output_goes_out_whole(folder: Path, illness: Exception, why: str):
     store = MemoryOriginals()
-    store.illness = StoreUnavailable("the disk is full")
+    store.illness = illness
     async with toolbox(folder, store) as box:
         answer = await box.call("bash", command="seq 100000")
         huge = await box.call("bash", command="seq 1000000")
 
     assert answer.text == "".join(f"{n}\n" for n in range(1, 100_001))
-    assert "bytes are missing here: the disk is full" in huge.text
+    assert f"bytes are missing here: {why}" in huge.text
 
 
 async def test_with_a_question_failures_stay_and_chatter_goes(folder: Path):

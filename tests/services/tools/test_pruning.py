@@ -104,12 +104,16 @@ async def test_whatever_goes_wrong_the_raw_output_comes_within_the_budget(folder
     assert not answer.is_error
 
 
-async def test_without_a_store_nothing_is_cut(folder: Path):
+@pytest.mark.parametrize(
+    ("illness", "why"),
+    [(StoreUnavailable("the disk is full"), "recovery_unavailable"), (ValueError("a bug of ours"), "internal_error")],
+)
+async def test_without_a_store_nothing_is_cut(folder: Path, illness: Exception, why: str):
     store = MemoryOriginals()
-    store.illness = StoreUnavailable("the disk is full")
+    store.illness = illness
     answer = await ask(folder, answering({"pruned_code": KEPT}), store)
 
-    assert answer.text == f"{TEXT}\n[kimi-proxy] not pruned: recovery_unavailable"
+    assert answer.text == f"{TEXT}\n[kimi-proxy] not pruned: {why}"
 
 
 async def test_the_same_question_gets_the_same_id(folder: Path):

@@ -166,13 +166,17 @@ async def test_a_line_that_is_longer_than_an_answer_is_shown_by_its_ends_too(fol
     assert tokens.count(shown) < 9000
 
 
-async def test_without_a_store_a_long_file_goes_out_whole(folder: Path):
+@pytest.mark.parametrize("illness", [StoreUnavailable("the disk is full"), ValueError("a bug of ours")])
+async def test_without_a_store_a_long_file_goes_out_whole(folder: Path, illness: Exception):
     store = MemoryOriginals()
-    store.illness = StoreUnavailable("the disk is full")
+    store.illness = illness
     text = "".join(f"line {n} of a long file\n" for n in range(5000))
     (folder / "long.txt").write_text(text)
     async with toolbox(folder, store) as box:
         assert (await box.call("read", file_path="long.txt")).text == text
+        window = (await box.call("read", file_path="long.txt", start_line=1, end_line=4000)).text
+
+    assert window.startswith("1│ line 0 of a long file\n2│ ") and window.count("\n") == 3999
 
 
 async def test_a_line_in_another_encoding_is_readable(folder: Path):

@@ -15,6 +15,7 @@ from kimi_proxy.core.errors import InvalidParams, PruneFailed, ToolFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Annotation, Cut, SourceType
 from kimi_proxy.features.tool import TRANSITIONS, RequestEvent, RequestState, ToolAnswer
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.tools import request
 from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
 from kimi_proxy.services.tools.request import AgentTool, ToolOutput, ToolProblem, parse_failed
@@ -275,6 +276,9 @@ ROWS = [
 ]
 
 
+FAIL_OPEN = FailOpen("fell back", lambda step, code: None)
+
+
 def tool(row: Row) -> AgentTool[Arguments]:
     @asynccontextmanager
     async def run(who: Caller, asked: Arguments) -> AsyncIterator[ToolOutput]:
@@ -283,7 +287,7 @@ def tool(row: Row) -> AgentTool[Arguments]:
     async def shorten(who: Caller, text: str, question: str, source_type: SourceType) -> PrunedOutput:
         return row.shorten(text)
 
-    pruning = Pruning(shorten, row.enabled, "local", row.max_input_bytes)
+    pruning = Pruning(shorten, row.enabled, "local", row.max_input_bytes, FAIL_OPEN)
     return AgentTool("read", "", "", {}, Arguments, run, pruning)
 
 

@@ -17,6 +17,7 @@ const TEXTS = {
       return t("would_mask", { n: event.texts, server: event.server, chars: count(event.chars) });
     if (event.outcome === "masked")
       return t("masked", { n: event.texts, server: event.server, chars: count(event.chars) });
+    if (event.outcome === "uncut") return t("uncut", { server: event.server });
     return t("server_failed", { server: event.server, outcome: codeText(event.outcome) });
   },
   compression_event(event) {

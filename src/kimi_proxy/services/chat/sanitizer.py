@@ -20,7 +20,7 @@ from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
-from kimi_proxy.core.errors import Reason, StoreUnavailable
+from kimi_proxy.core.errors import Reason, StoreUnavailable, WarningCode
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
@@ -44,6 +44,7 @@ from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import ListedOriginal
@@ -222,6 +223,9 @@ class Sanitizer:
         self._facts = facts
         self._workers = workers
         self._metrics = metrics
+        self._fail_open = FailOpen(
+            "sanitizer fell back", lambda step, code: metrics.chat_faults.labels(step, code).inc()
+        )
         self._now = now
         self._draw = draw
         self._caches = caches or PromptCaches()
@@ -344,7 +348,9 @@ class Sanitizer:
         contexts = await _run(is_short, self._contexts, conversation, known) if needed else {}
         scored = await self._score(conversation, new, contexts, deadline)
         facts = Facts(cache, self._seed, known, scored, contexts, partial(self._rows_of, who))
-        decided = await self._ask(conversation, facts)
+        decided = await self._fail_open.run(
+            "decide", self._ask(conversation, facts), lambda code: _leave_new_uncut(conversation, scored)
+        )
         short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
         self._decisions.note_short(who, short, since)
         return await self._commit(draft, decided, known, deadline)
@@ -417,7 +423,17 @@ class Sanitizer:
     async def _one(
         self, conversation: RequestResults, output: LongOutput, context: CallContext | None, deadline: WaitLimit
     ) -> ShortenedText:
-        """Return a result as the engine cut it, if it is long enough."""
+        """Return a result as the engine cut it, if it is long enough; whatever fails, it stays uncut."""
+
+        def leave(code: WarningCode) -> ShortenedText:
+            return leave_uncut(output, "failed")
+
+        work = self._shorten_one(conversation, output, context, deadline)
+        return await self._fail_open.run("shorten", work, leave)
+
+    async def _shorten_one(
+        self, conversation: RequestResults, output: LongOutput, context: CallContext | None, deadline: WaitLimit
+    ) -> ShortenedText:
         if output.whole_because:
             return leave_uncut(output, output.whole_because)
         given = output, conversation, self._policy, self._limits, self._seed(output), context
@@ -426,11 +442,8 @@ class Sanitizer:
             return leave_uncut(output, "below_threshold")
         try:
             return await self._workers.shorten(task, deadline.left_s, self._cpu_s)
-        except TimeoutError:
+        except TimeoutError:  # a busy machine, which is no fault
             return leave_uncut(output, "out_of_time")
-        except ChildProcessError as e:
-            self._grace.fell_back("shorten", "failed", str(e))
-            return leave_uncut(output, "failed")
 
     # The transaction
 
@@ -450,6 +463,12 @@ class Sanitizer:
             self._grace.fell_back("settle", "store_unavailable", str(e))
             entered = [one.output for one in made if not one.replaces]
             return known | self._decisions.mark_uncut(draft.caller, entered, "store_unavailable"), 0
+
+
+def _leave_new_uncut(conversation: RequestResults, scored: Mapping[bytes, ShortenedText]) -> Decided:
+    """Return the decision not to cut any new result; earlier ones are sent as before."""
+    new = [output for output in conversation.outputs if output.key in scored]
+    return Decided(tuple(ShortenedOutput(output, conversation.goal, leave_uncut(output, "failed")) for output in new))
 
 
 async def _run(is_short: bool, work: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value:

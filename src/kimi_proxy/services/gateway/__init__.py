@@ -29,6 +29,7 @@ from kimi_proxy.core.errors import (
     UnknownServer,
     UpstreamTimeout,
     UpstreamUnreachable,
+    WarningCode,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.jsonrpc import RpcCall
@@ -48,6 +49,7 @@ from kimi_proxy.proxy.mcp.protocol import McpClient, ServerIntroduction
 from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProcess
 from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import Keeper, MaskedText, key_of
 from kimi_proxy.services.pruner import Pruner
@@ -72,6 +74,7 @@ log = logging.getLogger(__name__)
 
 
 EVENT = "gateway_event"
+_INTRODUCTIONS = frozenset({"initialize", "server/discover", "tools/list"})
 
 
 class GatewayFields(TypedDict):
@@ -107,6 +110,7 @@ class Gateway:
         self._keeper = Keeper(originals)
         self._pruner = pruner
         self._metrics = metrics
+        self._fail_open = FailOpen("answer not masked", self._count_uncut)
         self._now = now
         self._publish = publish
         self._circuits: dict[str, CircuitBreaker] = {}
@@ -147,8 +151,18 @@ class Gateway:
                 return await self._recover(who, message, call)
             gateway.check_call(server, call)
         await _check_paths(server.root, call)
-        answer = await self._forward(who, server_name, message)
-        return None if answer is None else await self._shorten_answer(who, server_name, server, call, answer)
+        received = await self._forward(who, server_name, message)
+        if received is None:
+            return None
+        answer = self._introduce(server_name, server, call, received) if call.method in _INTRODUCTIONS else received
+
+        def leave_whole(code: WarningCode) -> JsonObject:
+            self._publish(who, EVENT, GatewayFields(server=server_name, outcome="uncut"))
+            return answer
+
+        # The call has happened: a fault of ours must not make the agent repeat it.
+        shorter = self._shorten_answer(who, server_name, server, call, answer)
+        return await self._fail_open.run(server_name, shorter, leave_whole)
 
     def check(self, name: str) -> McpServer:
         """Return the server of that name; raise UnknownServer if there is none."""
@@ -183,6 +197,9 @@ class Gateway:
         """Forget a server's failures: it is known to be there again."""
         self._circuits[name] = CLOSED
 
+    def _count_uncut(self, server: str, code: WarningCode) -> None:
+        self._metrics.gateway_masked.labels(server, code).inc()
+
     # Our recovery tool, offered in addition to the server's own tools.
 
     def _is_recovery(self, server_name: str, server: McpServer, call: RpcCall) -> bool:
@@ -205,6 +222,21 @@ class Gateway:
         if mcp.is_stateless(message):
             result = mcp.stamp_result("tools/call", result, mcp.OURSELVES)
         return jsonrpc.success(jsonrpc.id_of(message), result)
+
+    def _introduce(self, name: str, server: McpServer, call: RpcCall, answer: JsonObject) -> JsonObject:
+        """Return what a server says of itself, or the list of its tools, with our tool.
+
+        A list that cannot be filtered is refused: it may hold tools that the settings do not allow.
+        """
+        result = answer.get("result")
+        result = dict(result) if isinstance(result, UnreadObject) else result
+        shown: JsonValue = result
+        if call.method == "tools/list":
+            self._compare_tools(ALIASES.get(name, name), result)
+            shown = self._with_recovery_tool(name, server, call, result)
+        elif server.masking.enabled and not self.mode.is_on:
+            shown = gateway.with_tools_capability(result)
+        return answer if shown is result else {**answer, "result": shown}
 
     def _with_recovery_tool(self, name: str, server: McpServer, call: RpcCall, result: JsonValue) -> JsonValue:
         """Return the list of the server's tools that may be called, with our own on the last page."""
@@ -240,8 +272,6 @@ class Gateway:
         self._metrics.gateway_calls.labels(name, "ok").inc()
         took_ms = round((self._now() - began) * 1000)
         self._publish(who, EVENT, GatewayFields(server=name, outcome="ok", ms=took_ms))
-        if answer is not None and message.get("method") == "tools/list":
-            self._compare_tools(name, answer)
         return answer
 
     async def send(self, who: Caller, name: str, message: JsonObject) -> JsonObject | None:
@@ -265,9 +295,8 @@ class Gateway:
         self.call_stats[name].on_failure(error.code, str(error), self._now())
         log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
 
-    def _compare_tools(self, name: str, answer: JsonObject) -> None:
+    def _compare_tools(self, name: str, result: JsonValue) -> None:
         """Log a changed tool: a server that rewrites a tool's description may be attacking the agent."""
-        result = answer.get("result")
         listed = result.get("tools") if isinstance(result, dict) else None
         for tool in listed if isinstance(listed, list) else []:
             place = (name, str(tool.get("name"))[:200] if isinstance(tool, dict) else "")
@@ -288,19 +317,10 @@ class Gateway:
         if isinstance(error, dict) and "data" in error:
             data = await self._mask(who, name, server.masking, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
-        if not isinstance(result, dict | list | str | UnreadObject):
+        if not isinstance(result, dict | list | str | UnreadObject) or not gateway.is_maskable(call):
             return answer
-        if isinstance(result, UnreadObject) and call.method in ("initialize", "server/discover", "tools/list"):
-            result = dict(result)
-        shown: JsonValue = result
-        if call.method in ("initialize", "server/discover"):
-            offers_tool = server.masking.enabled and not self.mode.is_on
-            shown = gateway.with_tools_capability(result) if offers_tool else result
-        elif call.method == "tools/list":
-            shown = self._with_recovery_tool(name, server, call, result)
-        elif gateway.is_maskable(call):
-            goal = gateway.goal_of(call) if server.pruning.enabled else None
-            shown = await self._mask(who, name, server.masking, result, server.pruning, goal)
+        goal = gateway.goal_of(call) if server.pruning.enabled else None
+        shown = await self._mask(who, name, server.masking, result, server.pruning, goal)
         return answer if shown is result else {**answer, "result": shown}
 
     async def _mask(

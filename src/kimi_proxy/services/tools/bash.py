@@ -23,6 +23,7 @@ from kimi_proxy.proxy.client_roots import seen_by_client
 from kimi_proxy.proxy.commands import CommandOutcome
 from kimi_proxy.proxy.files import TAIL_BYTES, Spool, Workspace
 from kimi_proxy.proxy.process import Command
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, keep_parts
 from kimi_proxy.services.tools import ends, request
 from kimi_proxy.services.tools.ends import READ_BYTES_PER_TOKEN
@@ -33,13 +34,14 @@ WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
 PART_BYTES = 4 * 1024**2
 
 
-async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int) -> str:
+async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int, fail_open: FailOpen) -> str:
     """Return the whole output if it has so many tokens, else what failed or is odd in it, else its two ends."""
     if spool.size <= max(max_tokens * READ_BYTES_PER_TOKEN, ends.MAX_CHOSEN_CHARS) and not spool.lost:
         text = await asyncio.to_thread(lambda: text_lines.decode(spool.end(spool.size)))
         if len(text) <= max_tokens or await asyncio.to_thread(tokens.count, text) <= max_tokens:
             return text
-        if (fitting := await _choose(who, text, keeper, max_tokens)) is not None:
+        fitting = await fail_open.run("choose", ends.choose(who, text, keeper, max_tokens), lambda code: None)
+        if fitting is not None:
             return fitting
     head, tail = await asyncio.to_thread(_ends, spool, max_tokens)
     if len(head) + len(tail) >= spool.size:
@@ -47,17 +49,16 @@ async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int)
     try:
         return await _abbreviate(who, spool, keeper, head, tail)
     except StoreUnavailable as e:
-        if spool.size <= WHOLE_BYTES and not spool.lost:
-            return text_lines.decode(spool.end(spool.size))
-        missing = spool.size - len(head) - len(tail)
-        return _join(head, f"[kimi-proxy] {missing} bytes are missing here: {e}", tail)
+        return show_unstored(spool, max_tokens, str(e))
 
 
-async def _choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
-    try:
-        return await ends.choose(who, text, keeper, max_tokens)
-    except StoreUnavailable:
-        return None  # its ends may still be shown, with a word about the rest
+def show_unstored(spool: Spool, max_tokens: int, why: str) -> str:
+    """Return the whole output if it is not too long for that, else its ends with a word about the rest."""
+    if spool.size <= WHOLE_BYTES and not spool.lost:
+        return text_lines.decode(spool.end(spool.size))
+    head, tail = _ends(spool, max_tokens)
+    missing = spool.size - len(head) - len(tail)
+    return _join(head, f"[kimi-proxy] {missing} bytes are missing here: {why}", tail)
 
 
 async def _abbreviate(who: Caller, spool: Spool, keeper: Keeper, head: bytes, tail: bytes) -> str:
@@ -143,14 +144,20 @@ def tool(
         with Spool(spool_bytes) as spool:
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
             outcome = await commands.in_thread(run, threads)
-            shows = partial(fit_output, who, spool, keeper, asked.max_tokens or settings.max_tokens)
-            yield _output(outcome, spool, shows, _problem(outcome, timeout_ms, settings.max_processes))
+            limit = asked.max_tokens or settings.max_tokens
+            shows = partial(fit_output, who, spool, keeper, limit, pruning.fail_open)
+            unstored = partial(show_unstored, spool, limit)
+            yield _output(outcome, spool, shows, unstored, _problem(outcome, timeout_ms, settings.max_processes))
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)
 
 
 def _output(
-    outcome: CommandOutcome, spool: Spool, shows: Callable[[], Awaitable[str]], problem: ToolProblem | None
+    outcome: CommandOutcome,
+    spool: Spool,
+    shows: Callable[[], Awaitable[str]],
+    unstored: Callable[[str], str],
+    problem: ToolProblem | None,
 ) -> ToolOutput:
     remarks = () if spool.size or problem else ("no output",)
     if outcome.leftovers and outcome.ending == "exited":
@@ -159,6 +166,7 @@ def _output(
         spool.size,
         lambda: text_lines.decode(spool.end(spool.size)),
         shows,
+        unstored,
         "logs",
         problem=problem,
         remarks=remarks,

@@ -9,6 +9,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_lines
 from kimi_proxy.features.records.tree import RecordGap
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper
 
 READ_BYTES_PER_TOKEN = 16  # of an end, to find its last line in; more bytes than this a token seldom has
@@ -72,18 +73,18 @@ def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
     return found if found and fills_all_lines(text, found) else None
 
 
-async def fit_text(who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int) -> str:
+async def fit_text(
+    who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int, fail_open: FailOpen
+) -> str:
     """Return the response for a file's text: uncut if it fits into that many tokens, otherwise its ends.
 
     `first_line` is that of a window, whose lines are numbered.
     """
     parts = await asyncio.to_thread(_parts, text, max_tokens) if len(text) > max_tokens else None
     if parts is not None and first_line is None:
-        try:
-            if (fitting := await choose(who, text, keeper, max_tokens)) is not None:
-                return fitting
-        except StoreUnavailable:
-            return text
+        fitting = await fail_open.run("choose", choose(who, text, keeper, max_tokens), lambda code: None)
+        if fitting is not None:
+            return fitting
     if parts is not None:
         begin, middle, end, rows = parts
         try:

@@ -14,7 +14,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
-from kimi_proxy.core.errors import PruneFailed, StoreUnavailable
+from kimi_proxy.core.errors import PruneFailed, WarningCode
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
 from kimi_proxy.features import recovery
@@ -22,6 +22,7 @@ from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
 from kimi_proxy.features.records.read import parts
 from kimi_proxy.features.records.tree import is_one_line
+from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrunedLines, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 
@@ -152,6 +153,7 @@ class Pruning:
     enabled: bool
     endpoint: str  # for the log: a host, since an address may hold a secret
     max_input_bytes: int
+    fail_open: FailOpen
 
 
 class Endpoint(Protocol):
@@ -162,9 +164,9 @@ def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: En
     if endpoint is None:
         shorten, where = partial(_shorten_here, pruner, settings), LOCAL
     else:
-        shorten = partial(_shorten_there, endpoint, keeper, settings)
+        shorten = partial(_shorten_there, endpoint, keeper, settings, pruner.fail_open)
         where = urlsplit(settings.pruner_endpoint).hostname or ""
-    return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes)
+    return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes, pruner.fail_open)
 
 
 def _question(text: str, question: str, source_type: SourceType, settings: ToolSettings) -> Question:
@@ -192,25 +194,32 @@ async def _shorten_there(
     endpoint: Endpoint,
     keeper: Keeper,
     settings: ToolSettings,
+    fail_open: FailOpen,
     who: Caller,
     text: str,
     question: str,
     source_type: SourceType,
 ) -> PrunedOutput:
     kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
-    raw = encode_text(text)
-    key = text_fingerprint(b"swe-pruner", settings.pruner_endpoint.encode(), encode_text(question), raw)
+    asked = _question(text, question, source_type, settings)
+    work = _mark_and_keep(who, keeper, asked, kept, settings.pruner_endpoint)
+    found: PrunedOutput | WarningCode = await fail_open.run("keep", work, lambda code: code)
+    if isinstance(found, PrunedOutput):
+        return found
+    raise PruneFailed(found, "the answer of the pruner could not be used")
+
+
+async def _mark_and_keep(who: Caller, keeper: Keeper, asked: Question, kept: str, endpoint: str) -> PrunedOutput:
+    """Return what a pruner left of a text, with markers; its original is on disk by then."""
+    raw = encode_text(asked.text)
+    key = text_fingerprint(b"swe-pruner", endpoint.encode(), encode_text(asked.goal), raw)
     prune_id = await keeper.id_for(who, key)
-    found = await asyncio.to_thread(_with_markers, text, kept, prune_id)
+    found = await asyncio.to_thread(_with_markers, asked.text, kept, prune_id)
     if not found.is_applied:
         return found
     pruned = Pruned(found.text, found.annotations, found.lines, found.tokens_before, found.tokens_after)
-    source = PrunedLines.of(_question(text, question, source_type, settings), pruned, "swe-pruner")
-    try:
-        # No text is replaced by a marker before its original is on disk.
-        await keeper.keep(who, prune_id, key, raw, source)
-    except StoreUnavailable as e:
-        raise PruneFailed(e.code, str(e)) from e
+    # No text is replaced by a marker before its original is on disk.
+    await keeper.keep(who, prune_id, key, raw, PrunedLines.of(asked, pruned, "swe-pruner"))
     return found
 
 

@@ -99,7 +99,9 @@ def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Execut
     async def read(who: Caller, asked: Read) -> AsyncIterator[ToolOutput]:
         output = await in_thread(partial(_read, asked, seen_by_client(workspace)), threads)
         limit = asked.max_tokens or max_tokens
-        yield replace(output, shown=lambda: ends.fit_text(who, output.text(), output.first_line, keeper, limit))
+        first = output.first_line
+        fit = partial(ends.fit_text, who, output.text(), first, keeper, limit, pruning.fail_open)
+        yield replace(output, shown=fit)
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
 

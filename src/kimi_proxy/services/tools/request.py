@@ -35,6 +35,7 @@ class ToolOutput:
     size: int  # in bytes
     text: Callable[[], str]  # all of it
     shown: Callable[[], Awaitable[str]]  # the unpruned response
+    unstored: Callable[[str], str]  # the response where the store or we have a fault, which it may name
     source_type: SourceType
     first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
     problem: ToolProblem | None = None
@@ -53,10 +54,13 @@ def of_text(
 ) -> ToolOutput:
     """Return an output that is a text in memory."""
 
-    async def show() -> str:
+    def show_all(why: str = "") -> str:
         return text if first_line is None else number_lines(text, first_line)
 
-    return ToolOutput(len(text), lambda: text, show, source_type, first_line, problem, remarks, meta or {})
+    async def show() -> str:
+        return show_all()
+
+    return ToolOutput(len(text), lambda: text, show, show_all, source_type, first_line, problem, remarks, meta or {})
 
 
 MAX_CHARS = 4000
@@ -183,7 +187,7 @@ class AgentTool(Generic[Arguments]):
             event, reason, remark = why_not
             request.step(event)
             pruning = {"attempted": False, "applied": False, "reason": reason}
-            return _make_answer(request, output, await output.shown(), pruning, remark)
+            return _make_answer(request, output, await self._show(output), pruning, remark)
         request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
             found = await self.pruning.shorten(who, output.text(), question, output.source_type)
@@ -192,7 +196,7 @@ class AgentTool(Generic[Arguments]):
             request.step(event, reason=e.reason, duration_ms=request.lap_ms())
             request.step(RequestEvent.FELL_BACK)
             pruning = {"attempted": True, "applied": False, "fallback": True, "error": e.reason}
-            return _make_answer(request, output, await output.shown(), pruning, f"not pruned: {e.reason}")
+            return _make_answer(request, output, await self._show(output), pruning, f"not pruned: {e.reason}")
         request.step(RequestEvent.PRUNED, duration_ms=request.lap_ms(), pruned_bytes=len(found.text))
         pruning = {"attempted": True, "applied": found.is_applied, "tokens_before": found.tokens_before}
         pruning["tokens_after"] = found.tokens_after
@@ -200,6 +204,10 @@ class AgentTool(Generic[Arguments]):
         pruning |= hidden if found.is_applied else {"reason": "nothing_to_prune"}
         text = found.text if output.first_line is None else found.number_lines(output.first_line)
         return _make_answer(request, output, text, pruning, _recovery_hint(found, output.first_line))
+
+    async def _show(self, output: ToolOutput) -> str:
+        """Return the unpruned response. The command has run: no fault of ours costs its output."""
+        return await self.pruning.fail_open.run("show", output.shown(), output.unstored)
 
     def _ineligible(self, output: ToolOutput, question: str) -> tuple[RequestEvent, str, str] | None:
         limit = self.pruning.max_input_bytes
