@@ -53,6 +53,41 @@ def test_where_the_provider_notes_all_that_is_asked_it_does_not_join():
     assert stage.may_offer_tool(request(Wire.RESPONSES, [User("go")], conversation=None))
 
 
+FORCED: list[tuple[Wire, dict[str, JsonValue]]] = [
+    (Wire.CHAT, {"tool_choice": "required"}),
+    (Wire.CHAT, {"tool_choice": "any"}),
+    (Wire.CHAT, {"tool_choice": {"type": "function", "function": {"name": "bash"}}}),
+    (Wire.CHAT, {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}}),
+    (Wire.MESSAGES, {"tool_choice": {"type": "any"}}),
+    (Wire.MESSAGES, {"tool_choice": {"type": "tool", "name": "bash"}}),
+    (Wire.RESPONSES, {"tool_choice": "required"}),
+    (Wire.RESPONSES, {"tool_choice": {"type": "function", "name": "bash"}}),
+    (Wire.RESPONSES, {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}),
+    (Wire.GEMINI, {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
+    (Wire.GEMINI, {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["bash"]}}}),
+]
+FREE: list[tuple[Wire, dict[str, JsonValue]]] = [
+    (Wire.CHAT, {"tool_choice": "auto"}),
+    (Wire.CHAT, {"tool_choice": None}),
+    (Wire.CHAT, {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}),
+    (Wire.MESSAGES, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    (Wire.MESSAGES, {"tool_choice": {"type": "none"}}),
+    (Wire.RESPONSES, {"tool_choice": "none"}),
+    (Wire.GEMINI, {"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}}),
+]
+
+
+@pytest.mark.parametrize(("wire", "choice"), FORCED)
+def test_a_request_that_forces_a_tool_gets_none(wire: Wire, choice: dict[str, JsonValue]):
+    """Some agents have a model judge their calls by such a request, and read nothing but the call."""
+    assert not stage.may_offer_tool(request(wire, [User("go")], **choice))
+
+
+@pytest.mark.parametrize(("wire", "choice"), FREE)
+def test_any_other_choice_of_tools_leaves_it_there(wire: Wire, choice: dict[str, JsonValue]):
+    assert stage.may_offer_tool(request(wire, [User("go")], **choice))
+
+
 @WIRES
 @pytest.mark.parametrize(
     ("name", "properties"),

@@ -127,6 +127,17 @@ async def test_our_tool_is_there_from_the_first_request_and_stays(tmp_path: Path
     assert _bytes(cut)[0] == _bytes(first)[0]
 
 
+async def test_our_tool_is_left_out_of_a_request_that_forces_a_tool_and_back_in_the_next(tmp_path: Path):
+    async with world(tmp_path) as here:
+        first = await here.send(request(Wire.CHAT, BEGUN[:1]))
+        forced = await here.send(request(Wire.CHAT, BEGUN, tool_choice="required"))
+        after = await here.send(request(Wire.CHAT, [*BEGUN, Assistant("ok"), User("next")]))
+
+    assert (first.own_tool, forced.own_tool, after.own_tool) == (recovery.NAME, "", recovery.NAME)
+    assert forced.request.tool_names == ("bash", "read_file")
+    assert results(forced.request)["call_a1"] == LOG.text, "nothing new is cut while it cannot be read"
+
+
 @WIRES
 async def test_our_tool_never_joins_a_conversation_whose_cache_is_warm(tmp_path: Path, wire: Wire):
     clock = Clock()

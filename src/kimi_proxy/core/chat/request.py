@@ -55,6 +55,11 @@ class Request:
     def tool_names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.format.tools(self.json))
 
+    @property
+    def forces_tool(self) -> bool:
+        """Return whether the model has to call a tool: any of them, or one that the client names."""
+        return self.format.forces_tool(self.json)
+
     @cached_property
     def read_from(self) -> int:
         """The place of the first message that the model reads; the provider has compacted those before."""

@@ -195,11 +195,12 @@ def may_offer_tool(request: Request) -> bool:
     """Return whether our tool may join the client's.
 
     A client without tools may have a model, or a user, that cannot do with any. Several answers to one question cannot
-    be continued as one, nor one that the provider stores before we have continued it.
+    be continued as one, nor one that the provider stores before we have continued it. A client that forces a tool is
+    waiting for a call of its own.
     """
     answers = request.members.get("n")
     is_one = answers is None or bytes(answers) in (b"1", b"null")
-    return bool(request.tool_names) and is_one and not request.is_stored
+    return bool(request.tool_names) and is_one and not request.is_stored and not request.forces_tool
 
 
 def may_follow_hint(request: Request) -> bool:

@@ -240,6 +240,11 @@ class GeminiContents(WireFormat):
             if listed is not None and read.is_array(listed):
                 yield listed
 
+    def forces_tool(self, body: JsonBody) -> bool:
+        choice = read.members(_either(body.members, "toolConfig", "tool_config"))
+        calling = read.members(_either(choice, "functionCallingConfig", "function_calling_config"))
+        return read.string(calling.get("mode")).upper() == "ANY"
+
     def new_message(self, role: Role, text: str) -> JsonObject:
         return {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
 

@@ -166,6 +166,7 @@ def gap(before: str, after: str) -> str:
 
 
 DONE = b"[DONE]"
+_FORCING = ("required", "any")  # choices of a tool without which there is no answer
 METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
@@ -368,6 +369,18 @@ class WireFormat(ABC):
 
     def _tool_name(self, tool: RawObject) -> str:
         return read.string(tool.get("name"))
+
+    def forces_tool(self, body: JsonBody) -> bool:
+        """Return whether the model has to call a tool: any of them, or one that the client names."""
+        choice = body.members.get(self.tool_choice)
+        if choice is None or read.is_string(choice):
+            return read.string(choice) in _FORCING
+        asked = read.members(choice)
+        kind = read.string(asked.get("type"))
+        if kind == "allowed_tools":
+            allowed = read.members(asked.get("allowed_tools")) or asked
+            return read.string(allowed.get("mode")) in _FORCING
+        return bool(asked) and kind not in ("auto", "none")
 
     def read_from(self, body: JsonBody) -> int:
         """Return the place of the first message that the model reads: a provider may have compacted those before."""
