@@ -192,6 +192,22 @@ async def test_the_same_call_gets_the_same_answer_and_a_repeated_question_the_wh
     assert other is None
 
 
+@pytest.mark.parametrize("text", [LOG, HUGE], ids=["short", "huge"])
+async def test_an_output_that_is_printed_again_after_it_was_cut_is_whole_also_after_a_restart(
+    tmp_path: Path, text: str
+):
+    printed: JsonObject = {"stdout": text, "stderr": ""}
+    async with world(tmp_path) as w:
+        first = await w.ran("Bash", printed, command="cat app.log")
+        second = await w.ran("Bash", printed, call="toolu_2", command="cat app.log")
+        third = await w.ran("Bash", printed, call="toolu_3", command="sort -n app.log")
+    async with world(tmp_path) as w:
+        later = await w.ran("Bash", printed, call="toolu_4", command="cat app.log")
+
+    assert first is not None
+    assert (second, third, later) == (None, None, None)
+
+
 async def test_the_user_s_prompt_is_the_goal(tmp_path: Path):
     async with world(tmp_path) as w:
         prompt: JsonObject = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "find batch 16"}

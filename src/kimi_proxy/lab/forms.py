@@ -1,5 +1,6 @@
 """The forms in which the proxy could send each output of a session, and the lines that each form would hide."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -16,7 +17,7 @@ from kimi_proxy.features.sanitizer.lossless import (
     lossless_form,
     rows_of,
 )
-from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, goal_of, is_recovery, origin_of, result_of
+from kimi_proxy.features.sanitizer.plan import LongOutput, goal_of, is_recovery, origin_of, result_of
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.lab.transcripts.transcript import AgentCall, CallOutput
@@ -44,6 +45,7 @@ class Form:
 class OutputForms:
     """`engine` is by how the result is cut at its entry; `pointers` are to earlier outputs, newest first."""
 
+    repeats: tuple[int, ...] = ()  # earlier outputs with the same text
     plain: Form | None = None
     pointers: tuple[Form, ...] = ()
     engine: dict[EntryCut, Form] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class FormsBuilder:
         self._hint = hint
         self._shown: dict[int, LongOutput] = {}
         self._rows: dict[int, frozenset[int]] = {}
-        self._texts: set[int] = set()
+        self._texts: defaultdict[int, list[int]] = defaultdict(list)
 
     def forget(self) -> None:
         """A compaction has taken away everything that was shown."""
@@ -92,16 +94,16 @@ class FormsBuilder:
             result = replace(result, whole_because="already_cut")
         seed = sha256(call.id.encode("utf-8", "surrogatepass")).digest()
         forms.plain = self._form(result, lossless_form(result, (), seed, self._hint), used)
-        asked_again = hash(result.text) in self._texts and len(result.text) <= HUGE_CHARS
+        forms.repeats = tuple(self._texts[hash(result.text)])
         self._rows[index] = frozenset(rows_of(result))
         forms.pointers = tuple(self._pointers(index, result, seed, used))
-        if not asked_again and not result.whole_because and len(result.text) <= MAX_ENGINE_CHARS:
+        if not (forms.repeats or result.whole_because) and len(result.text) <= MAX_ENGINE_CHARS:
             forms.engine = self._engine(result, entering, seed, used, tokens)
         forms.aged = self._form(result, aged_form(result, seed, self._hint), used)
         if tokens > HUGE_TOKENS:
             forms.bounded = self._form(result, bounded_form(result, seed, HUGE_TOKENS, self._hint), used)
         self._shown[index] = result
-        self._texts.add(hash(result.text))
+        self._texts[hash(result.text)].append(index)
         return forms
 
     def _pointers(self, index: int, result: LongOutput, seed: bytes, used: Sequence[str]) -> Iterator[Form]:

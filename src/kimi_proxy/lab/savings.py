@@ -267,6 +267,10 @@ class _Simulation:
         held = _Held(output)
         if policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
+        # Printing again is a recall by other means: what the model saw in part enters whole.
+        if any(index in self._held and not self._is_readable(index) for index in output.forms.repeats):
+            self._show(held, None)
+            return held
         engine = None
         if policy.entry is not None:
             cut = policy.entry.entry_cut(_origin(output), self._session.quotes_to_edit, output.likely)

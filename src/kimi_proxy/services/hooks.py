@@ -18,7 +18,7 @@ from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
 from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, leave_uncut, task_of
 from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
-from kimi_proxy.features.sanitizer.plan import HUGE_CHARS, LongOutput, is_recovery, prompt_goal
+from kimi_proxy.features.sanitizer.plan import LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
 from kimi_proxy.services.chat.sanitizer import WaitLimit
@@ -78,7 +78,7 @@ class ToolHooks:
         self._now = now
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
         self._goals: LruCache[tuple[str, str], str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
-        self._seen: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)
+        self._cut_for: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)  # the ids of calls
 
     async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
         """Return the response to a hook: the tool's output with its long texts cut, or {} to leave it unchanged.
@@ -123,12 +123,16 @@ class ToolHooks:
             return None
         pieces = (b"hook", encode_text(who.scope), encode_text(event.session), encode_text(text))
         key = sha256(b"\0".join(pieces)).digest()
-        if self._was_called_again(key, event.call_id, text):
+        if await self._was_cut_for_another_call(who, event, key, text):
             return None
         output = LongOutput((0, 0), 0, len(text), text, event.origin, event.call_id, is_unread=True, key=key)
         if event.is_read:
-            return await asyncio.to_thread(head_form, output, self._seed(output), HUGE_TOKENS)
-        return await self._shorten(output, cut, self._goals.get((who.scope, event.session)) or "", deadline)
+            form = await asyncio.to_thread(head_form, output, self._seed(output), HUGE_TOKENS)
+        else:
+            form = await self._shorten(output, cut, self._goals.get((who.scope, event.session)) or "", deadline)
+        if form is not None and form.hidden:
+            self._cut_for.put(key, event.call_id)
+        return form
 
     def _entry_cut(self, event: HookEvent) -> EntryCut:
         """Return how to cut the output. Whether the agent will quote it is unknown, so it is cut like any other."""
@@ -152,11 +156,16 @@ class ToolHooks:
         ids = quoted_ids(text)
         return bool(ids) and bool(await self._originals.live(who, ids))
 
-    def _was_called_again(self, key: bytes, call_id: str, text: str) -> bool:
-        """Return whether another call of the session had the same output: the model probably missed the cut part."""
-        before = self._seen.get(key)
-        self._seen.put(key, before or call_id)
-        return before not in (None, call_id) and len(text) <= HUGE_CHARS
+    async def _was_cut_for_another_call(self, who: Caller, event: HookEvent, key: bytes, text: str) -> bool:
+        """Return whether the session has seen this output before, cut: the model asks again because it missed a part.
+
+        Raise StoreUnavailable if that cannot be told.
+        """
+        before = self._cut_for.get(key)
+        if before is not None:
+            return before != event.call_id
+        # It may have been cut before a restart, or by another server.
+        return await self._originals.find(who, _key_of(event, encode_text(text))) is not None
 
     def _seed(self, output: LongOutput) -> bytes:
         return sha256(self._secret + output.key).digest()
@@ -173,7 +182,7 @@ class ToolHooks:
             lines=hidden.text.count("\n") + 1,
             tokens=(form.tokens_before, form.tokens_after),
         )
-        await self._keeper.keep(who, hidden.id, key_of("hook", raw, encode_text(hidden.id)), raw, source)
+        await self._keeper.keep(who, hidden.id, _key_of(event, raw), raw, source)
 
     def _account(self, who: Caller, cuts: list[HookCut]) -> None:
         before = sum(cut.form.tokens_before for cut in cuts)
@@ -199,3 +208,8 @@ class ToolHooks:
 
     def _count_uncut(self, step: str, code: WarningCode) -> None:
         self._metrics.hook_outputs.labels("out_of_time" if code == "timeout" else "failed").inc()
+
+
+def _key_of(event: HookEvent, raw: bytes) -> bytes:
+    """Return the key of an original, by which the same output is found again in its session."""
+    return key_of("hook", raw, encode_text(event.session) + b"\0")

@@ -93,6 +93,36 @@ async def test_what_was_recovered_stays_whole_while_the_old_cut_stays_cut(tmp_pa
             assert later == {"call_a1": first["call_a1"], "c2": LOG.text}
 
 
+def printed(lines: int) -> str:
+    return "\n".join(
+        f"2026-01-01 12:{n // 60:02}:{n % 60:02} INFO batch {n} took {n * 37 % 911} ms" for n in range(lines)
+    )
+
+
+@WIRES
+@pytest.mark.parametrize("lines", [420, 2_000])
+async def test_an_output_that_is_printed_again_after_it_was_cut_is_whole(tmp_path: Path, wire: Wire, lines: int):
+    """The model missed a line of it, and asks for the whole: that is a recall by other means."""
+    text, items = printed(lines), list[Item]([User("How long did batch 77 take?")])
+    async with world(tmp_path, Settings(budget_ms=60_000)) as here:
+        for call in ("c1", "c2", "c3", "c4"):
+            items += asked(call, text, command="cat app.log")
+            shown = results((await here.send(request(wire, items, **CACHED))).request)
+
+    assert len(shown.pop("c1")) < len(text) / 2
+    assert shown == dict.fromkeys(("c2", "c3", "c4"), text)
+
+
+async def test_a_duration_before_the_output_does_not_make_it_another_one(tmp_path: Path):
+    text, items = printed(420), list[Item]([User("How long did batch 77 take?")])
+    async with world(tmp_path) as here:
+        for call, seconds in (("c1", "0.1"), ("c2", "0.2")):
+            items += asked(call, f"Wall time: {seconds} seconds\nOutput:\n{text}", "exec_command", cmd="cat app.log")
+            shown = results((await here.send(request(Wire.RESPONSES, items))).request)
+
+    assert text not in shown["c1"] and shown["c2"] == f"Wall time: 0.2 seconds\nOutput:\n{text}"
+
+
 @WIRES
 async def test_a_request_with_nothing_to_cut_leaves_byte_for_byte(tmp_path: Path, wire: Wire):
     whole = request(wire, [User("hello"), *asked("c1", "short")], tools=())

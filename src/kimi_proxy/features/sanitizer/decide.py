@@ -16,6 +16,7 @@ from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer.lossless import (
+    READABLE,
     aged_form,
     bounded_form,
     lossless_form,
@@ -209,16 +210,24 @@ def leave_uncut(output: LongOutput, why: Reason) -> ShortenedText:
 
 def _enter_new(conversation: RequestResults, facts: Facts) -> Iterator[ShortenedOutput]:
     outputs, decisions = conversation.outputs, dict(facts.known)
+    cut: set[bytes] = set()  # digests of texts of which the model has seen a part
     for at, output in enumerate(outputs):
         form = facts.scored.get(output.key)
-        if form is None:
-            continue
-        if output.whole_because != "recovered":
-            earlier = readable_before(outputs[:at], decisions, output, facts.rows)
-            light = lossless_form(output, earlier, facts.draw(output), conversation.hint)
-            form = enter(output, form, light, conversation.goal, facts.draw, conversation.hint)
-        decisions[output.key] = _decision(form)
-        yield ShortenedOutput(output, conversation.goal, form)
+        if form is not None:
+            if output.whole_because == "recovered" or (output.digest in cut and not output.is_report):
+                form = leave_uncut(output, output.whole_because or "asked_again")
+            else:
+                earlier = readable_before(outputs[:at], decisions, output, facts.rows)
+                light = lossless_form(output, earlier, facts.draw(output), conversation.hint)
+                form = enter(output, form, light, conversation.goal, facts.draw, conversation.hint)
+            decisions[output.key] = _decision(form)
+            yield ShortenedOutput(output, conversation.goal, form)
+        if _is_partly_hidden(decisions.get(output.key)):
+            cut.add(output.digest)
+
+
+def _is_partly_hidden(decision: Decision | None) -> bool:
+    return decision is not None and decision.shown is not None and decision.why not in READABLE
 
 
 # How results that the model has read are cut deeper, where the prompt cache has nothing to lose by it, or little.

@@ -30,13 +30,19 @@ class LongOutput:
     is_unread: bool  # the model has not answered since
     whole_because: Reason | Literal[""] = ""  # a reason that is known before the text is looked at
     key: bytes = b""  # of the place in the conversation, and of the text
+    digest: bytes = b""  # of the text alone
     stays: bool = True  # the provider has not compacted it away, and may not clear it
     head: str = ""  # of the agent, about the result; never a part of it
     tail: str = ""  # the same after it
 
+    @property
+    def is_report(self) -> bool:
+        """Return whether the client tells it unasked, as aider does after each of its edits."""
+        return not self.call_id and self.origin.tool == REPORT
 
-# Above this an output is cut even if the model asked for the same text before.
-HUGE_CHARS = 32_000
+
+REPORT = "run"
+HUGE_CHARS = 32_000  # of a report that is repeated: above this it is cut again
 MAX_ARGUMENT_BYTES = 16 * 1024  # a longer one is a file to be written
 
 # Tools that show files.
@@ -220,20 +226,26 @@ def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[Lon
     The text alone is not enough: cut text may appear again because the model asked for all of it.
     """
     places: Counter[tuple[str, bytes]] = Counter()
-    texts: Counter[bytes] = Counter()
+    texts: set[bytes] = set()
     for output in found:
         whole = f"{output.head}{output.text}{output.tail}"
-        hashed = sha256(whole.encode("utf-8", "surrogatepass")).digest()
+        hashed = _sha256(whole)
+        # Some agents print a duration before each result: the same text has another head then.
+        digest = _sha256(output.text) if output.head or output.tail else hashed
         place = (output.call_id, hashed)
         nth = places[place].to_bytes(4, "big")
         key = sha256(conversation + nth + hashed + output.call_id.encode("utf-8", "surrogatepass")).digest()
         because = output.whole_because
         # A model that asks for the same text again missed something in it.
-        if not because and texts[hashed] and len(output.text) <= HUGE_CHARS:
+        if not because and digest in texts and not (output.is_report and len(output.text) > HUGE_CHARS):
             because = "asked_again"
         places[place] += 1
-        texts[hashed] += 1
-        yield replace(output, key=key, whole_because=because)
+        texts.add(digest)
+        yield replace(output, key=key, digest=digest, whole_because=because)
+
+
+def _sha256(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 MAX_QUESTION_CHARS = 2000
@@ -283,7 +295,7 @@ def sections(text: str, min_chars: int) -> list[OutputSection]:
 def _reported_sections(text: str) -> Iterator[OutputSection]:
     """Yield what agents without tool calls say to the model as the user, all of it: aider and smolagents do."""
     if ran := _RAN.match(text):
-        yield OutputSection(ran.end(), len(text), "run", "", ran[1])
+        yield OutputSection(ran.end(), len(text), REPORT, "", ran[1])
     elif text.startswith(_OBSERVATION):
         yield OutputSection(len(_OBSERVATION), len(text), "observation", "")
 
