@@ -159,7 +159,7 @@ class ToolHooks:
     async def _was_cut_for_another_call(self, who: Caller, event: HookEvent, key: bytes, text: str) -> bool:
         """Return whether the session has seen this output before, cut: the model asks again because it missed a part.
 
-        Raise StoreUnavailable if that cannot be told.
+        Raise StoreUnavailable if the store does not answer.
         """
         before = self._cut_for.get(key)
         if before is not None:

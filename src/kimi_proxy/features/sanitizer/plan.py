@@ -37,7 +37,7 @@ class LongOutput:
 
     @property
     def is_report(self) -> bool:
-        """Return whether the client tells it unasked, as aider does after each of its edits."""
+        """Return whether the client reports it unasked, as aider does after each of its edits."""
         return not self.call_id and self.origin.tool == REPORT
 
 
