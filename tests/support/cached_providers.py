@@ -5,6 +5,8 @@ Moonshot: forum.moonshot.ai 613. DeepSeek: api-docs.deepseek.com, kv_cache.
 """
 
 import json
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,6 +40,8 @@ class CachedProvider:
     bill: float = 0.0
     prompts: list[list[str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    written: int = 50  # tokens of its next answer, thinking included
+    reasoned: int = 0  # of these, what it thinks and the client does not send back
 
     async def answer(self, heard: Heard, line: Line) -> None:
         asked = json.loads(heard.body)
@@ -48,6 +52,7 @@ class CachedProvider:
         blocks = rendered(asked)
         self.prompts.append([text for text, _ in blocks])
         counts = self.cache(self, blocks)
+        counts.output = self.written
         names = ("plain", "read", "write", "output")
         self.bill += sum(getattr(counts, name) * self.prices[name] for name in names) / 1e6
         self.bill += counts.hour * (self.prices["hour"] - self.prices["write"]) / 1e6
@@ -64,7 +69,12 @@ class CachedProvider:
             return {**head, "content": content, "usage": usage}
         details = {"cached_tokens": counts.read, "cache_write_tokens": counts.write}
         prompt = counts.plain + counts.read + counts.write
+        if "input" in asked:
+            usage = {"input_tokens": prompt, "input_tokens_details": details, "output_tokens": counts.output}
+            return {"id": "r", "object": "response", "model": "m", "status": "completed", "output": [], "usage": usage}
         usage = {"prompt_tokens": prompt, "completion_tokens": counts.output, "prompt_tokens_details": details}
+        if self.reasoned:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self.reasoned}
         choice = {"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}
         return {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
 
@@ -79,14 +89,17 @@ class CachedProvider:
 def rendered(asked: JsonObject) -> list[Block]:
     """Return the prompt in the order in which providers read it: tools, system, messages."""
     blocks: list[Block] = [(json.dumps({**tool, "cache_control": 0}), _life(tool)) for tool in asked.get("tools", ())]
-    system = asked.get("system") or []
+    system = asked.get("system") or asked.get("instructions") or []
     blocks += [(system, None)] if isinstance(system, str) else [(part["text"], _life(part)) for part in system]
-    for message in asked["messages"]:
-        content = message.get("content") or ""
+    for message in asked.get("messages") or asked.get("input"):
+        role = message.get("role") or message["type"]
+        thought = message.get("reasoning_content") or opened(message.get("encrypted_content", ""))
+        blocks += [(f"{role}: {thought}", None)] if thought else []
+        content = message.get("content") or message.get("output") or ""
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        blocks += [(f"{message['role']}: {_text_of(part)}", _life(part)) for part in parts]
-        if message.get("tool_calls"):
-            blocks.append((json.dumps(message["tool_calls"]), None))
+        blocks += [(f"{role}: {_text_of(part)}", _life(part)) for part in parts]
+        if calls := message.get("tool_calls") or message.get("arguments"):
+            blocks.append((json.dumps(calls), None))
     if "cache_control" in asked and blocks:
         blocks[-1] = (blocks[-1][0], asked["cache_control"].get("ttl", ""))
     return blocks
@@ -94,10 +107,33 @@ def rendered(asked: JsonObject) -> list[Block]:
 
 def _text_of(part: JsonObject) -> str:
     """Return what the model reads of a block."""
+    if part.get("thinking") == "":
+        return opened(part["signature"])
+    if pixels := PIXELS.search(json.dumps(part)):
+        return b64decode(pixels[0]).decode()
     text = part.get("text", part.get("thinking", part.get("content", part.get("input"))))
     if isinstance(text, list):  # a text, or blocks of it: a provider reads the same
         return "".join(block.get("text", json.dumps(block)) for block in text)
     return text if isinstance(text, str) else json.dumps(text)
+
+
+SEAL_BYTES = 200  # around the thinking itself
+SEEN = re.compile(r"pixels of (\d{4}) tokens, number")
+PIXELS = re.compile(b64encode(b"pixels of ").decode()[:12] + r"[\w+/=]+")
+
+
+def sealed(thought: str) -> str:
+    """Return thinking as the provider gives it away: as long as it is, and readable for nobody else."""
+    return b64encode(bytes(SEAL_BYTES) + thought.encode()).decode()
+
+
+def opened(signature: str) -> str:
+    return b64decode(signature)[SEAL_BYTES:].decode()
+
+
+def picture(tokens: int, number: int) -> str:
+    """Return the data of an image or a document that a model reads as so many tokens."""
+    return b64encode(f"pixels of {tokens:04} tokens, number {number} {'.' * 3000}".encode()).decode()
 
 
 def _life(part: JsonObject) -> str | None:
@@ -110,6 +146,8 @@ def _life(part: JsonObject) -> str | None:
 @cache
 def counted(text: str) -> int:
     """Return a provider's own count, which differs from ours."""
+    if pixels := SEEN.search(text):
+        return int(pixels[1])
     return round(1.15 * tokens_of(text)) + 4
 
 

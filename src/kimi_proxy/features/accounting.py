@@ -128,6 +128,20 @@ class Bill:
     prices: Prices | None = None  # of the one that answered
     caches: bool = True  # the model is believed to have a prompt cache
     cleared: int = 0  # tokens that the provider took out of the request, and does not count
+    ratio: float | None = None  # the provider's tokens for one of ours, in text; None: the ratio of this request
+
+    def first(self, sent: Sent) -> Usage:
+        """Return the provider's counts of the first turn, or our own."""
+        return (self.recalled.first if self.recalled.turns else None) or self.usage or Usage(sent.after)
+
+    def ratio_of(self, sent: Sent, weighed: int) -> float:
+        """Return the ratio for text that was cut from a request whose `weighed` tokens of ours the provider counted."""
+        if self.ratio is not None and self.usage is not None:
+            return self.ratio
+        # If the provider stores the conversation, its count includes text that we do not see.
+        if not weighed or sent.is_continued:
+            return 1.0
+        return (self.first(sent).input_tokens + self.cleared) / weighed
 
 
 def account(sent: Sent, bill: Bill) -> Account:
@@ -176,18 +190,20 @@ def account_observed(sent: Sent, bill: Bill, is_cold: bool) -> tuple[int, float 
     Possible recoveries are unknown and not included.
     """
     usage = bill.usage
-    counted = usage.input_tokens + bill.cleared if usage is not None else sent.before
-    scale = counted / sent.before if sent.before and not sent.is_continued else 1.0
+    scale = 1.0 if usage is None else bill.ratio_of(sent, sent.before)
     removed = round((sent.before - sent.after) * scale)
     summary_tokens = sent.summary.input_tokens + sent.summary.output_tokens
-    old_after = round(sent.old_after * scale)
+    counted = usage.input_tokens + bill.cleared if usage is not None else sent.before
+    new = round((sent.before - sent.old_before) * scale)
+    old_before = max(0, counted - new) if sent.old_before else 0
+    old_after = max(0, old_before - round((sent.old_before - sent.old_after) * scale))
     lost = min(old_after, usage.cached_tokens) if usage is not None and sent.is_rewritten and bill.caches else 0
     tokens = removed - lost - summary_tokens
     if usage is None or bill.prices_before is None or bill.prices is None:
         return tokens, None
     would = max(0, usage.input_tokens - removed)
     plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
-    hits = max(0, usage.cached_tokens - max(0, round((sent.old_before - sent.old_after) * scale)))
+    hits = max(0, usage.cached_tokens - max(0, old_before - old_after))
     if sent.is_marked and not usage.cached_tokens:
         hits, plain = 0 if is_cold else old_after, 0
     hits = 0 if sent.is_rewritten else min(would, hits)
@@ -204,19 +220,19 @@ class _Counted:
 
     def __init__(self, sent: Sent, bill: Bill) -> None:
         self._bill = bill
-        turns = bill.recalled.turns
-        first = (bill.recalled.first if turns else None) or bill.usage or Usage(sent.after)
-        # If the provider stores the conversation, its count includes text that we do not see.
-        counted = first.input_tokens + bill.cleared
-        scale = counted / sent.after if sent.after and not sent.is_continued else 1.0
+        first = bill.first(sent)
+        scale = bill.ratio_of(sent, sent.after)
         self._first = first
         self.after = first.input_tokens
         cleared = bill.cleared if sent.clears_thinking else 0
         self.before = max(0, self.after + round((sent.before - sent.after) * scale)) + cleared
         # Texts that were read back would not be there had nothing been cut; what others cut is none of our savings.
         self.recovered = round(min(sent.recovered, max(0, sent.before - sent.after)) * scale)
-        self._old_before = max(0, round(sent.old_before * scale) - self.recovered) + cleared
-        self._old_after = round(sent.old_after * scale)
+        # Thinking and images are in the provider's count of what is old, and in no text that we cut.
+        new = round((sent.after - sent.old_after) * scale)
+        self._old_after = max(0, first.input_tokens + bill.cleared - new) if sent.old_after else 0
+        old_cut = round((sent.old_before - sent.old_after) * scale)
+        self._old_before = max(0, self._old_after + old_cut - self.recovered) + cleared
         self._is_lost = sent.is_rewritten and bill.caches and not sent.is_marked
         self._is_marked = sent.is_marked
         self._cached = min(first.cached_tokens, self.after)
@@ -266,7 +282,8 @@ class _Counted:
         would = self.before - self.recovered
         if self._is_lost:
             return min(would, max(self._cached, self._old_before))
-        return min(would, self._cached + max(0, self._old_before - self._old_after)) if self._cached else 0
+        old = max(0, self._cached + self._old_before - self._old_after)
+        return min(would, old) if self._cached else 0
 
 
 class PromptCacheBelief:

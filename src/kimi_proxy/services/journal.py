@@ -34,7 +34,7 @@ from kimi_proxy.features.accounting import (
     weights,
 )
 from kimi_proxy.features.chat.context import EVENT as REINJECTED
-from kimi_proxy.features.chat.context import Context, context_of, has_same_messages
+from kimi_proxy.features.chat.context import Composition, Context, context_of, has_same_messages
 from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.chat.prompt_cache import CacheMoment, ExplainedMiss, explain_miss
 from kimi_proxy.features.chat.sessions import Session, directory_of, title_of
@@ -49,6 +49,7 @@ from kimi_proxy.features.metering import (
     with_ending,
 )
 from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.token_scale import CountedRequest, TokenScales
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
@@ -105,6 +106,7 @@ class Accounts:
         self._prefixes = PrefixTracker()
         self._observed_prefixes = PrefixTracker()
         self._prompt_caches = PromptCacheBelief()
+        self._scales = TokenScales()
 
     def start(self, received: Draft, outgoing: Draft, is_would: bool = False) -> AccountStart:
         model, wanted = (self._models.model(one.target) for one in (outgoing, received))
@@ -116,7 +118,13 @@ class Accounts:
         kept = outgoing.request.is_continued, outgoing.cache, outgoing.is_marked, observed, outgoing.is_observed
         return AccountStart(model, wanted, is_rewritten, *kept, outgoing.clears_thinking)
 
-    def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending) -> Metric:
+    def weigh(self, entry: "JournalEntry", request: Request, weighed: Composition) -> CountedRequest:
+        """Note the size of a request as sent, which the provider's count will be compared with."""
+        model = self._models.counted_name(entry.target)
+        conversation = entry.caller.scope, entry.session.id, f"{entry.target.provider} {model}"
+        return self._scales.send(conversation, request, weighed)
+
+    def settle(self, metric: Metric, start: AccountStart, sent: Sent, ending: Ending, ratio: float | None) -> Metric:
         """Return `metric` with the net savings of the request."""
         prices = prices_of(start.wanted), prices_of(start.model)
         if ending.status == PAID:
@@ -124,8 +132,9 @@ class Accounts:
             if prices[1] is not None and ending.counted_usage is None and ending.outcome != "ok":
                 about = prices[1].cost_usd(estimate_usage(sent, ending, self._prompt_caches[model]))
                 metric = replace(metric, cost_usd=max(about, ending.reserved_usd))
-            caches, cleared = self._prompt_caches[model], ending.reply.cleared_tokens
-            done = account(sent, Bill(ending.counted_usage, ending.recalled, *prices, caches, cleared))
+            caches = self._prompt_caches[model]
+            cleared = ending.reply.cleared_tokens
+            done = account(sent, Bill(ending.counted_usage, ending.recalled, *prices, caches, cleared, ratio))
             self._prompt_caches.observe(model, sent, ending.counted_usage)
             metric = replace(metric, miss=self._miss(metric, start, sent, ending, prices[1]) if caches else None)
         elif sent.summaries:
@@ -135,7 +144,24 @@ class Accounts:
         self._metrics.net_saved_tokens.labels(metric.provider).inc(done.net_saved_tokens)
         return replace(metric, account=done)
 
-    def observe(self, metric: Metric, start: AccountStart, would: Sent | None, ending: Ending) -> Metric:
+    def ratio(self, counted: CountedRequest | None, sent: Sent, ending: Ending) -> float | None:
+        """Return the provider's tokens for one of ours in this conversation; None if they were not both counted."""
+        usage = ending.recalled.first or ending.counted_usage
+        if counted is None or usage is None or not usage.input_tokens or ending.status != PAID:
+            return None
+        total = usage.input_tokens + ending.reply.cleared_tokens
+        is_one_turn = not ending.recalled.turns  # of several, the client sends back parts that we do not know
+        if is_one_turn and ending.outcome == "ok":
+            self._scales.count(counted, usage, ending.reply.cleared_tokens)
+        whole = 1.0 if sent.is_continued else total / max(1, sent.after)
+        return self._scales.ratio(counted.conversation, whole)
+
+    def forget(self, scope: str, session: str | None) -> None:
+        self._scales.forget(scope, session)
+
+    def observe(
+        self, metric: Metric, start: AccountStart, would: Sent | None, ending: Ending, ratio: float | None
+    ) -> Metric:
         """Return `metric` with its potential savings, if it was only observed and got a response."""
         if not start.is_observed or ending.status != PAID:
             return metric
@@ -145,7 +171,7 @@ class Accounts:
         caches = self._prompt_caches[f"{metric.provider} {metric.model}"]
         is_cold = start.cache is None or start.cache.is_cold
         prices = prices_of(start.model), prices_of(observed.model)
-        bill = Bill(ending.counted_usage, ending.recalled, *prices, caches, ending.reply.cleared_tokens)
+        bill = Bill(ending.counted_usage, ending.recalled, *prices, caches, ending.reply.cleared_tokens, ratio)
         tokens, usd = account_observed(would, bill, is_cold)
         return replace(metric, observed_tokens=tokens, observed_usd=usd)
 
@@ -307,6 +333,7 @@ class JournalEntry:
     start: AccountStart
     metric: Metric | None = None  # once it is announced
     sent: Sent | None = None
+    counted: CountedRequest | None = None  # None if its tokens were only estimated from its length
     would_notes: tuple[Note, ...] = ()
     would_sent: Sent | None = None  # as it would have left, if it was only observed
     title: str = ""  # of its session, if that is new
@@ -420,6 +447,7 @@ class Journal(ChatObserver):
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget a deleted session, or all sessions of a person: if one returns, it is new."""
         self._windows.forget(who.scope, session)
+        self._accounts.forget(who.scope, session)
         self._publish(who, DELETED, DeletedFields(session_id=session))
 
     def follow(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
@@ -429,6 +457,7 @@ class Journal(ChatObserver):
                 self._windows.meet([(who.scope, session)])
             case str(name), {"session_id": str() | None as session} if name == DELETED:
                 self._windows.forget(who.scope, session)
+                self._accounts.forget(who.scope, session)
 
     async def caught_up(self) -> None:
         """Wait up to a limit for pending records to be written."""
@@ -489,6 +518,7 @@ class Journal(ChatObserver):
             entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
         read = received if has_same_messages(received, outgoing) else outgoing
         left = weight if after is before else weights(read, after)
+        entry.counted = self._accounts.weigh(entry, read, after)
         await self._publish_sent(entry, weight, left, context)
 
     async def _publish_sent(
@@ -541,8 +571,9 @@ class Journal(ChatObserver):
         if rules is not None and rules.is_long and rules.match != "marks":
             ending = ending.with_long_writes()
         ended = with_ending(entry.metric, ending, entry.start.model)
-        metric = self._accounts.settle(ended, entry.start, entry.sent, ending)
-        metric = self._accounts.observe(metric, entry.start, entry.would_sent, ending)
+        ratio = self._accounts.ratio(entry.counted, entry.sent, ending)
+        metric = self._accounts.settle(ended, entry.start, entry.sent, ending, ratio)
+        metric = self._accounts.observe(metric, entry.start, entry.would_sent, ending, ratio)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
         fields = LazyFields(lambda: MetricFields(metric=serialize.metric(metric)))

@@ -77,8 +77,8 @@ async def test_what_doing_nothing_would_have_cost_is_what_it_did_cost_when_nothi
     before = sum(one.cost_before_usd or 0 for one in accounts)
     net = sum(one.net_saved_usd or 0 for one in accounts)
     assert len(accounts) == len(recorded.requests)
-    assert before == pytest.approx(off, rel=0.02)
-    assert net == pytest.approx(off - sum(metric.cost_usd or 0 for metric in metrics), abs=0.02 * off)
+    assert before == pytest.approx(off, rel=0.01)
+    assert net == pytest.approx(off - sum(metric.cost_usd or 0 for metric in metrics), abs=0.01 * off)
 
 
 LOG = outputs.pytest_log(300)

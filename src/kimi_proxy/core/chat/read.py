@@ -175,6 +175,7 @@ class Part:
     call_id: str = ""  # of the tool call that this is, or that it answers
     name: str = ""  # of the tool that is called
     failed: bool = False  # the tool marked its own result as an error
+    sealed: int = 0  # characters of a thinking that only its provider can read
 
     @cached_property
     def text(self) -> str:
@@ -231,6 +232,9 @@ class JsonBody:
 
     def part(self, kind: Kind, raw: Raw, call_id: str = "", name: str = "", failed: bool = False) -> Part:
         return Part(kind, *self.span(raw), self.body, call_id, name, failed)
+
+    def thinking(self, raw: Raw, sealed: Raw | None) -> Part:
+        return Part("thinking", *self.span(raw), self.body, sealed=0 if sealed is None else len(memoryview(sealed)))
 
     def parts(
         self, content: Raw | None, kind: Kind, kinds: Mapping[str, Kind], call_id: str = "", failed: bool = False

@@ -447,7 +447,7 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
         case "compaction", {"content": summary} if read.is_string(summary):
             yield body.part("text", summary)
         case "thinking", {"thinking": thought}:
-            yield body.part("thinking", thought)
+            yield body.thinking(thought, block.get("signature"))
         case "image", _:
             yield body.part("image", raw)
         case _:

@@ -377,7 +377,7 @@ def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[P
     if kind in ("message", "") and "role" in fields:
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
     if kind == "reasoning":
-        return "assistant", iter((body.part("thinking", raw),))
+        return "assistant", iter((body.thinking(raw, fields.get("encrypted_content")),))
     if kind == "additional_tools":
         return "other", iter(())
     if kind.endswith("_call_output"):
