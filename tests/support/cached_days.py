@@ -58,9 +58,7 @@ CASES = {
     "anthropic, 5 minutes": CLAUDE,
     "anthropic, an hour": replace(CLAUDE, life_s=3600, mark={"type": "ephemeral", "ttl": "1h"}),
     "anthropic, a client without marks": replace(CLAUDE, mark=None),
-    "openai before 5.6": Case(
-        "gpt-5", Wire.CHAT, openai, prices(1.25, 0.125, 1.25), 3600, returns_thinking=False
-    ),
+    "openai before 5.6": Case("gpt-5", Wire.CHAT, openai, prices(1.25, 0.125, 1.25), 3600, returns_thinking=False),
     "openai from 5.6 on": GPT,
     "openai responses": replace(GPT, wire=Wire.RESPONSES, returns_thinking=True),
     "moonshot": Case("kimi-k3", Wire.CHAT, moonshot, prices(3, 0.3, 3), 300),

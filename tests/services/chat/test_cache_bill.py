@@ -29,7 +29,6 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.runtime import running
 
-
 KINDS: dict[str, dict[str, bool]] = {
     "plain": {},
     "thinking": {"thinks": True},
