@@ -14,10 +14,10 @@ from pathlib import Path, PureWindowsPath
 import pytest
 from tests.support.deep import deep, too
 
-from kimi_proxy.cli.console import load
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.proxy import windows
 from kimi_proxy.proxy.windows import ExtendedLimits, Job
+from kimi_proxy.services.configuration import load
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"

@@ -80,7 +80,7 @@ def _settings() -> str:
 
 async def _measure() -> None:
     with tempfile.TemporaryDirectory() as home:
-        async with running_directory(parse(_settings(), {}, Path(home))) as (directory, who):
+        async with running_directory(parse(_settings(), {}, Path(home)), os.environ) as (directory, who):
             tools = await directory.list_tools(who or LOCAL)
             for name, problem in directory.problems().items():
                 print(f"{name} is left out: {problem}", file=sys.stderr)

@@ -6,10 +6,10 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from kimi_proxy.cli.console import load
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.services.chat.messages import ShortenedMessages
+from kimi_proxy.services.configuration import load
 from kimi_proxy.services.runtime import Runtime, running
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def acompress(
 ) -> ShortenedMessages:
     """Do what `compress` does, in a running event loop."""
     plain = json.decode(json.encode(list(messages)))
-    async with running(load(env).config) as runtime:
+    async with running(load(env).config, env=env) as runtime:
         who = await _caller(runtime)
         await runtime.pruner.warm()
         return await runtime.messages.shorten(who, plain, model, session)
@@ -54,7 +54,7 @@ def original(hashed: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the text behind one of the `hashes` of a result. Raise PruneIdNotFound if it has expired."""
 
     async def read() -> str:
-        async with running(load(env).config) as runtime:
+        async with running(load(env).config, env=env) as runtime:
             return await runtime.messages.original(await _caller(runtime), hashed)
 
     return asyncio.run(read())

@@ -4,6 +4,7 @@ The calls are generated (tests/api/walk.py): a route or a tool that is added is 
 """
 
 import json
+import os
 import re
 import statistics
 import time
@@ -221,7 +222,7 @@ async def test_no_tool_over_stdio_shows_or_tells_apart_what_is_anothers(tmp_path
 
 def stdio_of(token: str, home: Path) -> AbstractAsyncContextManager[ToolsRuntime]:
     """Return what `--stdio` starts, for the person of a token."""
-    return running_tools(parse(TEAM, {"KIMI_PROXY_TOKEN": token} if token else {}, home))
+    return running_tools(parse(TEAM, {"KIMI_PROXY_TOKEN": token} if token else {}, home), os.environ)
 
 
 async def walk_stdio(server: PeopleServer, name: str, ids: Mapping[str, str], home: Path) -> list[str]:

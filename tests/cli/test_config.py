@@ -8,9 +8,9 @@ import pytest
 from tests.support.cli.serving import serving
 from tests.support.processes import within
 
-from kimi_proxy.cli.console import load
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.services.background import running
+from kimi_proxy.services.configuration import load
 
 from .conftest import Cli
 

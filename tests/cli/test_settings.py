@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.cli.console import find, home, load
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.services.configuration import find, home, load
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
     if shutil.which(command[0]) is None:
         remark(f"{command[0]}: no such command")
         raise click.exceptions.Exit(EXIT_NOT_FOUND)
-    folder = runner.new(home(os.environ))
+    folder = runner.new(home())
     with (folder / runner.EVENTS).open("a", encoding="utf-8") as events:
         write_to_stderr(LogSettings(format="json"), events)  # the terminal is the agent's
         tools = pruner_run(lambda: load().config, folder, os.environ, Path.cwd())
@@ -111,15 +112,16 @@ def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
     """
     if stdio == (port is not None):
         raise click.BadParameter("choose a transport: --stdio or --port")
-    config = load().config
+    settings = load()
     changed = {} if cwd is None else {"cwd": str(cwd.absolute())}
-    config = config.model_copy(update={"tools": config.tools.model_copy(update=changed)})
+    chosen = settings.config.tools.model_copy(update=changed)
+    settings = replace(settings, config=settings.config.model_copy(update={"tools": chosen}))
     if port is None:
         from kimi_proxy.api.mcp.catalogs import TOOLS, tools_catalog
 
-        serve_tools(config, TOOLS, tools_catalog, is_warmed=True)
+        serve_tools(settings, TOOLS, tools_catalog, is_warmed=True)
     else:
-        run_runtime(config, lambda runtime: _listen(runtime, port))
+        run_runtime(settings, lambda runtime: _listen(runtime, port))
 
 
 async def _listen(runtime: Runtime, port: int) -> None:

@@ -47,7 +47,7 @@ class Check:
     fix: str = ""
 
 
-def all_checks(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+def all_checks(env: Mapping[str, str]) -> Iterator[Check]:
     """Yield the results; a broken setting comes first, because it explains what fails after it."""
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield dependencies()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.json import JsonObject
     from kimi_proxy.features.models.known import KnownModel
+    from kimi_proxy.services.configuration import LoadedSettings
 
 WIDTH = 44
 EXAMPLE = "config.example.toml"
@@ -30,13 +31,14 @@ LIST_TIMEOUT_S, MAX_LIST_BYTES = 10.0, 16 * 1024**2
 @click.pass_context
 def config(context: click.Context, config_file: Path | None, as_json: bool) -> None:
     """Print the current settings and their sources, or create a file."""
-    console.use_config_file(config_file, must_exist=context.invoked_subcommand is None)
+    env = console.environment(config_file, must_exist=context.invoked_subcommand is None)
     if context.invoked_subcommand is not None:
+        context.obj = env
         return
-    settings = console.load_of_server()
+    settings = console.load_of_server(env)
     for each in settings.config.ignored:
         console.remark(each.warning)
-    rows = list(settings_in_force(settings, os.environ))
+    rows = list(settings_in_force(settings))
     if as_json:
         listed = [{"setting": name, "value": value, "origin": origin} for name, value, origin in rows]
         console.write_json({"file": str(settings.file) if settings.file else None, "settings": listed})
@@ -46,7 +48,7 @@ def config(context: click.Context, config_file: Path | None, as_json: bool) -> N
         console.write(f"{f'{name} = {_toml(value)}':<{WIDTH}} # {origin}\n")
 
 
-def sources(settings: console.LoadedSettings) -> Iterator[str]:
+def sources(settings: LoadedSettings) -> Iterator[str]:
     """Yield the file that was read (or would be), the variables from the .env, and the active providers."""
     place = settings.place
     yield f"configuration: {place}" if settings.file else f"configuration: no file; {place} would be read"
@@ -63,14 +65,14 @@ def sources(settings: console.LoadedSettings) -> Iterator[str]:
     )
 
 
-def settings_in_force(settings: console.LoadedSettings, env: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+def settings_in_force(settings: LoadedSettings) -> Iterator[tuple[str, object, str]]:
     """Yield the name, value and source of every setting; only configured providers and servers are included."""
     import tomllib
 
     from kimi_proxy.core.config import FileSettings
     from kimi_proxy.core.config.environment import over
 
-    file, variables = over(tomllib.loads(settings.toml), env)
+    file, variables = over(tomllib.loads(settings.toml), settings.env)
     chosen = {place: _table(file, place) for place in ("providers", "models", "mcp.servers")}
     for name, value in _flatten(settings.config, FileSettings.model_fields, chosen):
         yield name, value, _origin(name, file, variables, settings)
@@ -104,9 +106,7 @@ def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:
     return table if isinstance(table, Mapping) else {}
 
 
-def _origin(
-    name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: console.LoadedSettings
-) -> str:
+def _origin(name: str, file: Mapping[str, object], variables: Mapping[str, str], settings: LoadedSettings) -> str:
     from kimi_proxy.core.config import line_of
 
     steps = name.split(".")
@@ -131,12 +131,13 @@ def _toml(value: object) -> str:
 @config.command()
 @console.config_option
 @click.option("--yes", "-y", is_flag=True, help="Turn on every provider whose key is found.")
-def init(config_file: Path | None, yes: bool) -> None:
+@click.pass_obj
+def init(env: Mapping[str, str], config_file: Path | None, yes: bool) -> None:
     """Write a commented configuration file.
 
     Asks whether to turn on each provider whose key is in the environment. Never overwrites a file.
     """
-    target = _new_file(config_file)
+    target = _new_file(config_file, env)
     found = _keyed_providers()
     chosen = [name for name, variable in found.items() if yes or _agrees(name, variable)]
     tables = "".join(f'[providers.{name}]\napi_key = "${{{found[name]}}}"\n\n' for name in chosen)
@@ -153,11 +154,11 @@ def init(config_file: Path | None, yes: bool) -> None:
     console.remark(f"providers turned on: {', '.join(chosen) or 'none'}; kimi-proxy config shows the current settings")
 
 
-def _new_file(given: Path | None) -> Path:
+def _new_file(given: Path | None, env: Mapping[str, str]) -> Path:
     """Return the file to write: the given one, or the one that would be read."""
-    if given is not None or os.environ.get("KIMI_PROXY_CONFIG"):
-        return given or Path(os.environ["KIMI_PROXY_CONFIG"])
-    return console.load(here=Path()).place
+    if given is not None or env.get("KIMI_PROXY_CONFIG"):
+        return given or Path(env["KIMI_PROXY_CONFIG"])
+    return console.load(Path(), env).place
 
 
 def _keyed_providers() -> dict[str, str]:

@@ -33,7 +33,7 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
 
     Exit code: 0 no problems, 1 warnings, 2 errors.
     """
-    console.use_config_file(config_file)
+    env = console.environment(config_file)
     try:
         import platformdirs  # noqa: F401 - the settings need it before any check can report
 
@@ -44,7 +44,7 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
 
     console.log_errors_only()  # the check of the store reports what the store logs
     checks = []
-    for check in all_checks():
+    for check in all_checks(env):
         checks.append(check)
         if not as_json:
             console.write(_row(check))

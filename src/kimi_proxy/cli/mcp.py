@@ -238,14 +238,14 @@ def gateway(stdio: bool, lists_all: bool) -> None:
     from kimi_proxy.api.mcp.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
 
-    config = console.load().config
-    write_to_stderr(config.log)
+    settings = console.load()
+    write_to_stderr(settings.config.log)
 
     @asynccontextmanager
     async def load_tools() -> AsyncIterator[tuple[Catalog, Caller]]:
         from kimi_proxy.services.tools.standalone import running_directory
 
-        async with running_directory(config) as (directory, who):
+        async with running_directory(settings.config, settings.env) as (directory, who):
             yield await gateway_catalog(directory, who, lists_all), who
 
     asyncio.run(serve_stdio(GATEWAY, load_tools))

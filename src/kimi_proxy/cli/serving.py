@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kimi_proxy.cli.config import sources
-from kimi_proxy.cli.console import LoadedSettings, config_option, load, remark, use_config_file
+from kimi_proxy.cli.console import config_option, environment, load, remark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kimi_proxy.api.mcp import Catalog
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
+    from kimi_proxy.services.configuration import LoadedSettings
     from kimi_proxy.services.pruner import Pruner
     from kimi_proxy.services.runtime import Runtime
     from kimi_proxy.services.tools.standalone import ToolsRuntime
@@ -43,13 +44,11 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None, o
     from kimi_proxy.api.apps import metrics_listener, proxy_listener, pruner_listener
     from kimi_proxy.core.config import require_keys
 
-    use_config_file(config_file)
-    for variable, chosen in (("KIMI_PROXY_PORT", port), ("MCP_PRUNER_PORT", pruner_port)):
-        if chosen is not None:
-            os.environ[variable] = str(chosen)
+    ports = {"KIMI_PROXY_PORT": port, "MCP_PRUNER_PORT": pruner_port}
+    options = {variable: str(chosen) for variable, chosen in ports.items() if chosen is not None}
     if observe:
-        os.environ["KIMI_PROXY__SANITIZER__MODE"] = "observe"
-    settings = load(here=Path())
+        options["KIMI_PROXY__SANITIZER__MODE"] = "observe"
+    settings = load(Path(), environment(config_file, options))
     require_keys(settings.config)
     config = settings.config
     figures = (metrics_listener(config),) if config.metrics.enabled else ()
@@ -65,38 +64,39 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
 
     --stdio is for MCP clients; the pruner runs until the client closes its standard input.
     """
-    settings = load(here=None if stdio else Path())
+    settings = load(None if stdio else Path())
     config = settings.config
     chosen = {"host": host, "port": port}
     changed = {key: value for key, value in chosen.items() if value is not None}
     config = config.model_copy(update={"mcp_pruner": config.mcp_pruner.model_copy(update=changed)})
+    settings = replace(settings, config=config)
     if stdio:
         from kimi_proxy.api.mcp.catalogs import PRUNER, pruner_catalog
 
-        serve_tools(config, PRUNER, pruner_catalog)
+        serve_tools(settings, PRUNER, pruner_catalog)
     else:
         from kimi_proxy.api.apps import pruner_listener
 
-        _serve(replace(settings, config=config), (pruner_listener(config, "--port"),))
+        _serve(settings, (pruner_listener(config, "--port"),))
 
 
-def run_runtime(config: Config, serve: Callable[[Runtime], Awaitable[None]]) -> None:
+def run_runtime(settings: LoadedSettings, serve: Callable[[Runtime], Awaitable[None]]) -> None:
     """Run `serve` with a runtime and logging for these settings."""
     from kimi_proxy.api.server import run
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.services.runtime import running
 
-    write_to_stderr(config.log)
+    write_to_stderr(settings.config.log)
 
     async def life() -> None:
-        async with running(config) as runtime:
+        async with running(settings.config, env=settings.env) as runtime:
             await serve(runtime)
 
     run(life())
 
 
 def serve_tools(
-    config: Config, introduction: Catalog, catalog: Callable[[ToolsRuntime], Catalog], is_warmed: bool = False
+    settings: LoadedSettings, introduction: Catalog, catalog: Callable[[ToolsRuntime], Catalog], is_warmed: bool = False
 ) -> None:
     """Serve only the tools on standard input and output, with few imports because the agent waits for them."""
     import asyncio
@@ -105,14 +105,15 @@ def serve_tools(
     from kimi_proxy.api.mcp.stdio import serve_stdio
     from kimi_proxy.core.logs import write_to_stderr
 
-    write_to_stderr(config.log)
+    write_to_stderr(settings.config.log)
 
     @asynccontextmanager
     async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
         await asyncio.to_thread(import_module, "kimi_proxy.services.tools.standalone")
         from kimi_proxy.services.tools.standalone import running_tools
 
-        async with running_tools(config) as runtime, warming(runtime.pruner) if is_warmed else nullcontext():
+        tools = running_tools(settings.config, settings.env)
+        async with tools as runtime, warming(runtime.pruner) if is_warmed else nullcontext():
             yield catalog(runtime), runtime.caller
 
     asyncio.run(serve_stdio(introduction, load))
@@ -145,12 +146,14 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
         chars = len(config.token.get_secret_value()) if config.token else 0
         refuse_exposure(listener.host, config.token is not None, chars)
     write_to_stderr(config.log)
+    # Libraries read variables themselves: botocore its credentials, OpenTelemetry its attributes.
+    os.environ.update(settings.env)
     say = _remarks_as(config.log.format)
     limit_arenas()
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with trimming_memory(), running_with_logs(config) as runtime:
+            async with trimming_memory(), running_with_logs(config, settings.env) as runtime:
                 gc.freeze()  # otherwise a collection takes 100 ms, during which the event loop stands still
                 await listen(runtime, listeners, stop, say, lambda addresses: _welcome(settings, addresses, say))
 

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -441,16 +441,16 @@ def _newest(folder: Path, pattern: str) -> list[Path]:
 
 
 @asynccontextmanager
-async def running_with_logs(config: Config) -> AsyncIterator[Runtime]:
+async def running_with_logs(config: Config, env: Mapping[str, str] = os.environ) -> AsyncIterator[Runtime]:
     """Everything alive, with a log watcher among the observers of chat if the settings switch it on."""
     if not config.log_watcher.enabled:
-        async with running(config) as runtime:
+        async with running(config, env=env) as runtime:
             yield runtime
         return
     hub = Hub()
     watcher = LogWatcher(config.log_watcher, hub.publish)
     try:
-        async with running(config, hub, (watcher,), watcher.newer_count) as runtime:
+        async with running(config, hub, (watcher,), watcher.newer_count, env=env) as runtime:
             yield runtime
     finally:
         await watcher.close()

@@ -211,6 +211,7 @@ async def running(
     newer_count: NewerCount = no_newer_count,
     thread_max_chars: int = 0,
     now: Callable[[], float] = time.time,
+    env: Mapping[str, str] = os.environ,  # of the programs that we start, and which secrets there are
 ) -> AsyncIterator[Runtime]:
     """Start everything but the servers, and end it in the reverse order.
 
@@ -227,7 +228,7 @@ async def running(
         parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now)
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
-        gateway = parts.end(Gateway(config, store.originals, pruner, metrics, publish=hub.publish))
+        gateway = parts.end(Gateway(config, store.originals, pruner, metrics, env=env, publish=hub.publish))
         gateway.mode = mode
         supervisor = parts.end(Supervisor(gateway))
 
@@ -240,7 +241,7 @@ async def running(
 
         sessions = _sessions(parts, known, stages, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
-        settings = LiveSettings(config, stages.switches, os.environ, publish, lists=stages.lists)
+        settings = LiveSettings(config, stages.switches, env, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
@@ -255,7 +256,7 @@ async def running(
             gateway=gateway,
             supervisor=supervisor,
             hub=hub,
-            agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ)),
+            agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, env)),
             cuts=Cuts(store.originals, store.decisions, pruner),
             settings=settings,
             chat=Chat(

@@ -1,6 +1,5 @@
 """The tools without the proxy: only what a client that starts us needs."""
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class ToolsRuntime:
 
 
 @asynccontextmanager
-async def running_tools(config: Config) -> AsyncIterator[ToolsRuntime]:
+async def running_tools(config: Config, env: Mapping[str, str]) -> AsyncIterator[ToolsRuntime]:
     """Start the store and the pruner, and end them in the reverse order.
 
     Raise AccessDenied if the store is a team's, and KIMI_PROXY_TOKEN is no one's token.
@@ -42,7 +41,7 @@ async def running_tools(config: Config) -> AsyncIterator[ToolsRuntime]:
         if rerank is not None:
             alive.push_async_callback(rerank.close)
         pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank)  # no one could read its counters
-        agents = await alive.enter_async_context(agent_tools(config, store.originals, pruner, os.environ))
+        agents = await alive.enter_async_context(agent_tools(config, store.originals, pruner, env))
         yield ToolsRuntime(pruner, pruner_tools(pruner), agents, who)
 
 
@@ -53,13 +52,13 @@ def pruner_tools(pruner: Pruner) -> Mapping[str, AnyTool]:
 
 
 @asynccontextmanager
-async def running_directory(config: Config) -> AsyncIterator[tuple[ToolDirectory, Caller]]:
+async def running_directory(config: Config, env: Mapping[str, str]) -> AsyncIterator[tuple[ToolDirectory, Caller]]:
     """Start the gateway without a server, and end it and its programs; with whom it works for."""
     async with AsyncExitStack() as alive:
         store, who = await alive.enter_async_context(own_store(config))
         workers = Workers()
         alive.push_async_callback(workers.close)
         pruner = Pruner(config.mcp_pruner, store.originals, workers)
-        gateway = Gateway(config, store.originals, pruner, Metrics())
+        gateway = Gateway(config, store.originals, pruner, Metrics(), env=env)
         alive.push_async_callback(gateway.close)
         yield ToolDirectory(gateway), who
