@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from kimi_proxy.core import json, markers
+from kimi_proxy.core.aside import HASHED_BYTES, aside
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.config.servers import MaskingSettings
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
     from kimi_proxy.features.sanitizer.shorten import Hidden
 
 GOAL_MAX_CHARS = 10_000
-HASHED_IN_LOOP_BYTES = 256 * 1024  # a fifth of a millisecond: on a busy machine, to wait for a thread takes longer
 
 
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
@@ -274,8 +274,7 @@ class Keeper:
     async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
         """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""
         raw = encode_text(hidden.text)
-        is_short = len(raw) <= HASHED_IN_LOOP_BYTES
-        key = key_of("output", raw, place) if is_short else await asyncio.to_thread(key_of, "output", raw, place)
+        key = await aside(len(raw) <= HASHED_BYTES, key_of, "output", raw, place)
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
     async def keep_text(self, who: Caller, text: bytes, what: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NotRequired, TypeAlias, Type
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.aside import SPLIT_CHARS, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, PrunerSettings
@@ -53,7 +54,6 @@ EXPLAIN_TIMEOUT_S = 60.0
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
 CACHE_MAX_BYTES = 64 * 1024**2
 NO_ID = "prn_" + "0" * 16  # placeholder for an id if nothing is stored
-IN_LOOP_MAX_CHARS = 256 * 1024  # up to here hashing and splitting take less than a millisecond or two
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -335,7 +335,7 @@ class Pruner:
             text = encode_text(question.text)
             return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline, cpu_s)
 
-        request = await _aside(len(question.text), identify)
+        request = await aside(len(question.text) <= SPLIT_CHARS, identify)
         key = (who.scope, request.key, question.options.timeout_ms)
         return await self._in_flight.share(key, lambda: self._answer(request))
 
@@ -430,7 +430,7 @@ class Pruner:
                 raw = await read_parts(who, self._originals, original, asked)
             else:
                 text = original.text
-                raw = await _aside(len(text), lambda: recovery.part(decode_text(text), asked))
+                raw = await aside(len(text) <= SPLIT_CHARS, lambda: recovery.part(decode_text(text), asked))
         except KimiProxyError as e:
             self._count_recovery(e.code)
             raise
@@ -508,11 +508,6 @@ def _leave_uncut(question: Question, code: WarningCode) -> Pruned:
 async def _within(seconds: float, work: Awaitable[Value]) -> Value:
     async with asyncio.timeout(seconds):
         return await work
-
-
-async def _aside(chars: int, work: Callable[[], Value]) -> Value:
-    """Do `work` here if it is short, in a thread if the event loop would notice."""
-    return work() if chars <= IN_LOOP_MAX_CHARS else await asyncio.to_thread(work)
 
 
 def _weight(answer: PruneAnswer) -> int:

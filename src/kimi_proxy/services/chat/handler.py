@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal, ParamSpec, Protocol
 
 from kimi_proxy.core import chat, json, tokens
+from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
@@ -49,7 +50,6 @@ P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
-IN_LOOP_MAX_BYTES = 1024**2  # a longer body is parsed in a thread
 MAX_MODEL_CHARS = 200  # of a model's name in the counts
 MAX_ATTESTED = 1000
 MODELS_PATH = "/v1/models"
@@ -407,10 +407,7 @@ def charge_of(question: UpstreamRequest) -> Charge:
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:
-    """Return the request; a long one is parsed in a thread, so that it does not block the event loop."""
-    if len(incoming.body) <= IN_LOOP_MAX_BYTES:
-        return chat.parse(incoming.body, incoming.wire)
-    return await asyncio.to_thread(chat.parse, incoming.body, incoming.wire)
+    return await aside(len(incoming.body) <= PARSED_BYTES, chat.parse, incoming.body, incoming.wire)
 
 
 _MODEL_FIELD = re.compile(rb'name="model"\r?\n\r?\n([^\r\n]{1,200})\r?\n')

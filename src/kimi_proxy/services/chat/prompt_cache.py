@@ -2,12 +2,12 @@
 when that cache is cold anyway.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, edit
@@ -34,7 +34,7 @@ from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.plan import conversation_hash
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES, ChatObserver
+from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
 
@@ -209,9 +209,7 @@ class PromptCaches(ChatObserver):
         """Return None where the provider keeps the conversation, of which only the end is here."""
         if request.is_continued:
             return None
-        if len(request.body) <= IN_LOOP_MAX_BYTES:
-            return digests(request)
-        return await asyncio.to_thread(digests, request)
+        return await aside(len(request.body) <= PARSED_BYTES, digests, request)
 
     def _cold_from(self, change: Difference | None) -> int | None:
         if change is None or (change.part == "message" and not self._settings.cut_after_change):

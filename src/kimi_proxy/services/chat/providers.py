@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core import json
+from kimi_proxy.core.aside import TRANSLATED_BYTES, aside
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.clouds import (
     BEDROCK,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 MINUTE_S = 60.0
 MAX_ANSWER_BYTES = 16 * 1024**2
-SHORT_BYTES = 256 * 1024  # a request up to this size is translated in the event loop: a few milliseconds
 
 DROPPED = b"x-kimi-proxy-dropped"
 
@@ -194,10 +194,8 @@ class TranslatingClient:
     async def _translate(self, name: str, question: UpstreamRequest) -> AsyncIterator[ReplyStream]:
         """Raise InvalidParams for a field that cannot be translated and must not be dropped."""
         dialect = _dialect(name, self._providers[name])
-        if len(question.body) <= SHORT_BYTES:
-            translation, body = _translate(question, dialect)
-        else:
-            translation, body = await asyncio.to_thread(_translate, question, dialect)
+        is_short = len(question.body) <= TRANSLATED_BYTES
+        translation, body = await aside(is_short, _translate, question, dialect)
         async with self._send(name, _in_its_api(name, self._providers[name], question, body)) as reply:
             if reply.encoding not in _PLAIN:
                 raise UpstreamUnreadable(f"{name} compressed its response although it was asked not to")

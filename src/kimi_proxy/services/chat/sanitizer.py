@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NotRequired, ParamSpec, Protocol, TypedDict, TypeVar
 
+from kimi_proxy.core.aside import COMPARED_CHARS, DECIDED_CHARS, PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
@@ -42,7 +43,6 @@ from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import IN_LOOP_MAX_BYTES
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
@@ -161,8 +161,6 @@ class ToolOffer:
         return stage.hint(self._address)
 
 
-IN_LOOP_MAX_CHARS = 128 * 1024
-IN_PASSING_BYTES = 32 * 1024  # whose lines are compared within a millisecond
 ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
 SEED_BYTES = 32
 
@@ -243,7 +241,7 @@ class Sanitizer:
         draft = replace(draft, cache=cache)
         decided = await self._decide(draft, found, cache)
         # All decisions are on disk at this point, and no text has been changed yet.
-        done = await _run(len(draft.request.body) <= IN_LOOP_MAX_BYTES, sanitize, draft, decided)
+        done = await aside(len(draft.request.body) <= PARSED_BYTES, sanitize, draft, decided)
         self._count(decided, done)
         return done
 
@@ -283,7 +281,7 @@ class Sanitizer:
 
     async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
         request = draft.request
-        return await _run(len(request.body) <= IN_LOOP_MAX_BYTES, plan, request, self._policy.old_tokens)
+        return await aside(len(request.body) <= PARSED_BYTES, plan, request, self._policy.old_tokens)
 
     async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return the form in which each long tool result is sent: the one sent before, or one decided now."""
@@ -343,9 +341,9 @@ class Sanitizer:
         if not new and not moment.allows_cuts(self._policy):
             return known, 0
         conversation = await self._conversation(draft, outputs, new)
-        is_short = len(draft.request.body) <= IN_PASSING_BYTES
+        is_short = len(draft.request.body) <= COMPARED_CHARS
         needed = new or moment.is_free
-        contexts = await _run(is_short, self._contexts, conversation, known) if needed else {}
+        contexts = await aside(is_short, self._contexts, conversation, known) if needed else {}
         scored = await self._score(conversation, new, contexts, deadline)
         facts = Facts(cache, self._seed, known, scored, contexts, partial(self._rows_of, who))
         decided = await self._fail_open.run(
@@ -370,15 +368,15 @@ class Sanitizer:
             marked = await self._grace.read(self._decisions.mark_cut(draft.caller, new, draft.session), new)
             by_key = {output.key: output for output in marked}
             outputs = [by_key.get(output.key, output) for output in outputs]
-        about = await _run(len(request.body) <= IN_LOOP_MAX_BYTES, goal, request)
+        about = await aside(len(request.body) <= PARSED_BYTES, goal, request)
         return RequestResults(request, outputs, about, self._tool.hint(draft))
 
     async def _ask(self, conversation: RequestResults, facts: Facts) -> Decided:
         # Earlier results are compared too, because a new one may repeat their lines.
-        is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > IN_LOOP_MAX_CHARS
+        is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > DECIDED_CHARS
         judges_files = facts.contexts and facts.cache.cold_from is not None
-        is_short = not is_long and not judges_files and len(conversation.request.body) <= IN_LOOP_MAX_BYTES
-        return await _run(is_short, decide, conversation, self._policy, facts)
+        is_short = not is_long and not judges_files and len(conversation.request.body) <= PARSED_BYTES
+        return await aside(is_short, decide, conversation, self._policy, facts)
 
     def _seed(self, output: LongOutput) -> bytes:
         return self._draw(SEED_BYTES)
@@ -437,7 +435,7 @@ class Sanitizer:
         if output.whole_because:
             return leave_uncut(output, output.whole_because)
         given = output, conversation, self._policy, self._limits, self._seed(output), context
-        task = await _run(len(output.text) <= IN_PASSING_BYTES, entry_task, *given)
+        task = await aside(len(output.text) <= COMPARED_CHARS, entry_task, *given)
         if task is None:
             return leave_uncut(output, "below_threshold")
         try:
@@ -469,11 +467,6 @@ def _leave_new_uncut(conversation: RequestResults, scored: Mapping[bytes, Shorte
     """Return the decision not to cut any new result; earlier ones are sent as before."""
     new = [output for output in conversation.outputs if output.key in scored]
     return Decided(tuple(ShortenedOutput(output, conversation.goal, leave_uncut(output, "failed")) for output in new))
-
-
-async def _run(is_short: bool, work: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value:
-    """Return what `work` returns; in a thread unless it is short: the way there and back costs more then."""
-    return work(*args, **kwargs) if is_short else await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _mask_to_json(mask: ListedOriginal) -> MaskBody:

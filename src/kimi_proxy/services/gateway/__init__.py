@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.aside import HASHED_BYTES, aside
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
@@ -58,7 +59,6 @@ from kimi_proxy.services.store.protocols import Originals
 
 TOOLS_REMEMBERED = 10_000
 PLANS_REMEMBERED, PLANNED_CHARS = 1000, 2 * 1024**2
-SHORT_CHARS = 250_000
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
 # How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
@@ -337,7 +337,7 @@ class Gateway:
         about = goal.text if goal is not None else ""
         budget_s = (pruning or PruningSettings()).timeout_ms / 1000
         plan_all = partial(self._plan, who, value, limits, about, budget_s)
-        plan = plan_all() if masking.is_small(value) else await asyncio.to_thread(plan_all)
+        plan = await aside(masking.is_small(value), plan_all)
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
             return value
@@ -449,8 +449,7 @@ class Gateway:
     async def _keep_original(self, who: Caller, server_name: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         text = cut.text
-        # Work of less than a millisecond is faster here than in a thread.
-        raw, key = _key_of(text) if len(text) < SHORT_CHARS else await asyncio.to_thread(_key_of, text)
+        raw, key = await aside(len(text) <= HASHED_BYTES, _key_of, text)
         found = await self._originals.find(who, key)
         if found is not None:
             return found
