@@ -10,12 +10,12 @@ from functools import reduce
 from pathlib import Path
 from typing import get_args, get_type_hints, is_typeddict
 
-from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.openapi import KINDS, PROBES
 from kimi_proxy.api.routing import DescribedRoute
+from kimi_proxy.assembly.apps import proxy_app, pruner_app
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.runtime import running
 
 SUFFIXES = ("Body", "Fields", "Event")
 

@@ -6,6 +6,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.forks import warm_workers
+from tests.support.processes import Children, children_of
 
 gc.disable()  # until all is collected: what collecting makes stays to the end
 
@@ -64,3 +65,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def my_children() -> Children:
+    """The children that this test has started: what other tests keep running beside it does not count."""
+    others = set(children_of(os.getpid()))
+    return lambda: [child for child in children_of(os.getpid()) if child not in others]

@@ -11,8 +11,9 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
+from kimi_proxy.assembly.apps import proxy_app, pruner_app
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.cli import app as cli
 from kimi_proxy.core import markers
 from kimi_proxy.core.config import FileSettings, parse
@@ -21,7 +22,6 @@ from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.team import BudgetSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.pruning.explain import OFF_FOCUS
-from kimi_proxy.services.runtime import Runtime, running
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

@@ -179,7 +179,7 @@ import sys
 
 class Watch:  # sees what is loaded already when the tools are
     def find_spec(self, name, path=None, target=None):
-        if name == "kimi_proxy.services.tools.standalone":
+        if name == "kimi_proxy.assembly.tools":
             print(*sorted({name.partition(".")[0] for name in sys.modules}), sep=",", file=sys.stderr)
 
 sys.meta_path.insert(0, Watch())

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from timing import median, table
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core import json as deepjson
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
@@ -25,7 +26,6 @@ from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import masking
 from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.runtime import running
 
 ROOT = Path(__file__).parents[2]
 MCP_PROXY = "mcp-proxy==0.13.0"

@@ -11,6 +11,7 @@ from pathlib import Path
 import sanitizer
 from timing import median, p95, table
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.edit import with_system
@@ -21,7 +22,6 @@ from kimi_proxy.core.tokens import count
 from kimi_proxy.features.chat.context import tokens_of
 from kimi_proxy.features.chat.pipeline import Draft, name_of, run_stages
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, session_of
-from kimi_proxy.services.runtime import Runtime, running
 
 SIZES = (100_000, 1_000_000)
 TURNS = 40

@@ -29,6 +29,7 @@ import yaml
 from structured_texts import Structured
 from timing import table
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
@@ -40,7 +41,6 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.pruning import source_type
-from kimi_proxy.services.runtime import Runtime, running
 
 ECHO = Path(__file__).with_name("echo_server.py")
 RATIO = 0.7

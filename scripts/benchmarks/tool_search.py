@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kimi_proxy.assembly.tools import running_directory
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
@@ -23,7 +24,6 @@ from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.tool_search import ListedTool, rank_tools
 from kimi_proxy.services.gateway.tool_directory import search_tools
-from kimi_proxy.services.tools.standalone import running_directory
 
 FOLDER = Path(os.environ.get("KIMI_PROXY_BENCH_SERVERS", Path(tempfile.gettempdir()) / "kimi-proxy-mcp-servers"))
 NPM = (

@@ -25,12 +25,12 @@ from tests.support.services.store import postgres_server
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, LoginFailed
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.runtime import running
 from kimi_proxy.services.team import oidc
 from kimi_proxy.services.team.logins import MAX_BEGUN_EACH
 
@@ -523,7 +523,7 @@ def test_settings_that_would_be_unsafe_or_useless_are_refused(settings: str, pro
 
 
 async def test_the_cookie_of_a_login_does_not_open_the_pruner(tmp_path: Path):
-    from kimi_proxy.api.apps import pruner_app
+    from kimi_proxy.assembly.apps import pruner_app
 
     async with world(tmp_path, public="http://localhost:8006") as w:
         await w.browser.log_in()

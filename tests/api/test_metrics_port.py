@@ -9,7 +9,7 @@ from tests.support.api.proxy_world import proxy
 from tests.support.conversations import Assistant, Call, Result, User, body
 from tests.support.evil import answering, evil, http
 
-from kimi_proxy.api.apps import metrics_app
+from kimi_proxy.assembly.apps import metrics_app
 from kimi_proxy.core.chat import Wire
 
 LOG = outputs.pytest_log(300)

@@ -22,12 +22,12 @@ from tests.support.api.watching import MODEL, World, completion, models, watchin
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.deep import IS_DEEP
 
-from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
+from kimi_proxy.assembly.apps import proxy_app, pruner_app
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.runtime import Runtime, running
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"/", "/dashboard/{path:path}"}  # files for a browser

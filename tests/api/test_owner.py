@@ -15,10 +15,10 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket
 from tests.support.processes import until
 
-from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, RouteSpec, SocketRoute
 from kimi_proxy.api.server import OwnerProtocol, serve
+from kimi_proxy.assembly.apps import behind_guard
 from kimi_proxy.proxy import peer
 
 OTHER = 65534

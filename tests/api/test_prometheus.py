@@ -23,8 +23,8 @@ from tests.support.deep import deep
 from tests.support.evil import answering, evil, http
 from tests.support.upstream import scripted
 
-from kimi_proxy.api.apps import pruner_app
 from kimi_proxy.api.server import serve as listen
+from kimi_proxy.assembly.apps import pruner_app
 from kimi_proxy.core.chat import Wire
 
 BOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"

@@ -11,11 +11,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Scope
 
-from kimi_proxy.api.apps import behind_guard, proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard, Rules
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, RouteSpec, RouteTable, SocketRoute
+from kimi_proxy.assembly.apps import behind_guard, proxy_app, pruner_app
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.runtime import Runtime, running
 
 TOKEN = {"authorization": "Bearer the-token"}
 

@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.api import wire, world
 
-from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.routing import Access, PageRoute
+from kimi_proxy.assembly.apps import mcp_app
 from kimi_proxy.core.errors import InvalidRange, KimiProxyError, PruneIdNotFound, StoreUnavailable, UpstreamError
 
 ERRORS: dict[str, Exception] = {

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from kimi_proxy.api.apps import PROGRAMS_END_S, Listener, listen
+from kimi_proxy.assembly.apps import PROGRAMS_END_S, Listener, listen
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.proxy.process import born
-from kimi_proxy.services.runtime import Runtime, running
 
 # Answers as an MCP server does, ignores all that asks it to end, and notes that it was asked.
 STUBBORN = """

@@ -36,18 +36,18 @@ from tests.support.api.watching import listed
 from tests.support.deep import IS_DEEP, deep
 from tests.support.services.store import postgres_server
 
-from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Guard, Rules
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import RpcMessage
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute
+from kimi_proxy.assembly.apps import behind_guard
+from kimi_proxy.assembly.tools import ToolsRuntime, running_tools
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import AccessDenied, KimiProxyError
 from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.tool import Tool, ToolAnswer
-from kimi_proxy.services.tools.standalone import ToolsRuntime, running_tools
 
 SETTINGS = "[sanitizer]\nbudget_ms = 60000\n"
 # Where an admin sees that a session is there, with its figures and without a word of it.

@@ -12,8 +12,8 @@ from tests.api.walk import Call, calls_of
 from tests.support.api.watching import Watcher
 from websockets.asyncio.client import connect
 
-from kimi_proxy.api.apps import proxy_app, pruner_app
 from kimi_proxy.api.guard import Guard
+from kimi_proxy.assembly.apps import proxy_app, pruner_app
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from tests.support.cached_days import CLAUDE, a_day
 from tests.support.fakes import Clock
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import running
 
 
 async def send(config: Config, first: int, began: float) -> None:

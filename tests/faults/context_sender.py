@@ -5,6 +5,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
@@ -13,7 +14,6 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.pipeline import Draft, run_stages
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, session_of
 from kimi_proxy.features.models import Target
-from kimi_proxy.services.runtime import running
 
 SETTINGS = """
 [providers.p]

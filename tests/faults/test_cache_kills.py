@@ -18,10 +18,10 @@ from tests.support.evil import Evil, Heard, Line, evil
 from tests.support.fakes import Clock
 from tests.support.services.store.postgres_server import serving, url_of
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import running
 
 BEGAN = 1_800_000_000.0
 KILLS = 4

@@ -63,10 +63,10 @@ async def test_a_worker_that_is_stopped_costs_a_bounded_time(monkeypatch: pytest
 SERVER = """
 import asyncio, resource, sys
 from pathlib import Path
-from kimi_proxy.api.apps import proxy_app
+from kimi_proxy.assembly.apps import proxy_app
 from kimi_proxy.api.server import serve
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.runtime import running
+from kimi_proxy.assembly.runtime import running
 
 async def main():
     async with running(parse("", {}, Path(sys.argv[1]))) as runtime:

@@ -17,8 +17,9 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
-from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.guard import Guard, Rules, cookie_in
+from kimi_proxy.assembly.apps import proxy_app
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit, parse
@@ -48,7 +49,6 @@ from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages
-from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.team.report import columns
 
 LIMITS = MaskingSettings(max_chars=40, head_chars=12, tail_chars=9)

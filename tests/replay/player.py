@@ -14,6 +14,7 @@ from tests.support.fakes import Clock
 from tests.support.model import Says, events
 from tests.support.model import body as answer_body
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse
@@ -21,7 +22,6 @@ from kimi_proxy.core.errors import KimiProxyError
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ID = re.compile(rb"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b")

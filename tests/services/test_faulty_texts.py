@@ -10,12 +10,12 @@ from tests.support.deep import IS_DEEP
 from tests.support.records import KINDS, damaged
 from tests.support.texts import a_question
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.gateway import McpClients
-from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.tools.pruning import SwePrune, prune
 
 SEED = random.randrange(2**32) if IS_DEEP else 39

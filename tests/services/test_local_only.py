@@ -17,7 +17,7 @@ import asyncio, sys
 from pathlib import Path
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.runtime import running
+from kimi_proxy.assembly.runtime import running
 from tests.support.texts import a_log, a_question, lines_of
 import os
 

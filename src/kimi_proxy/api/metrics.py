@@ -6,15 +6,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec
-from kimi_proxy.services.runtime import Runtime
+from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.store.protocols import Store
 
 TEXT = "text/plain; version=0.0.4"
 SPEC = RouteSpec("Show counters and histograms for Prometheus", media_type="text/plain", access=Access.ADMINS)
 
 
-def route(runtime: Runtime, access: Access = Access.ADMINS) -> DescribedRoute:
+def route(counted: Metrics, store: Store, access: Access = Access.ADMINS) -> DescribedRoute:
     async def metrics(request: Request) -> Response:
-        counted, usage = runtime.metrics, await runtime.store.usage()
+        usage = await store.usage()
         counted.store_originals.set(usage.originals)
         counted.store_bytes.set(usage.bytes_on_disk)
         counted.store_degraded.set(usage.state != "ok")

@@ -14,9 +14,9 @@ from kimi_proxy.cli.console import home, load, load_of_server, proxy_address, re
 from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
 if TYPE_CHECKING:
+    from kimi_proxy.assembly.runtime import Runtime
     from kimi_proxy.features.clients.agents import Agent
     from kimi_proxy.services.clients.runner import PrunerRun
-    from kimi_proxy.services.runtime import Runtime
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -125,8 +125,8 @@ def tools(stdio: bool, port: int | None, cwd: Path | None) -> None:
 
 
 async def _listen(runtime: Runtime, port: int) -> None:
-    from kimi_proxy.api.apps import TOOLS_HOST, tools_app
     from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.assembly.apps import TOOLS_HOST, tools_app
     from kimi_proxy.core.mcp import PRUNER_SERVER
     from kimi_proxy.proxy.local_server import local_url, port_owner
 

@@ -36,7 +36,7 @@ LOW_DISK_BYTES = 512 * 1024**2
 SHORT_TOKEN_CHARS = 16
 OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
 TEST_VARIABLES = ("KIMI_PROXY_DEEP",)
-EVERYTHING = ("kimi_proxy.api.apps", "kimi_proxy.api.server", "kimi_proxy.services.runtime")
+EVERYTHING = ("kimi_proxy.assembly.apps", "kimi_proxy.api.server", "kimi_proxy.assembly.runtime")
 
 
 @dataclass(frozen=True, slots=True)

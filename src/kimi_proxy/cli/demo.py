@@ -57,15 +57,15 @@ def demo(speed: float, once: bool, days: int, browser: bool, seed: int) -> None:
 async def _run(home: Path, pace: Pace, browser: bool) -> None:
     import asyncio
 
-    from kimi_proxy.api.apps import listen, proxy_listener, pruner_listener
     from kimi_proxy.api.server import serve, stop_on_signals
+    from kimi_proxy.assembly.apps import listen, proxy_listener, pruner_listener
+    from kimi_proxy.assembly.runtime import running
     from kimi_proxy.core.caller import LOCAL
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.features.accounting import outcome, sum_lines
     from kimi_proxy.lab.demo import configure, play_days
     from kimi_proxy.lab.demo_day import Script
     from kimi_proxy.lab.scripted_provider import ScriptedModel
-    from kimi_proxy.services.runtime import running
 
     model = ScriptedModel(Script(()), PIECE_S / pace.speed)
     with stop_on_signals() as stop:

@@ -243,7 +243,7 @@ def gateway(stdio: bool, lists_all: bool) -> None:
 
     @asynccontextmanager
     async def load_tools() -> AsyncIterator[tuple[Catalog, Caller]]:
-        from kimi_proxy.services.tools.standalone import running_directory
+        from kimi_proxy.assembly.tools import running_directory
 
         async with running_directory(settings.config, settings.env) as (directory, who):
             yield await gateway_catalog(directory, who, lists_all), who

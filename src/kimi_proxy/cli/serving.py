@@ -17,14 +17,14 @@ from kimi_proxy.cli.console import config_option, environment, load, remark
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from kimi_proxy.api.apps import Listener
     from kimi_proxy.api.mcp import Catalog
+    from kimi_proxy.assembly.apps import Listener
+    from kimi_proxy.assembly.runtime import Runtime
+    from kimi_proxy.assembly.tools import ToolsRuntime
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
     from kimi_proxy.services.configuration import LoadedSettings
     from kimi_proxy.services.pruner import Pruner
-    from kimi_proxy.services.runtime import Runtime
-    from kimi_proxy.services.tools.standalone import ToolsRuntime
 
 
 PORT = click.IntRange(0, 65_535)
@@ -41,7 +41,7 @@ def start(config_file: Path | None, port: int | None, pruner_port: int | None, o
     The proxy and the dashboard are on http://127.0.0.1:8000, the pruner is on http://127.0.0.1:8006. Settings come from
     these options, the environment and config.toml.
     """
-    from kimi_proxy.api.apps import metrics_listener, proxy_listener, pruner_listener
+    from kimi_proxy.assembly.apps import metrics_listener, proxy_listener, pruner_listener
     from kimi_proxy.core.config import require_keys
 
     ports = {"KIMI_PROXY_PORT": port, "MCP_PRUNER_PORT": pruner_port}
@@ -75,7 +75,7 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
 
         serve_tools(settings, PRUNER, pruner_catalog)
     else:
-        from kimi_proxy.api.apps import pruner_listener
+        from kimi_proxy.assembly.apps import pruner_listener
 
         _serve(settings, (pruner_listener(config, "--port"),))
 
@@ -83,8 +83,8 @@ def pruner(stdio: bool, host: str | None, port: int | None) -> None:
 def run_runtime(settings: LoadedSettings, serve: Callable[[Runtime], Awaitable[None]]) -> None:
     """Run `serve` with a runtime and logging for these settings."""
     from kimi_proxy.api.server import run
+    from kimi_proxy.assembly.runtime import running
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.services.runtime import running
 
     write_to_stderr(settings.config.log)
 
@@ -109,8 +109,8 @@ def serve_tools(
 
     @asynccontextmanager
     async def load() -> AsyncIterator[tuple[Catalog, Caller]]:
-        await asyncio.to_thread(import_module, "kimi_proxy.services.tools.standalone")
-        from kimi_proxy.services.tools.standalone import running_tools
+        await asyncio.to_thread(import_module, "kimi_proxy.assembly.tools")
+        from kimi_proxy.assembly.tools import running_tools
 
         tools = running_tools(settings.config, settings.env)
         async with tools as runtime, warming(runtime.pruner) if is_warmed else nullcontext():
@@ -133,8 +133,8 @@ async def warming(pruner: Pruner) -> AsyncIterator[None]:
 
 
 def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
-    from kimi_proxy.api.apps import listen
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
+    from kimi_proxy.assembly.apps import listen
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.lab.log_watcher import running_with_logs
     from kimi_proxy.proxy.allocator import limit_arenas, trimming_memory

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL
@@ -24,7 +25,6 @@ from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
 from kimi_proxy.services.chat.handler import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
-from kimi_proxy.services.runtime import Runtime, running
 
 EVENT = "log_count"
 MAX_CONVERSATIONS = 16  # of each agent, the ones that were written to last

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tests.clients.conformance.fixtures import CAPABILITIES, METHODS, OLDER, Refusal
 
-from kimi_proxy.api.apps import behind_guard
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import HANDSHAKE, STATELESS, Catalog, Method, ProtocolVersions
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.routing import DescribedRoute
 from kimi_proxy.api.server import serve
+from kimi_proxy.assembly.apps import behind_guard
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import BadRequest
 from kimi_proxy.core.json import JsonObject

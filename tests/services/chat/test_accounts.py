@@ -14,6 +14,7 @@ from tests.support.evil import Evil, Heard, Line, Script, evil, http
 from tests.support.model import Call, Says, events
 from tests.support.model import body as answer_body
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
@@ -23,7 +24,6 @@ from kimi_proxy.features.chat.context import HEADING
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.recording import Recording, read
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import Runtime, running
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 PRICES = """

@@ -11,12 +11,12 @@ from tests.support.conversations import body as request_body
 from tests.support.evil import Heard, Line, evil, http
 from tests.support.model import Says, body
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import running
 
 # As version 2.1.325 writes it, where it takes the server for Anthropic's.
 BILLING = (

@@ -23,11 +23,11 @@ from tests.support.cached_providers import CachedProvider
 from tests.support.evil import evil
 from tests.support.fakes import Clock
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import running
 
 KINDS: dict[str, dict[str, bool]] = {
     "plain": {},

@@ -12,12 +12,12 @@ from tests.support.cached_providers import CachedProvider, anthropic, counted
 from tests.support.evil import Evil, Heard, Line, evil, http
 from tests.support.fakes import Clock
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import Runtime, running
 
 MODEL = "claude-opus-5"
 PRICES = {"plain": 5.0, "read": 0.5, "write": 6.25, "hour": 10.0, "output": 25.0}

@@ -11,6 +11,7 @@ from tests.support.evil import Heard, Line, evil, http
 from tests.support.model import Says, events
 from tests.support.model import body as answer_body
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
@@ -21,7 +22,6 @@ from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.sanitizer.lossless import readable_before
 from kimi_proxy.features.sanitizer.plan import plan
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import running
 
 LOG = outputs.pytest_log(300)
 EDITS: JsonValue = {"edits": [{"type": "clear_tool_uses_20250919"}]}

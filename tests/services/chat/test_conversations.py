@@ -11,11 +11,11 @@ from tests.support.evil import Heard, Line, evil, http
 from tests.support.model import Says
 from tests.support.model import body as answer_body
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import Runtime, running
 
 in_process = partial(running, thread_max_chars=10**9)
 

@@ -18,11 +18,11 @@ from tests.support.model import body as model_body
 from tests.support.services.chat.deferral import CORE, CREATE, RARE, SEARCHING, USING, ask, body, names
 from tests.support.services.chat.recall import Model
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.runtime import Runtime, running
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 STREAM = pytest.mark.parametrize("stream", [True, False])

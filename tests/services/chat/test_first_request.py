@@ -12,6 +12,7 @@ from tests.support.fakes import MemoryFacts
 from tests.support.model import Says
 from tests.support.model import body as answer_body
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
@@ -19,7 +20,6 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import MAX_STORED_KEYS, SessionsByAnswer, StoredKeys
-from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.store.sqlite.store import store_path
 
 in_process = partial(running, thread_max_chars=10**9)

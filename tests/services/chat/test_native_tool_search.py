@@ -18,12 +18,12 @@ from tests.support.model import Call, Says, events
 from tests.support.model import body as model_body
 from tests.support.services.chat.deferral import CORE, CREATE, RARE, ask, body
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.chat.prompt_cache import digests, first_difference
-from kimi_proxy.services.runtime import Runtime, running
 
 PROVIDERS = {Wire.MESSAGES: ("anthropic", "claude-opus-5"), Wire.RESPONSES: ("openai", "gpt-5.4")}
 WIRES = pytest.mark.parametrize("wire", list(PROVIDERS))

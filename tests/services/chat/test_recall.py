@@ -17,6 +17,7 @@ from tests.support.model import Call, Says, body, events
 from tests.support.services.chat.recall import ID, ITEMS, LOG, THEIRS, Model, recovering
 from tests.support.texts import a_question
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
@@ -25,7 +26,6 @@ from kimi_proxy.core.errors import UpstreamBusy, UpstreamError, UpstreamUnreadab
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.recall import MAX_READ_CHARS, with_pings
-from kimi_proxy.services.runtime import Runtime, running
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 IN_AN_HOUR = "\r\nretry-after: 3600"

@@ -15,6 +15,7 @@ from tests.support.model import Says
 from tests.support.model import body as answer_body
 from tests.support.processes import until
 
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
@@ -22,7 +23,6 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.session_lookup import SessionsByAnswer
-from kimi_proxy.services.runtime import Runtime, running
 from kimi_proxy.services.store.protocols import FactKind
 
 LOG = outputs.pytest_log(300)

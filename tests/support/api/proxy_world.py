@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx
 
-from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.server import serve
+from kimi_proxy.assembly.apps import proxy_app
+from kimi_proxy.assembly.runtime import Runtime
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.log_watcher import running_with_logs
-from kimi_proxy.services.runtime import Runtime
 
 
 @dataclass(frozen=True)

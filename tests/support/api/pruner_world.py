@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.support.api.world import in_thread
 
-from kimi_proxy.api.apps import pruner_app
 from kimi_proxy.api.server import serve
+from kimi_proxy.assembly.apps import pruner_app
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.runtime import running
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.support.api.watching import MODEL, Watcher, completion, models
 from tests.support.evil import Evil, Script, answering, evil, http
 from websockets.asyncio.client import connect
 
-from kimi_proxy.api.apps import pruner_app
+from kimi_proxy.assembly.apps import pruner_app
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject
 

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from kimi_proxy.api.apps import mcp_app
 from kimi_proxy.api.guard import Rules
 from kimi_proxy.api.mcp import Catalog
 from kimi_proxy.api.routing import Access, PageRoute, json_answer
 from kimi_proxy.api.server import serve
+from kimi_proxy.assembly.apps import mcp_app
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound, StoreUnavailable

@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from kimi_proxy.api.apps import proxy_app
 from kimi_proxy.api.server import run, serve
+from kimi_proxy.assembly.apps import proxy_app
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.config import Config, parse
-from kimi_proxy.services.runtime import running
 
 IN_THREAD_CHARS = 1_000_000
 

@@ -7,11 +7,11 @@ from tests.support.conversations import Item, tool
 from tests.support.conversations import body as request_body
 from tests.support.model import Call
 
+from kimi_proxy.assembly.runtime import Runtime
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services.chat.handler import ChatRequest
-from kimi_proxy.services.runtime import Runtime
 
 CORE = ("bash", "read_file")
 RARE = tuple(f"mcp__tickets__{verb}_{noun}" for verb in ("create", "list", "close") for noun in ("issue", "board"))

@@ -25,12 +25,12 @@ from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi import with_description
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, RouteTable, json_route
 from kimi_proxy.api.server import serve, serve_all
+from kimi_proxy.assembly.runtime import Runtime
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announce
-from kimi_proxy.services.runtime import Runtime
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.logins import Logins
@@ -168,7 +168,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
 
     routes = [
         _pruner_health(runtime),
-        metrics.route(runtime),
+        metrics.route(runtime.metrics, runtime.store),
         pruning.swe_prune_route(runtime.pruner),
     ]
     rules = rules_of(runtime.config, runtime.config.mcp_pruner.host, runtime.team)
@@ -182,7 +182,7 @@ def pruner_app(runtime: Runtime) -> ASGIApp:
 def metrics_app(runtime: Runtime) -> ASGIApp:
     """Return `/metrics` alone, for scrapers that call by the address of a pod and have no token."""
     rules = Rules(hosts=runtime.config.access.allowed_hosts, any_address=True)
-    return behind_guard([metrics.route(runtime, Access.EVERYONE)], rules)
+    return behind_guard([metrics.route(runtime.metrics, runtime.store, Access.EVERYONE)], rules)
 
 
 def tools_app(runtime: Runtime) -> ASGIApp:

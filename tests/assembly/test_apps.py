@@ -10,7 +10,7 @@ from tests.support.api.app import OPTIONS, lines
 from tests.support.api.pruner_world import pruner
 from tests.support.tool_schemas import PRUNE_SCHEMA, RECOVER_SCHEMA
 
-from kimi_proxy.api.apps import rules_of
+from kimi_proxy.assembly.apps import rules_of
 from kimi_proxy.core import json
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue

@@ -5,10 +5,10 @@ import pytest
 from tests.support.processes import Children, until
 from tests.support.texts import a_log, a_question, lines_of
 
+from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.runtime import running
 
 
 def a_config(home: Path, **env: str) -> Config:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.chat.compression import presets
@@ -62,7 +63,6 @@ from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.team import Team
 from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
-from kimi_proxy.services.tools.standalone import pruner_tools
 from kimi_proxy.services.workers.pool import Workers
 
 ANSWER_S = 30.0
