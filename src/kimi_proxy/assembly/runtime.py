@@ -35,7 +35,7 @@ from kimi_proxy.services.chat.observation import (
     SeenCaches,
 )
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
-from kimi_proxy.services.chat.provider_objects import OwnedObjects
+from kimi_proxy.services.chat.provider_objects import SharedKeyGate
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
@@ -233,7 +233,7 @@ async def running(
         supervisor = parts.end(Supervisor(gateway))
 
         known = await _conversations(parts, team)
-        providers = await _providers(parts, team, known)
+        providers = await _providers(parts)
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(parts, known, summaries, mode)
         observed = _observed_stages(parts, summaries, stages)
@@ -270,6 +270,7 @@ async def running(
                 models,
                 sessions=known.finder,
                 budgets=team.budgets if team else None,
+                shared_keys=SharedKeyGate(team.audit.add) if team else None,
                 repeating=stages.repeating,
                 observation=Observation(mode, observed, stages.caches, store.sessions, now),
             ),
@@ -309,14 +310,12 @@ async def _conversations(parts: _Parts, team: Team | None) -> _Conversations:
     )
 
 
-async def _providers(parts: _Parts, team: Team | None, known: _Conversations) -> _Providers:
+async def _providers(parts: _Parts) -> _Providers:
     config, store = parts.config, parts.store
     upstreams = parts.end(LazyUpstreams(config))
-    session_after = known.by_response.session_after
-    owned = team and OwnedObjects(upstreams, config, store.team, parts.metrics, team.audit.add, session_after)
     if any(provider.enabled for provider in config.providers.values()):
         await upstreams.open()
-    client = TranslatingClient(owned or upstreams, config.providers, upstreams.model_list)
+    client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
     return _Providers(client, RateLimiter(config.providers, replicas=store.replicas))
 
 

@@ -18,7 +18,6 @@ from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import (
-    AccessDenied,
     KimiProxyError,
     NoProvider,
     ParseError,
@@ -41,6 +40,7 @@ from kimi_proxy.features.chat.pipeline import (
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
+from kimi_proxy.services.chat.provider_objects import SharedKeyGate
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream, read_up_to
@@ -55,7 +55,6 @@ MAX_ATTESTED = 1000
 MODELS_PATH = "/v1/models"
 LIST_S = 2.5  # Claude Code waits 3 s for a list of models
 MAX_LIST_BYTES = 16 * 1024**2
-STORED = ("/v1/files", "/v1/uploads", "/v1/batches")  # objects here are shared by all users of one provider key
 ATTESTED = "docs/llm-proxy.md, What Claude Code signs; [sanitizer] change_attested"
 
 
@@ -155,7 +154,8 @@ class Chat:
         models: Models | None = None,
         now: Callable[[], float] = time.monotonic,
         sessions: SessionFinder | None = None,
-        budgets: BudgetGate | None = None,  # of a team, whose people share a provider's key
+        budgets: BudgetGate | None = None,  # of a team
+        shared_keys: SharedKeyGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
         observation: Observing | None = None,
     ) -> None:
@@ -171,6 +171,7 @@ class Chat:
         self._now = now
         self._sessions = sessions or LocalSessions()
         self._budgets = budgets
+        self._shared_keys = shared_keys
         self._repeating = (*repeating, name_model)
         self._observation = observation
         self._providers = config.providers
@@ -185,6 +186,7 @@ class Chat:
         target = self.models.target(
             request.model, incoming.wire, self.credential(incoming), translate=True, prefer=incoming.cloud
         )
+        await self._refuse_kept_objects(target.provider, incoming)
         session = await self._session(request, incoming, target)
         spoken = self.models.upstream_wire(target, incoming.wire)
         received = Draft(request, target, session, incoming.caller, request, incoming.headers, upstream_wire=spoken)
@@ -215,6 +217,7 @@ class Chat:
             counted = await asyncio.to_thread(tokens_of, request, tokens.count)
             yield _json(incoming.wire.format.token_count(counted))
             return
+        await self._refuse_kept_objects(target.provider, incoming)
         draft = Draft(edit.with_model(request, target.model), target, Session(""), incoming.caller)
         path = incoming.wire.format.count_paths[0]
         async with self._relay(draft, _upstream_request(incoming, draft.request.body, path)) as answer:
@@ -266,14 +269,8 @@ class Chat:
         request = chat.Request(incoming.wire, incoming.body)
         is_file = is_form(incoming.headers)
         model = model_in_form(incoming.body) if is_file else request.model if incoming.body else ""
-        key = self.credential(incoming)
-        target = self.models.target(model, incoming.wire, key, prefer=incoming.cloud)
-        is_ours = self.models.sends_our_key(target.provider, key) or is_local(self._providers[target.provider])
-        has_own_key = bool(key) and not is_ours
-        if self._budgets and not has_own_key and path.startswith(STORED):
-            raise AccessDenied(
-                f"{target.provider} stores the files of everyone who shares its key in one account: use your own key"
-            )
+        target = self.models.target(model, incoming.wire, self.credential(incoming), prefer=incoming.cloud)
+        await self._refuse_kept_objects(target.provider, incoming, path, method)
         # A provider reads a whole conversation to compact it: the cost belongs to its session.
         is_compaction = bool(model) and path == incoming.wire.format.compaction
         session = await self._session(request, incoming, target) if is_compaction else Session("")
@@ -315,6 +312,15 @@ class Chat:
                 self._call(observer.on_end, exchange)
             for observer in self._observers if is_relayed and charge == "counted" else ():
                 self._call(observer.on_relayed, exchange)
+
+    async def _refuse_kept_objects(
+        self, provider: str, incoming: ChatRequest, path: str = "", method: str = "POST"
+    ) -> None:
+        """Raise AccessDenied if a request may name what others of the team stored with the same key."""
+        key = self.credential(incoming)
+        is_shared = self.models.sends_our_key(provider, key) or is_local(self._providers[provider])
+        if self._shared_keys is not None and (is_shared or not key):
+            await self._shared_keys.check(provider, _upstream_request(incoming, incoming.body, path, method))
 
     def _with_headers(self, question: UpstreamRequest, outgoing: Draft) -> UpstreamRequest:
         """Return the question with the headers that observers give it."""

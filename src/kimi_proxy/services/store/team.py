@@ -1,4 +1,4 @@
-"""Team data in the store: people, their usage by day, the audit log, and the owners of objects that a provider keeps.
+"""Team data in the store: people, their usage by day, and the audit log.
 
 These tables contain no text of a conversation.
 """
@@ -220,15 +220,6 @@ class TeamTables(OpenRequests, Protocol):
 
     async def expire_audit(self, before: float) -> int:
         """Delete entries that are older; return how many they were, at most some thousands at once."""
-
-    async def add_objects(self, provider: str, ids: Collection[str], scope: str, at: float) -> None:
-        """Write down that a provider made these objects for `scope`. An object that has an owner keeps it."""
-
-    async def own_objects(self, provider: str, ids: Collection[str], scopes: Sequence[str]) -> frozenset[str]:
-        """Return those of `ids` that the provider made for one of `scopes`."""
-
-    async def expire_objects(self, before: float) -> int:
-        """Forget objects that are older; return how many they were, at most some thousands at once."""
 
 
 def day_of(at: float) -> str:

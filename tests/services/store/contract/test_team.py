@@ -126,7 +126,6 @@ async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Openi
         await team.add_person(ADA, b"first", None)
         await team.add_token(TokenRecord("tok_1", "ada", "", 100.0, 300.0), b"own", b"first", 1)
         await team.keep_login(LoginRecord(b"made", 150.0, 250.0, "ada"))
-        await team.add_objects("openai", ["file_1"], "person/ada", 100.0)
         await store.sessions.write([], [of_ada, replace(of_ada, id="req_2", person="")])
         before = {one: await team.usage(DAY) for one in ("all",)}["all"]
 
@@ -137,7 +136,6 @@ async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Openi
             [],
             None,
         )
-        assert await team.own_objects("openai", ["file_1"], ["person/ada"]) == frozenset()
         after = await team.usage(DAY)
         assert [key.person for key, _ in after] == [""]
         assert after[0][1].requests == sum(one.requests for _, one in before) == 2
@@ -307,37 +305,17 @@ def test_sums_add_up():
     assert UsageSum(1, 2, cost_usd=0.5) + UsageSum(1, 1, cost_usd=0.25) == UsageSum(2, 3, cost_usd=0.75)
 
 
-async def test_an_object_of_a_provider_is_whose_it_was_first_until_it_expires(opened: Opening, tmp_path: Path):
-    async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
-        many = {f"batch_{at}" for at in range(1200)} | {"\ud800\0"}
-        await team.add_objects("openai", many, "person/ada", 100.0)
-        await team.add_objects("openai", {"batch_1", "resp_1"}, "person/ben", 200.0)
-        await team.add_objects("anthropic", {"batch_1"}, "person/ben", 200.0)
-
-        asked = [*many, "resp_1", "none"]
-        assert await team.own_objects("openai", asked, ["person/ada"]) == many
-        assert await team.own_objects("openai", asked, ["person/ben"]) == {"resp_1"}
-        assert await team.own_objects("openai", asked, ["team/x", "person/ben", "person/ada"]) == many | {"resp_1"}
-        assert await team.own_objects("anthropic", ["batch_1"], ["person/ada"]) == frozenset()
-        assert await team.own_objects("openai", [], ["person/ada"]) == frozenset()
-        assert await team.own_objects("openai", asked, []) == frozenset()
-
-        assert await team.expire_objects(150.0) == len(many)
-        assert await team.own_objects("openai", asked, ["person/ada", "person/ben"]) == {"resp_1"}
-
-
 def test_every_method_for_a_team_says_whose_rows_it_reads():
     """Those about people are behind routes for admins, or get the person from the guard; the others name scopes."""
     about_people = {
         *("people", "person_with", "add_person", "rotate_person", "revoke_person", "change_by_login", "remove_person"),
         *("add_token", "tokens", "end_token"),
         *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
-        *("add_audit", "audit", "expire_audit", "expire_objects"),
+        *("add_audit", "audit", "expire_audit"),
         *("hold_open", "settle", "close_requests", "close_expired"),
     }
     methods = {name: method for name, method in getmembers(TeamTables, isfunction) if not name.startswith("_")}
     scoped = {name for name, method in methods.items() if {"scope", "scopes"} & set(signature(method).parameters)}
 
     assert set(methods) - scoped == about_people
-    assert scoped == {"add_objects", "own_objects", "erase_scope"}
+    assert scoped == {"erase_scope"}

@@ -13,9 +13,10 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
+    ITEM,
     ROOT,
     CacheMark,
-    ObjectPath,
+    Place,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -29,6 +30,8 @@ from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent
 
+_BLOCK: Place = ("messages", ITEM, "content", ITEM)
+_TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _RESULT_KINDS: dict[str, Kind] = {"text": "text", "image": "image"}
 # What each kind of delta adds to, in the block that it belongs to.
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -211,7 +214,6 @@ class AnthropicMessages(WireFormat):
     paths = ("/v1/messages",)
     count_paths = ("/v1/messages/count_tokens",)
     relayed = ("/v1/messages/batches", "/v1/messages/batches/{rest:path}")
-    objects = ObjectPath("/v1/messages/batches")
     provider_types = ("anthropic", "bedrock", "vertex")
     default_headers = (("anthropic-version", "2023-06-01"),)
     client_header = "anthropic-version"
@@ -233,6 +235,12 @@ class AnthropicMessages(WireFormat):
         504: "timeout_error",
     }
     _server_error = "api_error"
+
+    def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
+        return super().is_whole(place, holder) or (place == _BLOCK and holder.get("type") in _TOOL_USES)
+
+    def is_opaque(self, place: Place, holder: Mapping[str, JsonValue], name: str) -> bool:
+        return place == _BLOCK and name == "input" and holder.get("type") in _TOOL_USES
 
     def cache_ttl(self, body: JsonBody) -> str | None:
         """Return the longest life that the client asks for in its `cache_control` marks."""

@@ -18,8 +18,9 @@ from kimi_proxy.core.chat.clouds import without_members
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
+    ITEM,
     METHOD,
-    ObjectPath,
+    Place,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -50,6 +51,14 @@ _STATUSES = {
 }
 # An id of ours, for a call to which the model gave none.
 _OUR_ID = re.compile(r".+:[0-9a-f]{8}", re.DOTALL)
+_PART: Place = ("contents", ITEM, "parts", ITEM)
+# What holds the words of a call or of its answer, in the two spellings that Google reads.
+_ARGUMENTS = {
+    "functionCall": "args",
+    "function_call": "args",
+    "functionResponse": "response",
+    "function_response": "response",
+}
 _MAX_DEPTH = 4  # in the answer of a tool, where texts are looked for
 
 
@@ -179,7 +188,7 @@ class GeminiContents(WireFormat):
         f"{code_assist.ROOT}:countTokens",
     )
     relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
-    objects = ObjectPath(code_assist.OPERATIONS)
+    stateless = (f"{ROOT}/models", f"{code_assist.ROOT}:")
     provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
@@ -221,6 +230,12 @@ class GeminiContents(WireFormat):
         return {"models": [self.model_entry(*model) for model in models]}
 
     # Requests
+
+    def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
+        return place[:-1] == _PART and place[-1] in _ARGUMENTS
+
+    def is_opaque(self, place: Place, holder: Mapping[str, JsonValue], name: str) -> bool:
+        return place[:-1] == _PART and _ARGUMENTS.get(place[-1]) == name
 
     def messages(self, body: JsonBody) -> tuple[Message, ...]:
         open_calls: list[tuple[str, str]] = []  # ids and names of those without a result so far

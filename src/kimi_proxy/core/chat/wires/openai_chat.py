@@ -12,6 +12,8 @@ from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawOb
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     DONE,
+    ITEM,
+    Place,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -27,6 +29,10 @@ from kimi_proxy.core.chat.wires.protocol import (
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseEvent, SseParser
 
+# Places of calls, of thinking, and of OpenRouter's plugins, which have an id that nothing is kept under.
+_WHOLE: frozenset[Place] = frozenset(
+    {("messages", ITEM, "tool_calls", ITEM), ("messages", ITEM, "reasoning_details", ITEM), ("plugins", ITEM)}
+)
 _KINDS: dict[str, Kind] = {"text": "text", "refusal": "text", "image_url": "image"}
 _CALL_MEMBERS = frozenset({"index", "id", "type", "function"})
 # Thinking before a call is sent back with the call, in the field in which it arrived.
@@ -276,12 +282,20 @@ class OpenAiChat(WireFormat):
         *("/v1/files", "/v1/files/{rest:path}", "/v1/uploads", "/v1/uploads/{rest:path}"),
         *("/v1/audio/{rest:path}", "/v1/images/{rest:path}", "/v1/batches", "/v1/batches/{rest:path}"),
     )
+    stateless = (
+        *("/v1/completions", "/v1/embeddings", "/v1/moderations"),
+        *("/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"),
+        *("/v1/images/generations", "/v1/images/edits", "/v1/images/variations"),
+    )
     provider_types = ("openai", "gemini")
     has_error_event = False
     recall_stream = ChatRecallStream
     recall_body = ChatRecallBody
     call_stream = ChatCallStream
     _news = re.compile(rb'"(?:usage|finish_reason)"\s*:\s*[{"]')
+
+    def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
+        return super().is_whole(place, holder) or place in _WHOLE
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         return tuple(found for message in messages if message.role == "system" for found in message.parts)

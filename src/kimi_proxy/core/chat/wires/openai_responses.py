@@ -12,7 +12,8 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
-    ObjectPath,
+    ITEM,
+    Place,
     RecallBody,
     RecallRounds,
     RecallStream,
@@ -31,6 +32,16 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("input_text", "output_text", "text", "refusal"), "text"),
     "input_image": "image",
 }
+# Items that have all of their contents in them, so that the provider looks up none of them by its id.
+_WHOLE_ITEMS = frozenset(
+    """
+    agent_message function_call function_call_output custom_tool_call custom_tool_call_output local_shell_call
+    local_shell_call_output shell_call shell_call_output apply_patch_call apply_patch_call_output tool_search_call
+    tool_search_output web_search_call additional_tools computer_call computer_call_output mcp_call mcp_list_tools
+    mcp_approval_request
+    """.split()
+)
+_SEALED_ITEMS = frozenset({"reasoning", "compaction", "compaction_summary", "context_compaction"})
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
 _TOOLS_ITEM = b'"additional_tools"'
@@ -218,7 +229,7 @@ class OpenAiResponses(WireFormat):
     name = "responses"
     paths = ("/v1/responses",)
     relayed = ("/v1/responses/{rest:path}",)
-    objects = ObjectPath("/v1/responses", frozenset({"compact", "input_tokens"}))
+    stateless = ("/v1/responses/compact", "/v1/responses/input_tokens")
     compaction = "/v1/responses/compact"
     provider_types = ("openai",)
     conversation = "input"
@@ -238,6 +249,15 @@ class OpenAiResponses(WireFormat):
         if items is not None and read.is_string(items):
             return (Message("user", (body.part("text", items),), *body.span(items)),)
         return super().messages(body)
+
+    def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
+        kind = holder.get("type")
+        if place != (self.conversation, ITEM):
+            return place == ("prompt",)  # the owner of the account has published it
+        if kind in _SEALED_ITEMS:
+            return bool(holder.get("encrypted_content"))
+        is_message = kind == "message" or (kind is None and "role" in holder)
+        return kind in _WHOLE_ITEMS or (is_message and bool(holder.get("content")))
 
     def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
         instructions = body.members.get("instructions")

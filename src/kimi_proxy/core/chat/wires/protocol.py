@@ -167,6 +167,8 @@ def gap(before: str, after: str) -> str:
 
 DONE = b"[DONE]"
 _FORCING = ("required", "any")  # choices of a tool without which there is no answer
+Place = tuple[str, ...]  # the names around a value in a body
+ITEM = "*"  # in a place: an item of a list
 METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
@@ -228,38 +230,13 @@ class UpstreamAddress:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPath:
-    """The routes of an API's objects: `path` makes and lists them, and is followed by an id or one of `verbs`."""
-
-    path: str
-    verbs: frozenset[str] = frozenset()
-
-    def id_in(self, path: str) -> str:
-        """Return the id that a path names; "" if it names none."""
-        first = path.removeprefix(f"{self.path}/").partition("/")[0] if path.startswith(f"{self.path}/") else ""
-        return "" if first in self.verbs else first
-
-    def with_id(self, path: str, id: str) -> str:
-        """Return a path with another id in place of the one that it names."""
-        rest = path.removeprefix(f"{self.path}/").partition("/")
-        return f"{self.path}/{id}{rest[1]}{rest[2]}"
-
-    def is_list(self, method: str, path: str) -> bool:
-        return method in ("GET", "HEAD") and path == self.path
-
-    def makes_one(self, method: str, path: str) -> bool:
-        """Return whether the answer to a request is a new object."""
-        return method == "POST" and path.startswith(self.path) and not self.id_in(path)
-
-
 class WireFormat(ABC):
     name: ClassVar[str]  # in notes, recordings and statistics
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
     count_paths: ClassVar[tuple[str, ...]] = ()  # where tokens are counted; none where the API has no such
     relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
-    objects: ClassVar[ObjectPath | None] = None  # which of those the provider keeps, each under an id
     uploads: ClassVar[tuple[str, ...]] = ()  # further such paths, where a body may be a form with files in it
+    stateless: ClassVar[tuple[str, ...]] = ()  # those of both at which no provider keeps anything; `:` ends a prefix
     compaction: ClassVar[str] = ""  # the one of those that is paid for as a question: the conversation is compacted
     provider_types: ClassVar[tuple[str, ...]]  # in the settings, of providers that answer; advice names the first
     default_headers: ClassVar[tuple[tuple[str, str], ...]] = ()  # sent upstream if the client omits them
@@ -292,11 +269,15 @@ class WireFormat(ABC):
     }
     _server_error: ClassVar[str] = "server_error"
 
-    def __init_subclass__(cls) -> None:
-        """Raise TypeError if a path that may contain an id does not declare its objects."""
-        for path in cls.relayed:
-            if "{" in path.replace(METHOD, "") and not (cls.objects and path.startswith(f"{cls.objects.path}/")):
-                raise TypeError(f"{cls.__name__} relays {path}: say in `objects` whose ids it names")
+    # Ids of objects that a provider keeps
+
+    def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
+        """Return whether an object's own id is harmless: of a call, of a message, or of an item with its contents."""
+        return place == (self.conversation, ITEM) and "role" in holder
+
+    def is_opaque(self, place: Place, holder: Mapping[str, JsonValue], name: str) -> bool:
+        """Return whether a member holds words of the client's own, such as the arguments of a call."""
+        return False
 
     # Prompt cache
 

@@ -1,10 +1,9 @@
-"""The team in a database: people, their logins, counts by day, the audit log, and whose objects providers keep."""
+"""The team in a database: people, their logins, counts by day, and the audit log."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
-from kimi_proxy.core.cache import in_batches
-from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.core.lines import encode_text
 from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
 from kimi_proxy.services.store.team import (
     SUMS,
@@ -19,7 +18,6 @@ from kimi_proxy.services.store.team import (
 )
 
 EXPIRE_AT_ONCE = 5000
-OBJECTS_AT_ONCE = 500  # ids in one statement
 
 _PERSON = "name, role, team, created, rotated, revoked, subject"
 _TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
@@ -184,39 +182,10 @@ class SqlTeam(SqlTables[D]):
         )
         return [(seq, AuditEntry(*row)) for seq, *row in rows]  # type: ignore[arg-type, misc]
 
-    async def add_objects(self, provider: str, ids: Collection[str], scope: str, at: float) -> None:
-        # Servers that write the same ids lock them in the same order.
-        rows = [(provider, encode_text(id), scope, at) for id in sorted(ids)]
-        for some in in_batches(rows, OBJECTS_AT_ONCE):
-            places = ", ".join(f"({marks(4)})" for _ in some)
-            statement = f"INSERT INTO provider_object (provider, id, scope, created) VALUES {places}"  # noqa: S608
-            values = tuple(value for row in some for value in row)
-            await self.database.change(f"{statement} ON CONFLICT DO NOTHING RETURNING 1", values)
-
-    async def own_objects(self, provider: str, ids: Collection[str], scopes: Sequence[str]) -> frozenset[str]:
-        found: set[str] = set()
-        wanted = [encode_text(id) for id in ids]
-        for some in in_batches(wanted, OBJECTS_AT_ONCE):
-            rows = await self.database.rows(
-                f"""SELECT id FROM provider_object
-                   WHERE provider = ? AND id IN ({marks(len(some))}) AND {one_of("scope", scopes)}""",  # noqa: S608
-                (provider, *some, *scopes),
-            )
-            found.update(decode_text(id) for (id,) in rows)  # type: ignore[arg-type]
-        return frozenset(found)
-
     async def settle(self, id: str, usd: float) -> None:
         await self.database.change(
             "UPDATE open_request SET usd = ? WHERE id = ? AND settled IS NULL RETURNING 1", (usd, id)
         )
-
-    async def expire_objects(self, before: float) -> int:
-        gone = await self.database.change(
-            """DELETE FROM provider_object WHERE (provider, id) IN
-                 (SELECT provider, id FROM provider_object WHERE created < ? ORDER BY created LIMIT ?) RETURNING 1""",
-            (before, EXPIRE_AT_ONCE),
-        )
-        return len(gone)
 
 
 def _by_admin(by: bytes | None, now: float) -> SqlStatement:
