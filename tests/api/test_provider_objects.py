@@ -11,6 +11,8 @@ from tests.api.people_world import TEAM, people_world
 from tests.support.api.proxy_world import proxy
 from tests.support.evil import Evil, Heard, Line, evil, http
 
+from kimi_proxy.core.caller import LOCAL
+
 CHAT = {"model": "openai-evil/m", "messages": [{"role": "user", "content": "hi"}]}
 RESPONSES = {"model": "openai-evil/m", "input": [{"role": "user", "content": "hi"}], "store": False}
 SPOKEN = {**CHAT, "messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]}
@@ -104,7 +106,7 @@ async def asking(home: Path, toml: str, **headers: str) -> AsyncIterator[httpx.A
     async with proxy(home, TEAM + toml, KIMI_PROXY_TOKEN="t" * 20) as p:
         team = p.runtime.team
         assert team is not None
-        p.http.headers.update({"x-kimi-proxy-token": (await team.people.add("ada", "member", "")).token, **headers})
+        p.http.headers.update({"x-kimi-proxy-token": (await team.people.add(LOCAL, "ada")).token, **headers})
         yield p.http
 
 
