@@ -2,14 +2,18 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.support.cli.checkup import free_port
 from tests.support.cli.serving import serving
 
 from kimi_proxy.cli import checks
+from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pruning import model
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli
 
@@ -58,6 +62,26 @@ def test_a_store_that_cannot_be_written_is_an_error(cli: Cli, tmp_path: Path):
     assert code == 2
     assert checks["store"][0] == "error"
     assert "KIMI_PROXY_HOME" in checks["store"][1]
+
+
+def test_an_agent_that_refuses_to_read_cut_text_back_is_a_warning_for_a_week(cli: Cli):
+    def refused(id: str, days_ago: float) -> Metric:
+        at = time.time() - days_ago * 86_400
+        return Metric(id, "ses_1", at, "p", "kimi", "messages", 900, 0, ("recall_refused",), None, 200, "ok", "")
+
+    async def write(*metrics: Metric) -> None:
+        store = await SqliteStore.open(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=3600, max_bytes=2**30, timeout_s=60)
+        await store.sessions.write((), metrics)
+        await store.close()
+
+    anyio.run(write, refused("req_1", 8.0))
+    _, before = report(cli, MCP_PRUNER_PORT=free_port())
+    anyio.run(write, refused("req_2", 6.0))
+    code, after = report(cli, MCP_PRUNER_PORT=free_port())
+
+    assert "way back" not in before
+    assert code == 1 and after["way back"][0] == "warning"
+    assert "permissions.allow" in after["way back"][1]
 
 
 def test_a_stranger_on_the_port_is_an_error(cli: Cli):

@@ -97,10 +97,10 @@ def test_a_summary_is_an_extra_turn_that_is_paid_for(config: Config, tmp_path: P
     assert both.compressions >= 1
     assert both.extra_turns == both.compressions
     assert both.too_long < off.too_long
-    asks_nobody = config.model_copy(
+    calls_without_asking = config.model_copy(
         update={"compression": config.compression.model_copy(update={"ask_provider": False})}
     )
-    heuristic = outcomes(file, asks_nobody)[BOTH].figures
+    heuristic = outcomes(file, calls_without_asking)[BOTH].figures
     assert (heuristic.compressions, heuristic.extra_turns) == (both.compressions, 0)
     assert heuristic.cost_usd < both.cost_usd
 

@@ -173,6 +173,17 @@ async def test_a_request_that_nothing_was_saved_of_says_why(tmp_path: Path):
     assert (metric.tokens_saved, metric.reasons) == (0, ("below_threshold", "nothing_to_cut"))
 
 
+async def test_that_a_client_refused_to_read_back_stands_beside_what_earlier_cuts_save(tmp_path: Path):
+    came, leaves = a_draft(a_log(200)), replace(a_draft(a_log(20)), reasons=("recall_refused", "nothing_to_cut"))
+    async with noting(tmp_path) as world:
+        world.journal.on_start(came, leaves)
+        world.journal.on_end(ended(leaves))
+        await world.journal.caught_up()
+        (metric,) = (metric for _, metric in await world.store.sessions.metrics(LOCAL, None, 0, 10))
+
+    assert metric.tokens_saved > 0 and metric.reasons == ("recall_refused",)
+
+
 async def test_an_alert_comes_once_for_each_level_and_again_after_the_window_was_emptied(tmp_path: Path):
     draft = a_draft()
     async with noting(tmp_path) as world:

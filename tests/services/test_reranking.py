@@ -107,7 +107,7 @@ async def test_blank_lines_are_never_sent() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n\n\t\n"])
-async def test_a_text_without_words_asks_nobody(text: str) -> None:
+async def test_a_text_without_words_calls_without_asking(text: str) -> None:
     async with scripted(stall) as server, deepinfra(server.url) as pruner:
         answer = await pruner.prune(LOCAL, a_question(text, min_keep_lines=0))
     assert server.heard == []

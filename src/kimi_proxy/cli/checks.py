@@ -5,7 +5,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.read import as_object
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
-from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError
+from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError, Reason
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import agents
 from kimi_proxy.features.clients.proxied import FIRST_PARTY
@@ -32,6 +33,9 @@ from kimi_proxy.services.store.protocols import Original, Store
 
 Level = Literal["ok", "warning", "error"]
 
+DOCTOR = Caller("doctor")
+REFUSED_WITHIN_S = 7 * 86_400
+RECALL_REFUSED: Reason = "recall_refused"
 LOW_DISK_BYTES = 512 * 1024**2
 SHORT_TOKEN_CHARS = 16
 OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
@@ -79,7 +83,7 @@ def all_checks(env: Mapping[str, str]) -> Iterator[Check]:
     yield search()
     yield port(settings.config)
     yield disk(settings.config)
-    yield asyncio.run(store(settings.config))
+    yield from asyncio.run(store(settings.config))
 
 
 def dependencies() -> Check:
@@ -208,25 +212,34 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
-async def store(config: Config) -> Check:
-    """Store an original and read it back, as a prune would."""
+async def store(config: Config) -> Sequence[Check]:
+    """Store an original and read it back, as a prune would, and look for agents that refuse to read cut text back."""
     try:
         opened = await open_store(config)
         try:
-            return await _round_trip(opened)
+            return [await _round_trip(opened), *await _refused_recalls(opened)]
         finally:
             await opened.close()
     except KimiProxyError as e:
         fix = "check that the directory is writable and has free space, or move it with KIMI_PROXY_HOME"
-        return Check("store", "error", f"{config.home}: {e}", fix)
+        return [Check("store", "error", f"{config.home}: {e}", fix)]
+
+
+async def _refused_recalls(opened: Store) -> Sequence[Check]:
+    lines = await opened.sessions.accounts(DOCTOR, time.time() - REFUSED_WITHIN_S)
+    requests = sum(line.reasons.get(RECALL_REFUSED, 0) for line in lines)
+    if not requests:
+        return []
+    found = f"nothing new was cut in {requests:,} requests of the last 7 days: the agent refused to call recover_text"
+    fix = "allow it: run kimi-proxy init claude --hooks again, or add mcp__pruner__recover_text to permissions.allow"
+    return [Check("way back", "warning", found, fix)]
 
 
 async def _round_trip(opened: Store) -> Check:
-    doctor = Caller("doctor")
-    sent = Original(new_id("prn"), doctor.scope, os.urandom(32), b"one\ntwo\n", b"{}")
+    sent = Original(new_id("prn"), DOCTOR.scope, os.urandom(32), b"one\ntwo\n", b"{}")
     await opened.originals.keep(sent)
     usage = await opened.usage()
-    if (await opened.originals.get(doctor, sent.id)).text != sent.text:
+    if (await opened.originals.get(DOCTOR, sent.id)).text != sent.text:
         return Check(
             "store",
             "error",

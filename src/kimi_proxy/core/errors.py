@@ -48,6 +48,7 @@ ToolResultReason = Literal[
     "recovered",
     "asked_again",
     "not_worth_resending",
+    "recall_refused",
     "already_cut",
     "nothing_to_cut",
     "failures",

@@ -74,6 +74,7 @@ RETRY_S = 10.0  # after the disk could not be read
 # The reason if no stage gives one: tool results are short, or there are none.
 BELOW_THRESHOLD: Reason = "below_threshold"
 NOTHING_TO_DO: Reason = "nothing_to_do"
+STANDING: tuple[Reason, ...] = ("recall_refused",)  # reported also while earlier cuts still save something
 
 log = logging.getLogger(__name__)
 
@@ -544,7 +545,7 @@ class Journal(ChatObserver):
             api=entry.wire.format.name,
             tokens_estimated=after.total,
             tokens_saved=saved,
-            reasons=() if saved > 0 else why,
+            reasons=tuple(reason for reason in why if reason in STANDING) if saved > 0 else why,
             max_context=entry.start.window,
             context=context,
             scope=entry.caller.scope,

@@ -10,6 +10,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.chat.context import MESSAGE_TOKENS, tokens_of
 from kimi_proxy.features.sanitizer import stage
+from kimi_proxy.features.sanitizer.recalls import ClientRecalls
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 
@@ -93,8 +94,12 @@ def test_any_other_choice_of_tools_leaves_it_there(wire: Wire, choice: dict[str,
     ("name", "properties"),
     [("mcp__pruner__recover_text", ("prune_id", "ranges")), ("recover_text", ("id", "start_char"))],
 )
-def test_a_client_that_offers_it_by_way_of_mcp_gets_none(wire: Wire, name: str, properties: tuple[str, ...]):
-    assert stage.is_offered(with_tool(wire, name, *properties))
+def test_a_tool_by_mcp_reads_back_once_a_call_of_it_was_answered(wire: Wire, name: str, properties: tuple[str, ...]):
+    offered = with_tool(wire, name, *properties)
+
+    assert not stage.reads_back(offered, ClientRecalls())
+    assert stage.reads_back(offered, ClientRecalls(answered=True))
+    assert not stage.reads_back(request(wire, [User("go")]), ClientRecalls(answered=True)), "it is gone"
 
 
 @WIRES
@@ -118,17 +123,14 @@ def in_a_namespace(**more: JsonValue) -> Request:
     return parse(json.dumps(value).encode(), Wire.RESPONSES)
 
 
-def test_a_client_that_offers_it_in_a_namespace_gets_none():
-    assert stage.is_offered(in_a_namespace())
+def test_a_client_that_offers_it_in_a_namespace_calls_it_without_asking():
+    assert stage.calls_without_asking(in_a_namespace()) and stage.reads_back(in_a_namespace(), ClientRecalls())
     assert in_a_namespace().tool_names[-1] == "mcp__pruner__recover_text"
 
 
 def test_a_tool_that_the_model_has_to_look_for_first_is_not_offered_yet():
-    later = json.loads(with_tool(Wire.MESSAGES, "mcp__pruner__recover_text", "prune_id").body)
-    later["tools"][-1]["defer_loading"] = True
-
-    assert not stage.is_offered(parse(json.dumps(later).encode(), Wire.MESSAGES))
-    assert not stage.is_offered(in_a_namespace(defer_loading=True))
+    assert not stage.calls_without_asking(in_a_namespace(defer_loading=True))
+    assert stage.reads_back(in_a_namespace(defer_loading=True), ClientRecalls(answered=True)), "it was found"
 
 
 def in_an_item(*namespaces: str) -> Request:

@@ -403,7 +403,7 @@ def apply_compression(draft: Draft, compression: ActiveCompression, offers_tool:
         return replace(draft, reasons=(*draft.reasons, "history_changed"))
     request = with_summary(draft.request, compression.cut, compression.kept, compression.message)
     done = replace(draft, request=request, compression=compression, uncompressed=draft)
-    if offers_tool and not draft.own_tool and stage.may_offer_tool(request) and not stage.is_offered(request):
+    if offers_tool and not draft.own_tool and stage.may_offer_tool(request) and not stage.calls_without_asking(request):
         return replace(done, own_tool=stage.own_tool_name(request), request=stage.with_recall_tool(request))
     return done
 

@@ -208,6 +208,15 @@ def leave_uncut(output: LongOutput, why: Reason) -> ShortenedText:
     return ShortenedText(output.text, why, (), 0, 0)
 
 
+def restore_cuts(
+    outputs: Sequence[LongOutput], known: Mapping[bytes, Decision], cache: CacheMoment
+) -> tuple[ShortenedOutput, ...]:
+    """Return the cut results that the provider has to read anew anyway, whole: the model could not read them back."""
+    cold = [] if cache.cold_from is None else [one for one in outputs if one.spot[0] >= cache.cold_from]
+    cut = [one for one in cold if (decision := known.get(one.key)) is not None and decision.shown is not None]
+    return tuple(ShortenedOutput(one, "", leave_uncut(one, "recall_refused"), replaces=True) for one in cut)
+
+
 def _enter_new(conversation: RequestResults, facts: Facts) -> Iterator[ShortenedOutput]:
     outputs, decisions = conversation.outputs, dict(facts.known)
     cut: set[bytes] = set()  # digests of texts of which the model has seen a part

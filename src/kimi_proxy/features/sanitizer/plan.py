@@ -98,6 +98,11 @@ def is_recovery_call(part: Part) -> bool:
     return is_recovery(part.name, _arguments(part))
 
 
+def calls_recall_tool(part: Part) -> bool:
+    """Return whether this tool call is one of a tool of ours, by its name or from a script."""
+    return is_recovery(part.name) or _RECOVERING_CALL.search(_arguments(part)) is not None
+
+
 def _arguments(part: Part) -> str:
     return part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
 

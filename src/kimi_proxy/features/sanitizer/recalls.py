@@ -1,10 +1,11 @@
 """Results of the calls by which a client reads cut text back: answered, refused, or failed with an error of ours."""
 
 import re
+from dataclasses import dataclass
 from typing import Literal
 
-from kimi_proxy.core.chat import Part
-from kimi_proxy.features.sanitizer.plan import is_recovery
+from kimi_proxy.core.chat import Part, Request
+from kimi_proxy.features.sanitizer.plan import MAX_ARGUMENT_BYTES, calls_recall_tool, is_recovery, is_recovery_call
 
 RecallOutcome = Literal["answered", "refused", "failed"]
 
@@ -35,3 +36,41 @@ def recall_outcome(call: Part, result: Part) -> RecallOutcome:
         return "refused"
     is_short = len(result.text) <= MAX_REFUSAL_CHARS
     return "refused" if is_short and _REFUSAL.search(beginning) else "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRecalls:
+    """What became of the calls by which a client read cut text back in a conversation."""
+
+    answered: bool = False  # by a tool of ours that the client offers
+    refused: bool = False
+
+    def __or__(self, other: "ClientRecalls") -> "ClientRecalls":
+        return ClientRecalls(self.answered or other.answered, self.refused or other.refused)
+
+
+_NAMES = (b"recover_", b"prn_", b"msk_")  # one of them is in every such call
+
+
+def client_recalls(request: Request) -> ClientRecalls:
+    """Return what became of the calls of a request: those of our own tool are not among them."""
+    if not any(name in request.body for name in _NAMES):
+        return ClientRecalls()
+    found = ClientRecalls()
+    calls: dict[str, Part | None] = {}  # by id; None: it reads nothing back
+    for message in request.messages:
+        for part in message.parts:
+            if part.kind == "tool_call" and part.call_id:
+                calls[part.call_id] = part if _may_be_recall(part) and is_recovery_call(part) else None
+            elif part.kind == "tool_result" and (call := calls.get(part.call_id)) is not None:
+                outcome = recall_outcome(call, part)
+                found |= ClientRecalls(outcome == "answered" and calls_recall_tool(call), outcome == "refused")
+    return found
+
+
+def _may_be_recall(call: Part) -> bool:
+    """Return False for most calls, without decoding them: their arguments may be long."""
+    if is_recovery(call.name):
+        return True
+    raw = call.body[call.start : min(call.end, call.start + MAX_ARGUMENT_BYTES)]
+    return any(name in raw for name in _NAMES)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.chat import Request, edit, read
@@ -14,6 +14,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
 from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.sanitizer.plan import LongOutput
+from kimi_proxy.features.sanitizer.recalls import ClientRecalls
 
 EVENT = "sanitizer_event"
 
@@ -40,6 +41,7 @@ class RequestDecisions:
     previous_response: str | None = None  # the one that is meant, where the client knows another name for it
     results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
     rewritten_tokens: int = 0  # of the prompt cache, where cached results are cut now
+    reasons: tuple[AnyReason, ...] = ()  # why nothing new is cut, whatever comes
 
 
 def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
@@ -50,7 +52,7 @@ def sanitize(draft: Draft, decided: RequestDecisions) -> Draft:
         results = draft.request.format.new_tool_results(decided.results.items())
         draft = replace(draft, request=edit.with_items(draft.request, results))
     made = [decided.decisions[output.key] for output in decided.outputs]
-    reasons = tuple(sorted({decision.why for decision in made if decision.shown is None}))
+    reasons = tuple(sorted({*decided.reasons, *(decision.why for decision in made if decision.shown is None)}))
     draft = replace(draft, reasons=(*draft.reasons, *reasons)) if reasons else draft
     shown = {key: decision.shown for key, decision in decided.decisions.items() if decision.shown is not None}
     request = draft.request
@@ -188,7 +190,8 @@ def with_recall_tool(request: Request) -> Request:
 
 def own_tool_name(request: Request) -> str:
     """Return what our tool is called where it joins."""
-    return recovery.SPARE_NAME if recovery.NAME in dict(_recall_tools(request)) else recovery.NAME
+    is_taken = any(tool.name == recovery.NAME for tool in _recall_tools(request))
+    return recovery.SPARE_NAME if is_taken else recovery.NAME
 
 
 def may_offer_tool(request: Request) -> bool:
@@ -208,16 +211,37 @@ def may_follow_hint(request: Request) -> bool:
     return not request.tool_names
 
 
-def is_offered(request: Request) -> bool:
-    """Return whether the client itself offers a tool of ours, by way of MCP, and the model can call it at once."""
-    return any(is_ours for _, is_ours in _recall_tools(request))
+def calls_without_asking(request: Request) -> bool:
+    """Return whether the client offers a tool of ours that it calls without asking.
+
+    Codex does: it calls read-only tools at once. It alone puts the tools of MCP servers into namespaces.
+    """
+    return any(tool.is_ours and tool.is_in_namespace and not tool.is_deferred for tool in _recall_tools(request))
 
 
-def _recall_tools(request: Request) -> Iterator[tuple[str, bool]]:
-    """Yield the client's tools that are called like ours, and whether they are ours."""
+def reads_back(request: Request, recalls: ClientRecalls) -> bool:
+    """Return whether the client itself reads cut text back: its tool was answered before, or is called without asking.
+
+    That it offers the tool proves nothing: most agents ask before they call a tool of MCP, or refuse it.
+    """
+    return (recalls.answered and any(tool.is_ours for tool in _recall_tools(request))) or calls_without_asking(request)
+
+
+class _RecallTool(NamedTuple):
+    """A tool of the client's that is called like ours."""
+
+    name: str
+    is_ours: bool
+    is_deferred: bool  # the model has to search for it
+    is_in_namespace: bool
+
+
+def _recall_tools(request: Request) -> Iterator[_RecallTool]:
     # Nearly every conversation has none, and its tools may be a hundred kilobytes: their names are read once.
     if not any(recovery.NAME in name for name in request.tool_names):
         return
     for name, raw in request.format.tools(request.json):
         if recovery.NAME in name:
-            yield name, not read.is_deferred(raw) and any(word in bytes(raw) for word in _OUR_WORDS)
+            is_ours = any(word in bytes(raw) for word in _OUR_WORDS)
+            own_name = read.string(read.members(raw).get("name"))
+            yield _RecallTool(name, is_ours, read.is_deferred(raw), own_name not in ("", name))

@@ -31,7 +31,7 @@ PREVIEW_CHARS = 200
 UNWRITTEN_MAX = 10_000
 WRITE_AGAIN_S = 1.0
 # Local reasons for sending a result uncut: a decision of another server overrides them.
-YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending"})
+YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending", "recall_refused"})
 AT_ONCE = 64  # results of one request: thousands would block the event loop
 # Enough for fifty live conversations of two hundred results, a third of them cut; older ones are read from disk.
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 8 * 1024**2

@@ -35,10 +35,12 @@ from kimi_proxy.features.sanitizer.decide import (
     decide,
     entry_task,
     leave_uncut,
+    restore_cuts,
 )
 from kimi_proxy.features.sanitizer.lossless import rows_of
 from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, plan
 from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
+from kimi_proxy.features.sanitizer.recalls import ClientRecalls, client_recalls
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
@@ -119,6 +121,24 @@ class StoreGrace:
 MAX_REMEMBERED = 10_000  # entries of a few hundred bytes
 
 
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """How the model of a conversation reads cut text back."""
+
+    recalls: ClientRecalls
+    had_tool: bool = False  # our tool is in the conversation
+    adds_tool: bool = False  # it joins with this request
+
+    @property
+    def offers_tool(self) -> bool:
+        return self.had_tool or self.adds_tool
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the client refused a call, and there is no tool of ours to call instead."""
+        return self.recalls.refused and not self.offers_tool
+
+
 class ToolOffer:
     def __init__(self, is_on: bool, address: str, facts: ChatFacts, grace: StoreGrace) -> None:
         self._is_on = is_on
@@ -126,39 +146,51 @@ class ToolOffer:
         self._facts = facts
         self._grace = grace
         self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)
+        # Of conversations that the provider keeps: their requests show the newest calls only.
+        self._recalls: LruCache[ScopedKey, ClientRecalls] = LruCache(MAX_REMEMBERED)
 
-    async def is_in(self, draft: Draft, cache: CacheMoment, may_join: bool) -> bool:
-        """Return whether our tool is in this conversation: it joins only while the prompt cache has nothing to lose."""
+    async def find(self, draft: Draft, cache: CacheMoment, may_join: bool) -> WayBack:
+        """Return the way back; our tool joins only while the prompt cache has nothing to lose."""
         request, who = draft.request, draft.caller
         place = who.scope, cache.conversation
+        recalls = self._read_recalls(draft, place)
         if not self._is_on or not stage.may_offer_tool(request):
-            return False
-        has_tool = self._has_tool.get(place)
-        if not has_tool and may_join and cache.is_cold and not stage.is_offered(request):
+            return WayBack(recalls)
+        client_reads = stage.reads_back(request, recalls) and not recalls.refused
+        would_join = may_join and cache.is_cold and not client_reads
+        had_tool = self._has_tool.get(place)
+        if had_tool is None and (recalls.refused or not would_join):
+            # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
+            had_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
+        adds_tool = not had_tool and would_join
+        if adds_tool:
             # The request does not wait for the disk: losing this in a crash costs one rewrite of the cached prefix.
             self._facts.save_has_tool(who, cache.conversation)
-            has_tool = True
-        if has_tool is None:
-            # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
-            has_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
-        if has_tool or not self._facts.is_shared:
-            self._has_tool.put(place, has_tool)
+        way_back = WayBack(recalls, bool(had_tool), adds_tool)
+        if way_back.offers_tool or not self._facts.is_shared:
+            self._has_tool.put(place, way_back.offers_tool)
         else:
             self._has_tool.forget(place)  # another server may add it
-        return has_tool
+        return way_back
 
-    def can_read_back(self, draft: Draft, offers_tool: bool) -> bool:
+    def _read_recalls(self, draft: Draft, place: ScopedKey) -> ClientRecalls:
+        """Return what became of the client's own calls."""
+        request = draft.received or draft.request
+        recalls = client_recalls(request)
+        if request.is_continued:
+            recalls |= self._recalls.get(place) or ClientRecalls()
+            self._recalls.put(place, recalls)
+        return recalls
+
+    def can_read_back(self, draft: Draft, way_back: WayBack) -> bool:
         """Return whether cut text can be read back: with our tool, the client's own, or the hint that we add."""
-        if offers_tool or stage.is_offered(draft.request):
+        if way_back.offers_tool or stage.reads_back(draft.request, way_back.recalls):
             return True
-        return not self._is_on or stage.may_follow_hint(draft.request)
+        return stage.may_follow_hint(draft.request)
 
     def hint(self, draft: Draft) -> str:
-        """Return the hint on how a model without our tool reads cut text; empty if it has the tool."""
-        request = draft.request
-        if stage.is_offered(request) or (self._is_on and stage.may_offer_tool(request)):
-            return ""  # else nothing would be cut
-        return stage.hint(self._address)
+        """Return the hint on how cut text is read where the model has no tools; empty for any other."""
+        return stage.hint(self._address) if stage.may_follow_hint(draft.request) else ""
 
 
 ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside others
@@ -286,14 +318,17 @@ class Sanitizer:
     async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return the form in which each long tool result is sent: the one sent before, or one decided now."""
         deadline = WaitLimit.begin(self._cpu_s, self._now)
-        offers_tool = await self._tool.is_in(draft, cache, self._is_on_for(draft))
-        decisions, rewritten = await self._decisions_on(draft, found, offers_tool, cache, deadline)
+        way_back = await self._tool.find(draft, cache, self._is_on_for(draft))
+        decisions, rewritten = await self._decisions_on(draft, found, way_back, cache, deadline)
         long = tuple(output for output in found if output.key in decisions)
         pending: dict[str, str] = {}
         if any(one.shown is not None for one in decisions.values()):
             results = self._facts.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
             pending = await self._grace.read(results, pending)
-        decided = RequestDecisions(long, decisions, offers_tool, pending, rewritten_tokens=rewritten)
+        reasons: tuple[Reason, ...] = ("recall_refused",) if way_back.is_refused and self._is_on_for(draft) else ()
+        decided = RequestDecisions(
+            long, decisions, way_back.offers_tool, pending, rewritten_tokens=rewritten, reasons=reasons
+        )
         response_id = draft.request.previous_response_id
         return await self._with_previous_response(draft.caller, decided, response_id) if response_id else decided
 
@@ -301,11 +336,13 @@ class Sanitizer:
         """Return whether new decisions may be made; earlier decisions are repeated in any case."""
         return self.is_on and not draft.is_attested and not draft.is_observed
 
-    def _refusal(self, draft: Draft, offers_tool: bool) -> Reason | None:
+    def _refusal(self, draft: Draft, way_back: WayBack) -> Reason | None:
         """Return why nothing new may be cut in a request; None if it may."""
         if not self._is_on_for(draft):
             return "attested" if draft.is_attested else "observing" if draft.is_observed else "switched_off"
-        return None if self._tool.can_read_back(draft, offers_tool) else "not_worth_resending"
+        if way_back.is_refused:
+            return "recall_refused"
+        return None if self._tool.can_read_back(draft, way_back) else "not_worth_resending"
 
     async def _with_previous_response(
         self, who: Caller, decided: RequestDecisions, response_id: str
@@ -317,12 +354,14 @@ class Sanitizer:
         return replace(decided, previous_response=previous, results=results)
 
     async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[LongOutput], offers_tool: bool, cache: CacheMoment, deadline: WaitLimit
+        self, draft: Draft, outputs: Sequence[LongOutput], way_back: WayBack, cache: CacheMoment, deadline: WaitLimit
     ) -> tuple[dict[bytes, Decision], int]:
         """Return a decision for each result long enough to need one, and the cached tokens rewritten for them."""
         if not outputs:
             return {}, 0
-        who, since, refusal = draft.caller, self._decisions.replacements, self._refusal(draft, offers_tool)
+        who = draft.caller
+        since = self._decisions.replacements
+        refusal = self._refusal(draft, way_back)
         new: list[LongOutput] = []
         try:
             # Wait here even if time is short: otherwise earlier cuts would be sent uncut and their savings lost.
@@ -335,6 +374,10 @@ class Sanitizer:
             # The model has already read these results uncut: they wait until cutting is free.
             unknown = (output for output in outputs if output.key not in known and output.is_unread)
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
+        restored: tuple[ShortenedOutput, ...] = ()
+        if way_back.recalls.refused and not way_back.had_tool and self._is_on_for(draft):
+            restored = restore_cuts(outputs, known, cache)
+            known, _ = await self._commit(draft, Decided(old=restored), known, deadline)
         if refusal is not None:
             return known | self._decisions.mark_uncut(who, new, refusal), 0
         moment = CutMoment.of(draft.request, cache)
@@ -345,7 +388,8 @@ class Sanitizer:
         needed = new or moment.is_free
         contexts = await aside(is_short, self._contexts, conversation, known) if needed else {}
         scored = await self._score(conversation, new, contexts, deadline)
-        facts = Facts(cache, self._seed, known, scored, contexts, partial(self._rows_of, who))
+        rows = partial(self._rows_of, who)
+        facts = Facts(cache, self._seed, known, scored, contexts, rows, may_cut_old=not restored)
         decided = await self._fail_open.run(
             "decide", self._ask(conversation, facts), lambda code: _leave_new_uncut(conversation, scored)
         )

@@ -48,8 +48,14 @@ function saved(sums) {
 function Last({ newest }) {
   if (newest.tokens_saved > 0) {
     const share = percent((100 * newest.tokens_saved) / (newest.tokens_saved + newest.tokens_estimated));
-    return html`<p class="live-last done">${t("last_saved", { tokens: tokens(newest.tokens_saved), share })}</p>`;
+    return html`
+      <p class="live-last done">${t("last_saved", { tokens: tokens(newest.tokens_saved), share })}</p>
+      ${newest.reasons?.length > 0 && html`<${Why} title="nothing_new" reasons=${newest.reasons} />`}
+    `;
   }
   const reasons = newest.reasons?.length ? newest.reasons : ["nothing_to_do"];
-  return html`<p class="live-last"><strong>${t("doing_nothing")}</strong> ${reasons.map(reasonText).join(" ")}</p>`;
+  return html`<${Why} title="doing_nothing" reasons=${reasons} />`;
 }
+
+const Why = ({ title, reasons }) =>
+  html`<p class="live-last"><strong>${t(title)}</strong> ${reasons.map(reasonText).join(" ")}</p>`;
