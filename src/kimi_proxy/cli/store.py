@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
 import click
 
 from kimi_proxy.cli.console import CommandGroup, json_option, remark, write, write_json
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kimi_proxy.services.store.protocols import Store
 
 
 @click.group(cls=CommandGroup)
@@ -21,6 +27,30 @@ def encrypt(as_json: bool) -> None:
 
     Run it after setting a key or adding a newer one; servers may keep running. Older keys can be removed afterwards.
     """
+    count = _rewrite(lambda opened: opened.reencrypt())
+    if as_json:
+        write_json({"encrypted": count})
+    else:
+        remark(f"encrypted {count:,} texts with the newest key; all others already were")
+
+
+@store.command()
+@json_option
+def decrypt(as_json: bool) -> None:
+    """Write all texts into the database as they are, without encryption and object storage.
+
+    Keep the keys and store.object_storage set for it, and stop the servers first. Afterwards a version without
+    encryption of single columns and without object storage can read the store.
+    """
+    count = _rewrite(lambda opened: opened.decrypt())
+    if as_json:
+        write_json({"decrypted": count})
+    else:
+        remark(f"wrote {count:,} texts as they are; all others already were")
+
+
+def _rewrite(work: Callable[[Store], Awaitable[int]]) -> int:
+    """Return what `work` with the configured store returns."""
     import asyncio
 
     from kimi_proxy.cli.console import log_errors_only, server_config
@@ -32,15 +62,11 @@ def encrypt(as_json: bool) -> None:
     async def run() -> int:
         opened = await open_store(config)
         try:
-            return await opened.reencrypt()
+            return await work(opened)
         finally:
             await opened.close()
 
-    count = asyncio.run(run())
-    if as_json:
-        write_json({"encrypted": count})
-    else:
-        remark(f"encrypted {count:,} texts with the newest key; all others already were")
+    return asyncio.run(run())
 
 
 @store.command()

@@ -466,6 +466,9 @@ class Store(Protocol):
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""
 
+    async def decrypt(self) -> int:
+        """Write all texts into the database as they are; return how many were encrypted or in object storage."""
+
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work reports it in `state`."""
 

@@ -71,6 +71,19 @@ async def test_a_new_key_takes_over_what_was_plain_or_under_the_old_one(opened: 
         assert await texts_of(store) == [SECRET] * 4
 
 
+async def test_all_texts_can_be_written_as_they_are(opened: Opening, tmp_path: Path):
+    async with opened(tmp_path, now=Clock(), cipher=TextCipher([OLD])) as store:
+        await fill(store)
+    async with opened(tmp_path, now=Clock()) as store:
+        with pytest.raises(StoreUnavailable, match="KIMI_PROXY_STORE_KEY"):
+            await store.decrypt()
+    async with opened(tmp_path, now=Clock(), cipher=TextCipher([OLD])) as store:
+        assert (await store.decrypt(), await store.decrypt()) == (4, 0)
+    async with opened(tmp_path, now=Clock()) as store:
+        assert await texts_of(store) == [SECRET] * 4
+        assert not any(frame.startswith((b"KPE1", b"KPO1")) for frame in await frames_of(store))
+
+
 def test_a_text_that_was_changed_on_disk_is_not_given_out():
     cipher = TextCipher([OLD])
     frame = cipher.encrypt(b"text", b"hash")

@@ -18,7 +18,7 @@ from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.reports import ReportReader
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import WallClock, reencrypt
+from kimi_proxy.services.store.sql import CompressedText, WallClock, reencrypt, write_plain
 from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
@@ -103,6 +103,16 @@ class PostgresStore:
         total = await reencrypt(self._database)
         cipher = self._database.cipher
         return total + (await self._objects.reencrypt(cipher) if self._objects and cipher else 0)
+
+    async def decrypt(self) -> int:
+        """Write all texts into the database as they are; return how many were encrypted or in object storage."""
+
+        async def fetch(text: CompressedText) -> CompressedText:
+            if self._objects is None:
+                raise StoreUnavailable("a text is in object storage: set store.object_storage to where it was kept")
+            return await self._objects.get(text)
+
+        return await write_plain(self._database, fetch)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""

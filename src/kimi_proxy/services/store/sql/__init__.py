@@ -6,7 +6,7 @@ Each driver adds the parts specific to its database. Placeholders in statements 
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -208,9 +208,36 @@ async def reencrypt(database: SqlDatabase) -> int:
 
     Raise StoreUnavailable if there is no key, or an older one is missing.
     """
-    cipher, total = database.cipher, 0
+    cipher = database.cipher
     if cipher is None:
         raise StoreUnavailable(f"no key is set: set {VARIABLE}")
+
+    async def encrypt(text: CompressedText) -> bytes | None:
+        return None if text.frame.startswith(REFERENCE) else encrypt_frame(cipher, text.hash, text.frame)
+
+    return await _rewrite(database, encrypt)
+
+
+async def write_plain(database: SqlDatabase, fetch: Callable[[CompressedText], Awaitable[CompressedText]]) -> int:
+    """Write texts into the database as they are: not encrypted, and not as the name of an object, which `fetch` gets.
+
+    Return the number of texts that changed by it. Raise StoreUnavailable if a key or an object is missing.
+    """
+
+    async def plain(text: CompressedText) -> bytes | None:
+        frame = (await fetch(text)).frame if text.frame.startswith(REFERENCE) else text.frame
+        if frame.startswith(MAGIC):
+            if database.cipher is None:
+                raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
+            frame = database.cipher.decrypt(frame, text.hash)
+        return None if frame == text.frame else frame
+
+    return await _rewrite(database, plain)
+
+
+async def _rewrite(database: SqlDatabase, rewrite: Callable[[CompressedText], Awaitable[bytes | None]]) -> int:
+    """Replace each frame by what `rewrite` returns, unless that is None; return how many were replaced."""
+    total = 0
     for table, number, hash_column, frame_column in _FRAMES:
         last = 0
         columns = f"{number}, {hash_column}, {frame_column}"
@@ -219,10 +246,10 @@ async def reencrypt(database: SqlDatabase) -> int:
         while rows := await database.rows(select, (last, REENCRYPT_AT_ONCE)):
             last = int(str(rows[-1][0]))
             for seq, hashed, frame in rows:
-                if not isinstance(frame, bytes) or not isinstance(hashed, bytes) or frame.startswith(REFERENCE):
-                    continue
-                if (encrypted := encrypt_frame(cipher, hashed, frame)) is not None:
-                    total += len(await database.change(change, (encrypted, seq, frame)))
+                if isinstance(frame, bytes) and isinstance(hashed, bytes):
+                    written = await rewrite(CompressedText(hashed, frame))
+                    if written is not None:
+                        total += len(await database.change(change, (written, seq, frame)))
     return total
 
 

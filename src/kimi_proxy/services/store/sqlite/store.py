@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import WallClock, reencrypt
+from kimi_proxy.services.store.sql import CompressedText, WallClock, reencrypt, write_plain
 from kimi_proxy.services.store.sqlite.database import Connect, Database, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
@@ -110,6 +110,14 @@ class SqliteStore:
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""
         return await reencrypt(self._database)
+
+    async def decrypt(self) -> int:
+        """Write all texts as they are; return how many were encrypted."""
+
+        async def same(text: CompressedText) -> CompressedText:
+            return text
+
+        return await write_plain(self._database, same)
 
     async def sweep(self) -> int:
         """Write when originals were used and delete all that has expired; return how many originals went."""
