@@ -43,7 +43,8 @@ async def spent(t: Team) -> float:
     """What the account has of ada's requests, with those that are still open."""
     await t.proxy.runtime.sessions.caught_up()
     tables = t.proxy.runtime.store.team
-    (one,) = await tables.admit(USE, [UsageRange("2000-01-01", person="ada")], lambda sums: False)
+    (ada,) = [one for one in await tables.people() if one.name == "ada"]
+    (one,) = await tables.admit(USE, [UsageRange("2000-01-01", person=ada.id)], lambda sums: False)
     return round(one.usd, 4)
 
 

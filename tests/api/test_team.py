@@ -83,7 +83,7 @@ async def _try_every_door(t: Team, elsewhere: Team, home: Path) -> None:
         assert {event["type"] for event in other.events} == {"init"}
         assert (await ada.get(f"/api/sessions/{session['id']}")).json()["title"] == session["title"]
         recordings = {path.parent.name for path in home.rglob("recordings/*/*.jsonl")}  # noqa: ASYNC240
-        assert recordings == {"ada", "ben", "cy", "dee"}
+        assert recordings == {(await t.caller(name)).person_id for name in ("ada", "ben", "cy", "dee")}
 
 
 async def _answers(t: Team, name: str, session: str, cut: str, prune_id: str) -> list[str]:
@@ -351,6 +351,7 @@ async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_lef
             prune_id = await pruned(at_pruner)
         await ada.post("/api/me/tokens", json={"label": "laptop"})
         (session,) = (await ada.get("/api/sessions")).json()["sessions"]
+        gone = await t.caller("ada")
 
         exported = await dee.get("/api/team/people/ada/export")
         lines = [json.loads(line) for line in exported.text.splitlines()]
@@ -369,7 +370,6 @@ async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_lef
 
         assert (await dee.get("/api/team/people/ada/export")).status_code == 400
         store = t.proxy.runtime.store
-        gone = Caller("person/ada", "ada", is_admin=False)
         assert await store.originals.page(gone, NEWEST, 10) == []
         assert await store.decisions.page(gone, 0, 10) == []
         assert await store.sessions.newest(gone, 10) == []
@@ -398,8 +398,37 @@ async def test_people_are_managed_over_http_and_a_removed_name_can_be_given_agai
 
         assert (await dee.delete("/api/team/people/fay")).status_code == 400
         assert (await dee.post("/api/team/people/fay/revoke")).json()["revoked"] is True
-        assert (await dee.delete("/api/team/people/fay")).json() == {"name": "fay", "removed": True}
-        assert (await dee.post("/api/team/people", json={"name": "fay"})).status_code == 201
+        removed = (await dee.delete("/api/team/people/fay")).json()
+        assert removed == {"name": "fay", "id": made.json()["person"]["id"], "removed": True}
+        again = (await dee.post("/api/team/people", json={"name": "fay"})).json()
+        assert again["person"]["id"] != removed["id"]
+
+
+async def test_the_next_person_of_a_removed_name_has_nothing_of_the_one_before(tmp_path: Path):
+    async with team(tmp_path, RECORD) as t, t.person("ada") as ada, t.person("dee") as dee:
+        await ask(ada, "work")
+        (session,) = (await ada.get("/api/sessions")).json()["sessions"]
+        await dee.post("/api/team/people/ada/revoke")
+        removed = (await dee.delete("/api/team/people/ada")).json()["id"]
+        t.tokens["ada"] = (await dee.post("/api/team/people", json={"name": "ada", "team": "x"})).json()["token"]
+
+        async with t.person("ada") as next_ada:
+            await ask(next_ada, "work")
+            (own,) = (await next_ada.get("/api/sessions")).json()["sessions"]
+            exported = (await next_ada.get("/api/me/export")).text
+            rows = (await next_ada.get("/api/report?by=person")).json()["rows"]
+        assert session["id"] != own["id"]
+        assert session["id"] not in exported and exported.count('"kind":"session"') == 1
+        assert exported.count('"kind":"recording"') == 1
+        assert [(row["person"], row["requests"]) for row in rows] == [("ada", 1)]
+
+        # The id of the removed person still finds the data that is left.
+        left = (await dee.get(f"/api/team/people/{removed}/export")).text
+        assert session["id"] in left and own["id"] not in left
+        erased = (await dee.post(f"/api/team/people/{removed}/erase")).json()
+        assert (erased["sessions"], erased["recordings"]) == (1, 1)
+        left = (await dee.get(f"/api/team/people/{removed}/export")).text
+        assert {json.loads(line)["kind"] for line in left.splitlines()} <= {"person", "audit"}
 
 
 async def test_a_token_of_ones_own_works_until_it_is_ended(tmp_path: Path):

@@ -90,11 +90,13 @@ def test_a_person_recovers_what_is_theirs_and_no_other_does(cli: Cli):
 
 def test_the_report_adds_up_by_the_columns_that_are_asked_for(cli: Cli):
     ada = {**ON, TOKEN: added(cli, "ada")}
+    added(cli, "ben")
 
     async def fill() -> None:
         async with opened(Path(cli.env["KIMI_PROXY_HOME"])) as store:
-            one = replace(a_metric(at=1.79e9), person="ada", model="=kimi")
-            await store.sessions.write([], [one, replace(one, id="req_2", person="ben", cost_usd=2.0)])
+            ids = {one.name: one.id for one in await store.team.people()}
+            one = replace(a_metric(at=1.79e9), person=ids["ada"], model="=kimi")
+            await store.sessions.write([], [one, replace(one, id="req_2", person=ids["ben"], cost_usd=2.0)])
 
     anyio.run(fill)
     admin = {**ON, TOKEN: "the-server's-own"}

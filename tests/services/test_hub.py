@@ -127,7 +127,7 @@ async def test_a_crowd_is_noticed():
 
 
 def test_one_member_of_a_team_leaves_room_for_the_others():
-    hub, ada, ben = a_hub(), Caller("person/ada", "ada"), Caller("person/ben", "ben")
+    hub, ada, ben = a_hub(), Caller("person/a", person_id="a"), Caller("person/b", person_id="b")
     with ExitStack() as watching:
         for _ in range(MAX_VIEWERS_EACH):
             assert not hub.is_crowded(ada)

@@ -93,6 +93,7 @@ class UsageBody(TypedDict):
 
 
 class PersonBody(TypedDict):
+    id: str
     name: str
     role: str
     team: str
@@ -117,7 +118,10 @@ class NewPersonBody(TypedDict):
 
 
 class RemovedBody(TypedDict):
+    """The id is still good for exporting and erasing the data."""
+
     name: str
+    id: str
     removed: bool
 
 
@@ -214,7 +218,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         by = report.columns(asked.by)
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         await sessions.caught_up()
-        usage = await store.team.usage(since, None if who.is_admin else [who.person])
+        usage = await store.team.usage(since, None if who.is_admin else [who.person_id])
         return {"by": by, "since": since, "rows": report.rows_to_json(report.group(usage, by), by)}
 
     async def people(request: Request) -> PeopleBody:
@@ -261,14 +265,14 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
         return _person_to_json(person)
 
     async def remove(request: Request) -> RemovedBody:
-        name = _name(request)
-        await there().people.remove(name)
-        there().audit.add(caller_of(request), "remove_person", name)
-        return {"name": name, "removed": True}
+        removed = await there().people.remove(_name(request))
+        there().audit.add(caller_of(request), "remove_person", removed.name, removed.id)
+        return {"name": removed.name, "id": removed.id, "removed": True}
 
     async def erase(request: Request) -> ErasedBody:
         name = _name(request)
-        erased = await there().person_data.erase(caller_of(request), name)
+        data = there().person_data
+        erased = await data.erase(caller_of(request), await data.find(name))
         return {
             "name": name,
             "sessions": erased.sessions,
@@ -278,11 +282,12 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
         }
 
     async def export(request: Request) -> Response:
-        return await _export_answer(there(), caller_of(request), _name(request))
+        person = await there().person_data.find(_name(request))
+        return _export_answer(there(), caller_of(request), person)
 
     async def export_me(request: Request) -> Response:
         who = caller_of(request)
-        return await _export_answer(there(), who, who.person)
+        return _export_answer(there(), who, await there().people.of(who))
 
     async def tokens(request: Request) -> TokensBody:
         found = await there().people.tokens(caller_of(request))
@@ -315,15 +320,12 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
     ]
 
 
-async def _export_answer(team: Team, actor: Caller, name: str) -> Response:
-    lines = team.person_data.export(actor, name)
-    first = await anext(lines)  # an error can be answered with its status only before the first byte
-
+def _export_answer(team: Team, actor: Caller, person: PersonRecord) -> Response:
     async def encode_lines() -> AsyncIterator[bytes]:
-        yield json.encode(first) + b"\n"
-        async for line in lines:
+        async for line in team.person_data.export(actor, person):
             yield json.encode(line) + b"\n"
 
+    name = person.name or person.id
     headers = {**UNSEEN, "content-disposition": f'attachment; filename="kimi-proxy-{name}.jsonl"'}
     return StreamingResponse(encode_lines(), 200, headers, "application/x-ndjson")
 
@@ -334,6 +336,7 @@ def _name(request: Request) -> str:
 
 def _person_to_json(one: PersonRecord) -> PersonBody:
     return {
+        "id": one.id,
         "name": one.name,
         "role": one.role,
         "team": one.team,

@@ -68,7 +68,7 @@ def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -
     chosen = report.columns(by)
 
     async def usage(store: Store, who: Caller) -> list[tuple[tuple[str, ...], UsageSum]]:
-        people = None if who.is_admin else [who.person]
+        people = None if who.is_admin else [who.person_id]
         return report.group(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
 
     rows = with_store(usage)

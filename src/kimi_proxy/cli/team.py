@@ -124,14 +124,17 @@ def revoke(name: str) -> None:
 @team.command()
 @name_argument
 def remove(name: str) -> None:
-    """Remove a revoked name. Its data stays and would belong to the next person of that name: erase it first."""
+    """Remove a revoked name. Its data belongs to no one then, and stays until it expires; `erase` deletes it.
 
-    async def job(team: Team) -> None:
-        await team.people.remove(name)
-        team.audit.add(operator(), "remove_person", name)
+    The printed id is still good for `export` and `erase`.
+    """
 
-    _with_team(job)
-    remark(f"removed {name}")
+    async def job(team: Team) -> PersonRecord:
+        removed = await team.people.remove(name)
+        team.audit.add(operator(), "remove_person", name, removed.id)
+        return removed
+
+    remark(f"removed {name}; kimi-proxy team erase {_with_team(job).id} deletes the data")
 
 
 @team.command()
@@ -151,7 +154,8 @@ def export(name: str, output: BinaryIO) -> None:
 
     async def job(team: Team) -> int:
         lines = 0
-        async for line in team.person_data.export(operator(), name):
+        person = await team.person_data.find(name)
+        async for line in team.person_data.export(operator(), person):
             output.write(json.encode(line) + b"\n")
             lines += 1
         return lines
@@ -177,11 +181,12 @@ def erase(name: str, yes: bool, as_json: bool) -> None:
 
         from kimi_proxy.services.team.people import CHECK_S
 
-        if (await team.people.one(name)).revoked is None:
-            await team.people.revoke(name)
+        person = await team.person_data.find(name)
+        if person.revoked is None:
+            person = await team.people.revoke(name)
             team.audit.add(operator(), "revoke_token", name)
             await asyncio.sleep(CHECK_S)  # by then every running server has noticed
-        return await team.person_data.erase(operator(), name)
+        return await team.person_data.erase(operator(), person)
 
     erased = _with_team(job)
     if as_json:

@@ -6,11 +6,15 @@ The guard creates this value for every request; from there it is an explicit arg
 from dataclasses import dataclass, field
 
 LOCAL_SCOPE = "local"
+PERSON_SCOPE = "person/"  # how the scope of one person begins; the person's id follows
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A person, by name, and the scopes they may read. Their own texts are stored in the first."""
+    """A person, by name and id, and the scopes they may read. Their own texts are stored in the first.
+
+    A name can be given to another person later; an id cannot, so rows belong to ids.
+    """
 
     scope: str = LOCAL_SCOPE
     person: str = ""
@@ -19,6 +23,7 @@ class Caller:
     also_reads: tuple[str, ...] = ()
     # The hash of the token or login with which they call; the same person may have several.
     credential: bytes = field(default=b"", compare=False, repr=False)
+    person_id: str = ""  # empty on a server without a team
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -29,6 +34,11 @@ class Caller:
     def counts(self) -> tuple[str, ...] | None:
         """Return every scope whose figures this person may see; None for all of them."""
         return None if self.is_admin else self.scopes
+
+
+def person_scope(person_id: str) -> str:
+    """Return the scope of one person's own rows."""
+    return f"{PERSON_SCOPE}{person_id}"
 
 
 LOCAL = Caller()  # the one person of a server without a team

@@ -151,7 +151,7 @@ class Hub:
 
     def is_crowded(self, who: Caller) -> bool:
         """Return whether there is no room for another viewer, of all or of this member of a team."""
-        own = sum(viewer.who.person == who.person for viewer in self._viewers) if who.person else 0
+        own = sum(viewer.who.person_id == who.person_id for viewer in self._viewers) if who.person_id else 0
         return self.viewers >= MAX_VIEWERS or own >= MAX_VIEWERS_EACH
 
     @contextmanager

@@ -404,7 +404,7 @@ class Journal(ChatObserver):
         prices, caller = prices_of(entry.start.model), entry.caller
         usd = prices.cost_usd(Usage(tokens, 0, 0)) if prices else 0.0
         model = self._models.counted_name(entry.target)[:MAX_MODEL_CHARS]
-        self._unwritten.open_request(entry.id, usage_key(entry.at, caller.person, caller.team, model), usd, tokens)
+        self._unwritten.open_request(entry.id, usage_key(entry.at, caller.person_id, caller.team, model), usd, tokens)
 
     def on_relayed(self, exchange: Exchange) -> None:
         if exchange.status != PAID:
@@ -422,7 +422,7 @@ class Journal(ChatObserver):
             cost_usd=usd,
         )
         model = self._models.counted_name(draft.target)[:MAX_MODEL_CHARS]
-        self._unwritten.add_relayed(draft.id, usage_key(self._now(), caller.person, caller.team, model), came_to)
+        self._unwritten.add_relayed(draft.id, usage_key(self._now(), caller.person_id, caller.team, model), came_to)
 
     def on_end(self, exchange: Exchange) -> None:
         entry = self._running.pop(id(exchange.draft), None)
@@ -437,7 +437,7 @@ class Journal(ChatObserver):
 
     def introduce(self, who: Caller, session: SessionRecord) -> None:
         """Write a new session of a person's down and publish it."""
-        session = replace(session, scope=who.scope, person=who.person, team=who.team)
+        session = replace(session, scope=who.scope, person=who.person_id, team=who.team, person_name=who.person)
         self._windows.meet([(who.scope, session.id)])
         self._unwritten.open_session(session)
         self._publish(who, CREATED, SessionFields(session=serialize.session(session)))
@@ -549,7 +549,7 @@ class Journal(ChatObserver):
             max_context=entry.start.window,
             context=context,
             scope=entry.caller.scope,
-            person=entry.caller.person,
+            person=entry.caller.person_id,
             team=entry.caller.team,
             cache_life_s=(entry.start.cache.rules.life_s or None) if entry.start.cache else None,
         )

@@ -213,8 +213,8 @@ def session(record: SessionRecord) -> SessionBody:
         "parent": record.parent,
         "directory": record.directory,
     }
-    if record.person:
-        body["person"] = record.person
+    if record.person_name:
+        body["person"] = record.person_name
     if record.team:
         body["team"] = record.team
     return body

@@ -234,7 +234,7 @@ class Sessions:
         """Delete all sessions of a person; where a team shares, those of colleagues stay."""
         await self._journal.caught_up()
         if who.also_reads:
-            own = await self._session_store.ids_of_person(who.person)
+            own = await self._session_store.ids_of_person(who.person_id)
             return await self.delete(who, [id for scope, id in own if scope in who.scopes])
         originals = (await delete_texts(self._store, who, None)).originals
         deleted = await self._session_store.delete_all(who)

@@ -35,12 +35,12 @@ MADE = CompressionRecord(
     *("cmp_1", "ses_a", 100.0, 9000, 900, 12, (2, 5), b"f" * 32),
     *("read this", "summary é", "prn_1", "provider", "compression", True),
 )
-ADA = PersonRecord("ada", "admin", "platform", 100.0, 150.0, None, "https://login.example.org 1")
-USE = UsageKey(day_of(a_metric().at), "ada", "platform", a_metric().model)
+ADA = PersonRecord("ada", "admin", "platform", 100.0, 150.0, None, "https://login.example.org 1", "per_ada")
+USE = UsageKey(day_of(a_metric().at), ADA.id, "platform", a_metric().model)
 AUDIT = [AuditEntry(100.0, "ada", "recover", "prn_1"), AuditEntry(101.0, "ada", "export", "all", "x")]
 DECISION = DecisionRecord(b"k" * 32, "pruned", b"kept\n", ("prn_1",), "kept", "ses_a", 900, 90)
 FACT = {b"m" * 32: b"tabs, not spaces"}
-OWN_TOKEN = TokenRecord("tok_1", "ada", "laptop", 200.0, 9e9)
+OWN_TOKEN = TokenRecord("tok_1", ADA.id, "laptop", 200.0, 9e9)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
         await store.decisions.add(LOCAL, [DECISION])
         await store.facts.put_if_absent(LOCAL, "memory", FACT)
         await store.decisions.add_compression(LOCAL, MADE)
-        await store.sessions.write([a_session()], [replace(a_metric(), person="ada", team="platform")])
+        await store.sessions.write([a_session()], [replace(a_metric(), person=ADA.id, team="platform")])
         await store.team.add_person(ADA, b"hash of a token", None)
         await store.team.add_token(OWN_TOKEN, b"hash of her own token", b"hash of a token", 1)
         await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)

@@ -16,7 +16,7 @@ from tests.support.evil import Evil, Script, answering, evil, http
 from websockets.asyncio.client import connect
 
 from kimi_proxy.assembly.apps import pruner_app
-from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.json import JsonObject
 
 SECRET = "zebra-crossing"
@@ -42,6 +42,14 @@ class Team:
     provider: Evil
     tokens: dict[str, str]
     pruner: ASGIApp
+
+    async def caller(self, name: str) -> Caller:
+        """Return the caller of requests with the token of a person."""
+        people = self.proxy.runtime.team
+        assert people
+        who = await people.people.identify([self.tokens[name].encode()])
+        assert who
+        return who
 
     @asynccontextmanager
     async def person(self, name: str) -> AsyncIterator[httpx.AsyncClient]:

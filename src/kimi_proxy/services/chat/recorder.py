@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
+from kimi_proxy.core.caller import LOCAL_SCOPE, PERSON_SCOPE, Caller
 from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
@@ -35,7 +35,7 @@ class _Running:
     at: float
     received: Draft
     head: RecordingHead
-    person: str = ""
+    person: str = ""  # their id
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Recorder(ChatObserver):
     def on_start(self, received: Draft, outgoing: Draft) -> None:
         model = self._models.model(received.target)
         head = RecordingHead(received.target.name, model.max_context_size if model else None, prices_of(model))
-        self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person)
+        self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person_id)
 
     def on_end(self, exchange: Exchange) -> None:
         """Record the request as received."""
@@ -116,7 +116,6 @@ class Recorder(ChatObserver):
 
 
 FOLDER = "recordings"
-PERSON = "person/"  # how the scope of a person begins
 
 
 def recordings_folder(settings: RecordSettings, home: Path) -> Path:
@@ -130,7 +129,7 @@ class Recordings:
         self._folder = folder
 
     def of_person(self, person: str) -> Sequence[Path]:
-        """Return the recordings of a person, by name."""
+        """Return the recordings of the person of this id."""
         return sorted((self._folder / person).glob("*.jsonl")) if person else sorted(self._folder.glob("*.jsonl"))
 
     def forget(self, who: Caller, session: str | None) -> None:
@@ -143,7 +142,8 @@ class Recordings:
 
     def _matching_files(self, who: Caller, session: str | None) -> Iterator[Path]:
         if session is None:
-            person = who.scope.removeprefix(PERSON) if who.scope.startswith(PERSON) else who.person
+            is_own = who.scope.startswith(PERSON_SCOPE)
+            person = who.scope.removeprefix(PERSON_SCOPE) if is_own else who.person_id
             if person or who.scope == LOCAL_SCOPE:
                 yield from self.of_person(person)
         elif is_session_id(session):

@@ -100,7 +100,7 @@ class SessionNames:
 
     async def _ids(self, who: Caller) -> SessionIds:
         await self.read_secret()
-        return SessionIds(who.scope, who.person, self._secret or self._makeshift)
+        return SessionIds(who.scope, who.person_id, self._secret or self._makeshift)
 
 
 @dataclass(slots=True)

@@ -36,12 +36,14 @@ TABLES = (
     "compression_log",
     "memory_segments",
     "person",
+    "erased",
     "token",
     "login",
     "usage_day",
     "open_request",
     "audit_log",
     "secret",
+    "project_memory",
     "provider_object",
 )
 

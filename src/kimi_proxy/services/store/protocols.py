@@ -159,8 +159,9 @@ class SessionRecord:
     parent: str = ""  # the session that it helps, as a sub-agent or with requests on the side
     directory: str = ""  # the agent's working directory, if it reports one
     scope: str = LOCAL_SCOPE  # whose it is
-    person: str = ""
+    person: str = ""  # the id of who began it
     team: str = ""
+    person_name: str = ""  # read from the table of people
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +393,7 @@ class SessionStore(Protocol):
     async def delete_all(self, who: Caller) -> Sequence[str]: ...
 
     async def ids_of_person(self, person: str) -> Sequence[tuple[str, str]]:
-        """Return scope and id of every session of a person, also of those that they share with a team."""
+        """Return scope and id of every session of the person of this id, also of those that they share with a team."""
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None: ...
 

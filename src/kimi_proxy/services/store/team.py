@@ -13,7 +13,10 @@ from kimi_proxy.features.metering import Metric
 
 @dataclass(frozen=True, slots=True)
 class PersonRecord:
-    """A person. The store contains only a hash of their token, and never returns it."""
+    """A person. The store contains only a hash of their token, and never returns it.
+
+    A name can be given to another person later. An id cannot, so every row that belongs to a person holds their id.
+    """
 
     name: str
     role: str  # member or admin
@@ -22,22 +25,26 @@ class PersonRecord:
     rotated: float  # when the token was made
     revoked: float | None = None
     subject: str = ""  # whom the issuer of logins knows them as, once they have logged in
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRecord:
-    """A login to the dashboard under the hash of a random id: begun, if it is no one's yet, else made by `person`."""
+    """A login to the dashboard under the hash of a random id: begun, if it is no one's yet, else made by a person."""
 
     id_hash: bytes
     began: float
     expires: float
-    person: str = ""
+    person: str = ""  # their id
     detail: str = ""  # the data needed to finish a login
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class UsageKey:
-    """Requests are counted by day (2026-11-16, in UTC), person, team and model."""
+    """Requests are counted by day (2026-11-16, in UTC), person, team and model.
+
+    A person is written by id, and read by name: that of someone who is no longer in the team is empty.
+    """
 
     day: str
     person: str
@@ -70,7 +77,7 @@ class UsageRange:
     """The requests that a budget counts: since a day, by person, team and model; None means all of them."""
 
     since: str
-    person: str | None = None
+    person: str | None = None  # their id
     team: str | None = None
     models: tuple[str, ...] | None = None  # every name under which the model is counted
 
@@ -104,6 +111,7 @@ class AuditEntry:
     subject: str = ""
     detail: str = ""
     outcome: str = "ok"  # or why it failed: a code such as expired, unknown, store_unavailable
+    person_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class TokenRecord:
     """A token that a person created for themselves, in addition to the admin's. Only its hash is stored."""
 
     id: str
-    person: str
+    person: str  # their id
     label: str
     created: float
     expires: float
@@ -161,10 +169,10 @@ class TeamTables(OpenRequests, Protocol):
     async def revoke_person(self, name: str, at: float) -> PersonRecord | None:
         """Return the revoked person; None if there is no such name."""
 
-    async def remove_person(self, name: str) -> bool:
-        """Delete a person and their tokens and logins; their days are counted under no name from then on.
+    async def remove_person(self, person: str) -> bool:
+        """Delete the person of this id and their tokens and logins; their days are counted under no name from then on.
 
-        Return False if there is no such name.
+        Return False if there is no such person.
         """
 
     async def add_token(self, token: TokenRecord, token_hash: bytes, by: bytes, most: int) -> bool:
@@ -175,7 +183,7 @@ class TeamTables(OpenRequests, Protocol):
         """
 
     async def tokens(self, person: str) -> Sequence[TokenRecord]:
-        """Return a person's own tokens, also expired ones, the newest first."""
+        """Return the own tokens of the person of this id, also expired ones, the newest first."""
 
     async def end_token(self, person: str, id: str) -> bool:
         """Delete a token of a person's own; return False if there is none."""
@@ -211,7 +219,7 @@ class TeamTables(OpenRequests, Protocol):
         """
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
-        """Return usage since a day, of these people or of all (None)."""
+        """Return usage since a day, of people by their ids, or of all (None)."""
 
     async def add_audit(self, entries: Sequence[AuditEntry]) -> None: ...
 

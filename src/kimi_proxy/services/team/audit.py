@@ -118,7 +118,7 @@ class AuditLog:
             log.error("audit entries are lost", extra={"what": "the store was unavailable for too long"})
             self._waiting.popleft()
         named, more = (text.encode("ascii", "replace").decode()[:MAX_CHARS] for text in (subject, detail))
-        self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome))
+        self._waiting.append(AuditEntry(round(self._now(), 3), who.person, action, named, more, outcome, who.person_id))
 
     def _count_unknown(self, person: str, action: str) -> str | None:
         """Return what to add to an entry about an unknown id; None if there are enough of them for now."""

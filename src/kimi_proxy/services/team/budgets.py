@@ -91,13 +91,11 @@ def budgets_for(
 
 
 def _counted_by(budget: BudgetSettings, who: Caller) -> tuple[str | None, str | None] | None:
-    """Return whose requests are counted; None if the budget is not for this one."""
-    found: list[str | None] = []
+    """Return the id of the person and the team whose requests are counted; None if the budget is not for this one."""
     for wanted, actual in ((budget.person, who.person), (budget.team, who.team)):
         if (wanted not in ("", EACH, actual)) or (wanted and not actual):
             return None
-        found.append(actual if wanted else None)
-    return found[0], found[1]
+    return who.person_id if budget.person else None, who.team if budget.team else None
 
 
 def _is_of_model(budget: BudgetSettings, target: Target, models: Models) -> bool:
@@ -164,7 +162,7 @@ class Budgets:
         def has_room(spent: Sequence[Spent]) -> bool:
             return not any(budget.is_over(one) for budget, one in zip(budgets, spent, strict=True))
 
-        use = usage_key(at, who.person, who.team, self._models.counted_name(target)[:MAX_MODEL_CHARS])
+        use = usage_key(at, who.person_id, who.team, self._models.counted_name(target)[:MAX_MODEL_CHARS])
         reserve = self._reservation(draft, use, at) if is_money else None
         try:
             spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room, reserve)

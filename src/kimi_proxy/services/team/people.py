@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller, person_scope
 from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.proxy.headers import TEAM_TOKEN
@@ -21,8 +21,9 @@ from kimi_proxy.services.store.team import PersonRecord, TeamTables, TokenRecord
 
 Role = Literal["member", "admin"]
 
-ADMIN = "admin"  # who calls with KIMI_PROXY_TOKEN; no one else may have the name
-ADMIN_SCOPE = f"person/{ADMIN}"
+ADMIN = "admin"  # the name and the id of who calls with KIMI_PROXY_TOKEN; no one else may have the name
+ADMIN_SCOPE = person_scope(ADMIN)
+ID = "per"  # how the ids of people begin
 TOKEN_BYTES = 32
 MAX_TOKENS = 20  # live ones that a person makes for themselves
 NOT_ALLOWED = (
@@ -81,7 +82,7 @@ class People:
         for token in tokens:
             hashed = _hash(token)
             if self._admin_hash is not None and hmac.compare_digest(hashed, self._admin_hash):
-                return Caller(ADMIN_SCOPE, ADMIN)
+                return Caller(ADMIN_SCOPE, ADMIN, person_id=ADMIN)
             if not token.startswith(TEAM_TOKEN):
                 continue
             if (found := await self._with(hashed, self._with_token)) is not None:
@@ -129,10 +130,17 @@ class People:
 
         If a team shares, data stored from then on belongs to the team; earlier data stays the person's.
         """
-        own, is_admin = f"person/{person.name}", person.role == "admin"
-        if self._shares and person.team:
-            return Caller(f"team/{person.team}", person.name, person.team, is_admin, (own,), credential)
-        return Caller(own, person.name, person.team, is_admin, credential=credential)
+        own = person_scope(person.id)
+        is_shared = self._shares and bool(person.team)
+        return Caller(
+            scope=f"team/{person.team}" if is_shared else own,
+            person=person.name,
+            team=person.team,
+            is_admin=person.role == "admin",
+            also_reads=(own,) if is_shared else (),
+            credential=credential,
+            person_id=person.id,
+        )
 
     async def list(self) -> Sequence[PersonRecord]:
         return await self._tables.people()
@@ -143,7 +151,7 @@ class People:
             if not is_name(given) and (given or field == "name"):
                 raise InvalidParams(field, "use up to 64 lowercase letters, digits and . _ - + @")
         now, token = round(self._now(), 3), _new_token()
-        person = PersonRecord(name, role, team, now, now)
+        person = PersonRecord(name, role, team, now, now, id=new_id(ID))
         if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode()), _credential(by)):
             if name != ADMIN and all(one.name != name for one in await self._tables.people()):
                 raise AccessDenied(NOT_ALLOWED)
@@ -167,14 +175,23 @@ class People:
         person = await self._tables.revoke_person(name, round(self._now(), 3))
         return person or await self._one(name)
 
-    async def remove(self, name: str) -> None:
+    async def of(self, who: Caller) -> PersonRecord:
+        """Return the person who calls. Raise InvalidParams if it is none, such as the server's own token."""
+        found = next((one for one in await self._tables.people() if one.id == who.person_id), None)
+        if found is None:
+            raise InvalidParams("name", "this token belongs to no person of the team")
+        return found
+
+    async def remove(self, name: str) -> PersonRecord:
         """Remove a revoked name. Raise InvalidParams if the person is not revoked.
 
-        The next person of that name owns its data: erase it first.
+        Their data stays until it expires, and belongs to no one: the next person of that name has another id.
         """
-        if (await self._one(name)).revoked is None:
+        person = await self._one(name)
+        if person.revoked is None:
             raise InvalidParams("name", f"{name!r} still has a working token: kimi-proxy team revoke {name}")
-        await self._tables.remove_person(name)
+        await self._tables.remove_person(person.id)
+        return person
 
     async def make_token(self, who: Caller, label: str, days: int) -> OwnToken:
         """Return a token that a person makes for themselves, and that expires.
@@ -186,9 +203,9 @@ class People:
         if credential is None:
             raise AccessDenied("only team members have tokens: add one with kimi-proxy team add NAME")
         now, token = round(self._now(), 3), _new_token()
-        made = TokenRecord(new_id("tok"), who.person, label, now, now + days * DAY_S)
+        made = TokenRecord(new_id("tok"), who.person_id, label, now, now + days * DAY_S)
         if not await self._tables.add_token(made, _hash(token.encode()), credential, MAX_TOKENS):
-            live = [one for one in await self._tables.tokens(who.person) if one.expires > now]
+            live = [one for one in await self._tables.tokens(who.person_id) if one.expires > now]
             if len(live) < MAX_TOKENS:
                 raise AccessDenied(NOT_ALLOWED)
             raise InvalidParams("label", f"you have {len(live)} tokens: revoke one first")
@@ -196,11 +213,11 @@ class People:
 
     async def tokens(self, who: Caller) -> Sequence[TokenRecord]:
         """Return the tokens that a person made for themselves."""
-        return await self._tables.tokens(who.person) if who.person else ()
+        return await self._tables.tokens(who.person_id) if who.person_id else ()
 
     async def end_token(self, who: Caller, id: str) -> None:
         """Raise InvalidParams if the person has no such token."""
-        if not await self._tables.end_token(who.person, id):
+        if not await self._tables.end_token(who.person_id, id):
             raise InvalidParams("token_id", f"you have no token {id[:40]!r}")
 
     async def one(self, name: str) -> PersonRecord:
@@ -212,6 +229,11 @@ class People:
         if found is None:
             raise InvalidParams("name", f"there is no {name[:64]!r}; kimi-proxy team list shows everyone")
         return found
+
+
+def is_person_id(text: str) -> bool:
+    """Return whether this is an id of a person and no name, which has no underscore."""
+    return text.startswith(f"{ID}_")
 
 
 def is_name(text: str) -> bool:

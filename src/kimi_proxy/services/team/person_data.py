@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import Caller, person_scope
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
@@ -17,7 +17,7 @@ from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
 from kimi_proxy.services.store.team import PersonRecord
 from kimi_proxy.services.team.audit import AuditLog
-from kimi_proxy.services.team.people import ADMIN, People
+from kimi_proxy.services.team.people import ADMIN, People, is_person_id
 from kimi_proxy.services.team.report import audit_line
 
 PAGE = 200
@@ -47,20 +47,27 @@ class PersonData:
         self._audit = audit
         self._recordings = recordings
 
-    async def export(self, actor: Caller, name: str) -> AsyncIterator[ExportLine]:
-        """Yield one object for each stored item of a person. Raise InvalidParams if there is no such name."""
-        person = await self._person(name)
-        whos = await self._callers(actor, name)
-        self._audit.add(actor, "export_person", name)
+    async def find(self, name: str) -> PersonRecord:
+        """Return the person of this name, or a removed one by id. Raise InvalidParams if there is none."""
+        if name == ADMIN:
+            raise InvalidParams("name", "the server's own token belongs to no person")
+        removed = PersonRecord("", "member", "", 0.0, 0.0, revoked=0.0, id=name)
+        is_removed = is_person_id(name) and all(one.id != name for one in await self._people.list())
+        return removed if is_removed else await self._people.one(name)
+
+    async def export(self, actor: Caller, person: PersonRecord) -> AsyncIterator[ExportLine]:
+        """Yield one object for each stored item of a person."""
+        whos = await self._callers(actor, person)
+        self._audit.add(actor, "export_person", person.name or person.id)
         yield {"kind": "person", **_person_to_json(person)}
-        for token in await self._store.team.tokens(name):
+        for token in await self._store.team.tokens(person.id):
             times: JsonObject = {"created_at": iso_time(token.created), "expires_at": iso_time(token.expires)}
             yield {"kind": "token", "id": token.id, "label": token.label, **times}
         for who, sessions in whos:
             for id in sessions:
                 async for line in self._session(who, id):
                     yield line
-        own = _acting_for(actor, _scope_of(name))
+        own = _acting_for(actor, person_scope(person.id))
         async for line in self._decisions(own):
             yield line
         for kind in get_args(FactKind):
@@ -70,27 +77,28 @@ class PersonData:
                 yield {"kind": "fact", "of": kind, **_text_to_json(value)}
         async for line in self._originals(own):
             yield line
-        for path in self._recordings.of_person(name):
+        for path in self._recordings.of_person(person.id):
             text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
             yield {"kind": "recording", "file": path.name, "text": text}
-        for key, used in await self._store.team.usage(ALL_DAYS, [name]):
+        for key, used in await self._store.team.usage(ALL_DAYS, [person.id]):
             yield {"kind": "usage", **asdict(key), **asdict(used)}
         async for entry in self._audit.entries(0.0, PAGE):
-            if entry.person == name:
+            if entry.person_id == person.id:
                 yield {"kind": "audit", **audit_line(entry)}
 
-    async def erase(self, actor: Caller, name: str) -> ErasedData:
+    async def erase(self, actor: Caller, person: PersonRecord) -> ErasedData:
         """Delete all data stored for a revoked person, and then the name itself.
 
-        Daily totals stay, without the name, and so do audit log entries until they expire. Raise InvalidParams if there
-        is no such name, or if its token still works, because requests could store texts in the meantime.
+        Daily totals stay, without the name, and so do audit log entries until they expire. Raise InvalidParams if the
+        token still works, because requests could store texts in the meantime.
         """
-        person = await self._person(name)
         if person.revoked is None:
-            raise InvalidParams("name", f"{name!r} still has a working token: revoke it first")
-        own, store = _acting_for(actor, _scope_of(name)), self._store
-        sessions, originals, decisions, recordings = 0, 0, 0, len(self._recordings.of_person(name))
-        for who, ids in await self._callers(actor, name):
+            raise InvalidParams("name", f"{person.name!r} still has a working token: revoke it first")
+        own = _acting_for(actor, person_scope(person.id))
+        store = self._store
+        sessions = originals = decisions = 0
+        recordings = len(self._recordings.of_person(person.id))
+        for who, ids in await self._callers(actor, person):
             deleted = await delete_texts(store, who, ids)
             originals, decisions = originals + deleted.originals, decisions + deleted.decisions
             sessions += len(await store.sessions.delete(who, ids))
@@ -104,19 +112,14 @@ class PersonData:
         self._recordings.forget(own, None)
         self._clear_caches(own, None)
         await store.team.erase_scope(own.scope)
-        await store.team.remove_person(name)
-        self._audit.add(actor, "erase_person", name)
+        await store.team.remove_person(person.id)
+        self._audit.add(actor, "erase_person", person.name or person.id)
         return ErasedData(sessions, originals, decisions, recordings)
 
-    async def _person(self, name: str) -> PersonRecord:
-        if name == ADMIN:
-            raise InvalidParams("name", "the server's own token belongs to no person")
-        return await self._people.one(name)
-
-    async def _callers(self, actor: Caller, name: str) -> Sequence[tuple[Caller, Sequence[str]]]:
+    async def _callers(self, actor: Caller, person: PersonRecord) -> Sequence[tuple[Caller, Sequence[str]]]:
         """Return each scope that holds sessions of the person, with their ids."""
         found: dict[str, list[str]] = {}
-        for scope, id in await self._store.sessions.ids_of_person(name):
+        for scope, id in await self._store.sessions.ids_of_person(person.id):
             found.setdefault(scope, []).append(id)
         return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
 
@@ -155,10 +158,6 @@ class PersonData:
                 yield {"kind": "original", "id": one.id, **_text_to_json(one.text)}
 
 
-def _scope_of(name: str) -> str:
-    return f"person/{name}"
-
-
 def _acting_for(actor: Caller, scope: str) -> Caller:
     """Return the caller that reads or deletes a scope's data; the audit log names the person who acts."""
     return Caller(scope, actor.person, is_admin=False)
@@ -166,6 +165,7 @@ def _acting_for(actor: Caller, scope: str) -> Caller:
 
 def _person_to_json(person: PersonRecord) -> JsonObject:
     return {
+        "id": person.id,
         "name": person.name,
         "role": person.role,
         "team": person.team,

@@ -23,9 +23,10 @@ from kimi_proxy.services.store.team import (
     UsageSum,
 )
 
-ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0)
+ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0, id="per_ada")
+BEN = replace(ADA, name="ben", id="per_ben")
 DAY = "1970-01-01"
-USE = UsageKey(DAY, "ada", "platform", "m")
+USE = UsageKey(DAY, ADA.id, "platform", "m")
 
 
 async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_revoked(opened: Opening, tmp_path: Path):
@@ -49,21 +50,21 @@ async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_r
 
 
 async def test_only_an_admins_token_or_login_adds_and_rotates_people(opened: Opening, tmp_path: Path):
-    dee = PersonRecord("dee", "admin", "", 100.0, 100.0)
+    dee = PersonRecord("dee", "admin", "", 100.0, 100.0, id="per_dee")
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
         await team.add_person(ADA, b"of ada", None)
         await team.add_person(dee, b"of dee", None)
-        await team.keep_login(LoginRecord(b"login of dee", 150.0, 250.0, "dee"))
-        await team.add_token(TokenRecord("tok_1", "dee", "", 150.0, 900.0), b"made by dee", b"of dee", 9)
+        await team.keep_login(LoginRecord(b"login of dee", 150.0, 250.0, dee.id))
+        await team.add_token(TokenRecord("tok_1", dee.id, "", 150.0, 900.0), b"made by dee", b"of dee", 9)
 
         for nobody in (b"", b"of ada", b"made by dee", b"unknown"):
-            assert not await team.add_person(replace(ADA, name="gus", created=200.0), b"of gus", nobody)
+            assert not await team.add_person(replace(ADA, name="gus", id="per_gus", created=200.0), b"of gus", nobody)
             assert await team.rotate_person("ada", 200.0, b"second", nobody) is None
         assert await team.rotate_person("ada", 300.0, b"second", b"login of dee") is None  # it has expired
         assert await team.people() == [ADA, dee]
 
-        assert await team.add_person(replace(ADA, name="gus", created=200.0), b"of gus", b"login of dee")
+        assert await team.add_person(replace(ADA, name="gus", id="per_gus", created=200.0), b"of gus", b"login of dee")
         assert await team.rotate_person("ada", 200.0, b"second", b"of dee") == replace(ADA, rotated=200.0)
         await team.revoke_person("dee", 300.0)
         assert await team.rotate_person("ada", 300.0, b"third", b"of dee") is None
@@ -73,13 +74,13 @@ async def test_a_person_has_no_more_tokens_than_they_may_and_makes_them_with_the
     opened: Opening, tmp_path: Path
 ):
     def made(number: int, at: float) -> TokenRecord:
-        return TokenRecord(f"tok_{number}", "ada", "", at, at + 100.0)
+        return TokenRecord(f"tok_{number}", ADA.id, "", at, at + 100.0)
 
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
         await team.add_person(ADA, b"first", None)
-        await team.add_person(replace(ADA, name="ben"), b"of ben", None)
-        await team.keep_login(LoginRecord(b"login", 150.0, 250.0, "ada"))
+        await team.add_person(BEN, b"of ben", None)
+        await team.keep_login(LoginRecord(b"login", 150.0, 250.0, ADA.id))
         for nobody in (b"", b"of ben", b"unknown"):
             assert not await team.add_token(made(0, 160.0), b"none", nobody, 3)
         assert await team.add_token(made(1, 160.0), b"one", b"first", 3)
@@ -93,7 +94,7 @@ async def test_a_person_has_no_more_tokens_than_they_may_and_makes_them_with_the
         # Made on a server whose clock is ahead, or within the same millisecond.
         await team.add_token(made(11, 400.0), b"ahead", b"first", 3)
         await team.rotate_person("ada", 300.0, b"second", None)
-        assert (await team.tokens("ada"), await team.person_with(b"ahead", 410.0)) == ([], None)
+        assert (await team.tokens(ADA.id), await team.person_with(b"ahead", 410.0)) == ([], None)
         assert not await team.add_token(made(12, 300.0), b"none", b"first", 3)
 
 
@@ -103,13 +104,13 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
         await team.add_person(ADA, b"first", None)
-        laptop = TokenRecord("tok_1", "ada", "laptop", 100.0, 300.0)
+        laptop = TokenRecord("tok_1", ADA.id, "laptop", 100.0, 300.0)
         await team.add_token(laptop, b"own", b"first", 1)
         assert [await team.person_with(b"own", now) for now in (299.0, 300.0)] == [ADA, None]
-        assert (await team.tokens("ada"), await team.tokens("ben")) == ([laptop], [])
+        assert (await team.tokens(ADA.id), await team.tokens(BEN.id)) == ([laptop], [])
 
-        assert not await team.end_token("ben", "tok_1")
-        assert await team.end_token("ada", "tok_1")
+        assert not await team.end_token(BEN.id, "tok_1")
+        assert await team.end_token(ADA.id, "tok_1")
         assert await team.person_with(b"own", 200.0) is None
 
         await team.add_token(laptop, b"own", b"first", 1)
@@ -120,18 +121,18 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
 
 
 async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Opening, tmp_path: Path):
-    of_ada = replace(a_metric(), person="ada", team="platform", scope="person/ada")
+    of_ada = replace(a_metric(), person=ADA.id, team="platform", scope="person/per_ada")
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
         await team.add_person(ADA, b"first", None)
-        await team.add_token(TokenRecord("tok_1", "ada", "", 100.0, 300.0), b"own", b"first", 1)
-        await team.keep_login(LoginRecord(b"made", 150.0, 250.0, "ada"))
+        await team.add_token(TokenRecord("tok_1", ADA.id, "", 100.0, 300.0), b"own", b"first", 1)
+        await team.keep_login(LoginRecord(b"made", 150.0, 250.0, ADA.id))
         await store.sessions.write([], [of_ada, replace(of_ada, id="req_2", person="")])
         before = {one: await team.usage(DAY) for one in ("all",)}["all"]
 
-        await team.erase_scope("person/ada")
-        assert (await team.remove_person("ada"), await team.remove_person("ada")) == (True, False)
-        assert (await team.people(), await team.tokens("ada"), await team.person_logged_in(b"made", 200.0)) == (
+        await team.erase_scope("person/per_ada")
+        assert (await team.remove_person(ADA.id), await team.remove_person(ADA.id)) == (True, False)
+        assert (await team.people(), await team.tokens(ADA.id), await team.person_logged_in(b"made", 200.0)) == (
             [],
             [],
             None,
@@ -146,7 +147,7 @@ async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revo
     async with opened(tmp_path, now=Clock()) as store:
         team = store.team
         await team.add_person(ADA, b"first", None)
-        made = LoginRecord(b"made", 150.0, 250.0, "ada")
+        made = LoginRecord(b"made", 150.0, 250.0, ADA.id)
         begun = LoginRecord(b"begun", 150.0, 250.0, detail='{"state": "é"}')
         for one in (made, begun, replace(made, id_hash=b"before", began=99.0), replace(made, id_hash=b"more")):
             await team.keep_login(one)
@@ -173,27 +174,29 @@ async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revo
 
 
 async def test_what_people_use_is_counted_once_by_day_person_team_and_model(opened: Opening, tmp_path: Path):
-    of_ada = replace(a_metric(), person="ada", team="platform", scope="person/ada")
+    of_ada = replace(a_metric(), person=ADA.id, team="platform", scope="person/per_ada")
     async with opened(tmp_path, now=Clock()) as store:
+        await store.team.add_person(ADA, b"of ada", None)
+        await store.team.add_person(BEN, b"of ben", None)
         for _ in range(2):
             await store.sessions.write(
-                [], [of_ada, replace(of_ada, id="req_2"), replace(of_ada, id="req_3", person="ben")]
+                [], [of_ada, replace(of_ada, id="req_2"), replace(of_ada, id="req_3", person=BEN.id)]
             )
 
         found = await store.team.usage(DAY)
         assert [(key, one.requests) for key, one in found] == [
-            (replace(USE, model=of_ada.model), 2),
+            (replace(USE, model=of_ada.model, person="ada"), 2),
             (replace(USE, model=of_ada.model, person="ben"), 1),
         ]
         assert found[0][1].input_tokens == 2 * (of_ada.input_tokens or 0)
-        assert [key.person for key, _ in await store.team.usage(DAY, ["ben"])] == ["ben"]
+        assert [key.person for key, _ in await store.team.usage(DAY, [BEN.id])] == ["ben"]
         assert await store.team.usage("1970-01-02") == await store.team.usage(DAY, []) == []
 
 
 async def test_no_more_requests_are_admitted_than_a_budget_has_however_many_come_at_once(
     opened: Opening, tmp_path: Path
 ):
-    wanted = [UsageRange(DAY, person="ada"), UsageRange(DAY, team="platform", models=("m",))]
+    wanted = [UsageRange(DAY, person=ADA.id), UsageRange(DAY, team="platform", models=("m",))]
     async with opened(tmp_path) as store, opened(tmp_path) as other:
 
         async def ask(at: int) -> bool:
@@ -207,13 +210,13 @@ async def test_no_more_requests_are_admitted_than_a_budget_has_however_many_come
 
 
 async def test_a_budget_counts_the_money_of_requests_that_are_over(opened: Opening, tmp_path: Path):
-    costly = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
+    costly = replace(a_metric(), person=ADA.id, team="platform", cost_usd=1.5)
     async with opened(tmp_path, now=Clock()) as store:
         await store.sessions.write([], [costly, replace(costly, id="req_2", model="other")])
 
         sums = await store.team.admit(
             USE,
-            [UsageRange(DAY, person="ada"), UsageRange(DAY, models=("other",)), UsageRange("1970-01-02")],
+            [UsageRange(DAY, person=ADA.id), UsageRange(DAY, models=("other",)), UsageRange("1970-01-02")],
             lambda sums: False,
         )
         assert [one.usd for one in sums] == [3.0, 1.5, 0.0]
@@ -229,14 +232,14 @@ async def test_of_three_servers_two_settle_once_what_the_killed_third_was_relayi
         closed = await asyncio.gather(*(store.team.close_expired(61.0) for store in (one, other, one, other)))
         assert sum(closed) == 20
         ((key, used),) = await one.team.usage(DAY)
-        assert (key, used.cost_usd, used.input_tokens) == (USE, 10.0, 2000)
+        assert (key, used.cost_usd, used.input_tokens) == (replace(USE, person=""), 10.0, 2000)  # no one has that id
         assert await other.team.close_expired(1000.0) == 0
 
 
 async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened: Opening, tmp_path: Path):
-    metric = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
+    metric = replace(a_metric(), person=ADA.id, team="platform", cost_usd=1.5)
     over, lost = OpenRequest(metric.id, USE, 2.0, 100, 60.0), OpenRequest("req_lost", USE, 4.0, 100, 60.0)
-    wanted = [UsageRange(DAY, person="ada")]
+    wanted = [UsageRange(DAY, person=ADA.id)]
     async with opened(tmp_path, now=Clock()) as store:
 
         async def spent() -> float:
@@ -257,9 +260,9 @@ async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened
 
 async def test_a_request_of_a_living_server_that_others_took_for_dead_counts_once(opened: Opening, tmp_path: Path):
     """A server that is too busy to renew its hold, or whose clock is late, still knows what its request cost."""
-    metric = replace(a_metric(), person="ada", team="platform", cost_usd=1.5)
+    metric = replace(a_metric(), person=ADA.id, team="platform", cost_usd=1.5)
     slow, relayed = OpenRequest(metric.id, USE, 2.0, 100, 60.0), OpenRequest("req_relayed", USE, 4.0, 100, 60.0)
-    wanted = [UsageRange(DAY, person="ada")]
+    wanted = [UsageRange(DAY, person=ADA.id)]
     async with opened(tmp_path, now=Clock()) as living, opened(tmp_path, now=Clock()) as other:
 
         async def spent() -> float:
@@ -290,7 +293,7 @@ async def test_what_was_settled_for_a_dead_server_is_remembered_for_a_day(opened
 
 
 async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, tmp_path: Path):
-    entries = [AuditEntry(float(at), "ada", "recover", f"prn_{at}") for at in range(5)]
+    entries = [AuditEntry(float(at), "ada", "recover", f"prn_{at}", person_id=ADA.id) for at in range(5)]
     async with opened(tmp_path, now=Clock()) as store:
         await store.team.add_audit(entries)
         page = await store.team.audit(NEWEST, 2)

@@ -121,6 +121,8 @@ async def test_a_file_of_the_first_schema_is_brought_up_and_keeps_its_originals(
             "provider_object",
             "token",
             "open_request",
+            "erased",
+            "project_memory",
         )
         for table in tables:
             connection.execute(f"DROP TABLE IF EXISTS {table}")

@@ -411,6 +411,27 @@ _18_SETTLED = """
 ALTER TABLE open_request ADD COLUMN settled DOUBLE PRECISION;
 """
 
+# People have ids that are never used again; those of before keep their name as id, so their rows stay theirs.
+# Servers of the version before add people without naming an id.
+_19_IDENTITIES = """
+ALTER TABLE person ADD COLUMN id TEXT NOT NULL DEFAULT 'per_' || replace(gen_random_uuid()::text, '-', '');
+UPDATE person SET id = name;
+CREATE UNIQUE INDEX person_by_id ON person (id);
+ALTER TABLE audit_log ADD COLUMN person_id TEXT NOT NULL DEFAULT '';
+UPDATE audit_log SET person_id = person WHERE person IN (SELECT name FROM person);
+CREATE TABLE erased (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    person TEXT NOT NULL UNIQUE,  -- the id, for which nothing is written any more
+    scopes TEXT NOT NULL,         -- that held their rows, with a space between them
+    at DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE project_memory (
+    person TEXT PRIMARY KEY,  -- the id; '' without a team
+    content BYTEA NOT NULL,   -- JSON
+    updated DOUBLE PRECISION
+);
+"""
+
 MIGRATIONS = (
     _1_TABLES,
     _2_REPLICAS,
@@ -430,6 +451,7 @@ MIGRATIONS = (
     _16_PEOPLE,
     _17_OBJECTS,
     _18_SETTLED,
+    _19_IDENTITIES,
 )
 
 

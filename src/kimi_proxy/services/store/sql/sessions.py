@@ -21,7 +21,18 @@ from kimi_proxy.services.store.protocols import (
     SessionRecord,
     SessionTotals,
 )
-from kimi_proxy.services.store.sql import D, Row, RowSource, SqlStatement, SqlTables, audit_block, marks, one_of, sums
+from kimi_proxy.services.store.sql import (
+    D,
+    Row,
+    RowSource,
+    SqlStatement,
+    SqlTables,
+    audit_block,
+    marks,
+    name_of,
+    one_of,
+    sums,
+)
 
 # ruff: noqa: S608 - every name that is put into a statement is in this file or is a field of a record
 
@@ -32,7 +43,9 @@ OF_SESSIONS = ("metrics", "compression_log", "memory_segments")  # tables that h
 _ACCOUNT = tuple(field.name for field in fields(Account))
 _MISS = ("cache_miss", "cache_missed_tokens", "cache_missed_usd", "cache_miss_detail")  # the fields of ExplainedMiss
 _OWNER = ("scope", "person", "team")
-_SESSION = ", ".join(field.name for field in fields(SessionRecord))
+_SESSION = ", ".join(
+    name_of("sessions.person") if field.name == "person_name" else field.name for field in fields(SessionRecord)
+)
 # Of a request, in the order of the fields of Metric and Account.
 _METRIC = f"""id, session_id, at, provider, model, api, tokens_estimated, tokens_saved, reasons, max_context, status,
   outcome, finish, input_tokens, cached_tokens, output_tokens, cost_usd, first_token_ms, duration_ms, system_tokens,

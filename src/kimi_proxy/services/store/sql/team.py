@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, one_of
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, name_of, one_of
 from kimi_proxy.services.store.team import (
     SUMS,
     AuditEntry,
@@ -19,13 +19,13 @@ from kimi_proxy.services.store.team import (
 
 EXPIRE_AT_ONCE = 5000
 
-_PERSON = "name, role, team, created, rotated, revoked, subject"
+_PERSON = "name, role, team, created, rotated, revoked, subject, id"
 _TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
 _LOGIN = "id_hash, began, expires, person, detail"
 # A person, by the token that they got from an admin or by a login; a token that they made themselves is none of both.
 _CALLS = """revoked IS NULL AND (token_hash = ? OR EXISTS (SELECT 1 FROM login
-  WHERE login.id_hash = ? AND login.person = person.name AND login.expires > ? AND login.began >= person.rotated))"""
-_AUDIT = "at, person, action, subject, detail, outcome"
+  WHERE login.id_hash = ? AND login.person = person.id AND login.expires > ? AND login.began >= person.rotated))"""
+_AUDIT = "at, person, action, subject, detail, outcome, person_id"
 _USE = "day, person, team, model"
 _ESTIMATE = f"{_USE}, usd, input_tokens"
 SETTLE_EXPIRED = f"""UPDATE open_request SET settled = ? WHERE settled IS NULL AND expires < ?
@@ -34,7 +34,7 @@ FORGET_SETTLED = "DELETE FROM open_request WHERE settled < ?"
 SETTLED_S = 86_400.0  # for so long a server that was taken for dead can still say what its request cost
 
 
-ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(6)})"  # noqa: S608
+ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(7)})"  # noqa: S608
 ADD_LOGIN = f"INSERT INTO login ({_LOGIN}) VALUES ({marks(5)})"  # noqa: S608
 ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({marks(4 + len(SUMS))})
   ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
@@ -57,26 +57,26 @@ class SqlTeam(SqlTables[D]):
         # A person's own tokens depend on the one from the admin: revoking or rotating that one ends them all. Servers
         # of the version before rotate without deleting them.
         rows = await self.database.rows(
-            f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR name =
+            f"""SELECT {_PERSON} FROM person WHERE revoked IS NULL AND (token_hash = ? OR id =
                  (SELECT token.person FROM token WHERE token.token_hash = ? AND token.expires > ?
                     AND token.created >= person.rotated))""",  # noqa: S608
             (token_hash, token_hash, now),
         )
         return _person(rows[0]) if rows else None
 
-    async def remove_person(self, name: str) -> bool:
+    async def remove_person(self, person: str) -> bool:
         for table in ("token", "login"):
-            await self.database.change(f"DELETE FROM {table} WHERE person = ? RETURNING 1", (name,))  # noqa: S608
-        await self.database.change("UPDATE open_request SET person = '' WHERE person = ? RETURNING 1", (name,))
+            await self.database.change(f"DELETE FROM {table} WHERE person = ? RETURNING 1", (person,))  # noqa: S608
+        await self.database.change("UPDATE open_request SET person = '' WHERE person = ? RETURNING 1", (person,))
         sums = ", ".join(f"{one} = usage_day.{one} + excluded.{one}" for one in ("admitted", *SUMS))
         await self.database.change(
             f"""INSERT INTO usage_day (day, person, team, model, admitted, {", ".join(SUMS)})
                SELECT day, '', team, model, admitted, {", ".join(SUMS)} FROM usage_day WHERE person = ?
                ON CONFLICT ({_USE}) DO UPDATE SET {sums} RETURNING 1""",  # noqa: S608
-            (name,),
+            (person,),
         )
-        await self.database.change("DELETE FROM usage_day WHERE person = ? RETURNING 1", (name,))
-        return bool(await self.database.change("DELETE FROM person WHERE name = ? RETURNING 1", (name,)))
+        await self.database.change("DELETE FROM usage_day WHERE person = ? RETURNING 1", (person,))
+        return bool(await self.database.change("DELETE FROM person WHERE id = ? RETURNING 1", (person,)))
 
     async def add_token(self, token: TokenRecord, token_hash: bytes, by: bytes, most: int) -> bool:
         delete_expired = SqlStatement(
@@ -86,9 +86,9 @@ class SqlTeam(SqlTables[D]):
         )
         # Changing nothing locks the person in PostgreSQL: tokens are counted one after the other, and a rotation at
         # this moment comes before the token, which is then refused, or after it, and then deletes it.
-        lock = SqlStatement("UPDATE person SET rotated = rotated WHERE name = ? RETURNING 1", (token.person,))
+        lock = SqlStatement("UPDATE person SET rotated = rotated WHERE id = ? RETURNING 1", (token.person,))
         insert = SqlStatement(
-            f"""INSERT INTO token ({_TOKEN}, token_hash) SELECT {marks(6)} FROM person WHERE name = ? AND {_CALLS}
+            f"""INSERT INTO token ({_TOKEN}, token_hash) SELECT {marks(6)} FROM person WHERE person.id = ? AND {_CALLS}
                 AND (SELECT count(*) FROM token WHERE token.person = ? AND token.expires > ?) < ? RETURNING 1""",  # noqa: S608
             (
                 *(*astuple(token), token_hash),
@@ -116,7 +116,7 @@ class SqlTeam(SqlTables[D]):
     async def add_person(self, person: PersonRecord, token_hash: bytes, by: bytes | None) -> bool:
         condition, values = _by_admin(by, person.created)
         added = await self.database.change(
-            f"""INSERT INTO person ({_PERSON}, token_hash) SELECT {marks(8)} WHERE {condition}
+            f"""INSERT INTO person ({_PERSON}, token_hash) SELECT {marks(9)} WHERE {condition}
                 ON CONFLICT DO NOTHING RETURNING 1""",
             (*astuple(person), token_hash, *values),
         )
@@ -130,12 +130,9 @@ class SqlTeam(SqlTables[D]):
             (token_hash, at, name, *values),
         )
         # Not by their times alone: a server whose clock is ahead may have made them, or both may be of one millisecond.
-        is_rotated = "EXISTS (SELECT 1 FROM person WHERE name = ? AND token_hash = ?)"
+        rotated_id = "(SELECT id FROM person WHERE name = ? AND token_hash = ?)"
         delete = [
-            SqlStatement(
-                f"DELETE FROM {table} WHERE person = ? AND {is_rotated} RETURNING 1",  # noqa: S608
-                (name, name, token_hash),
-            )
+            SqlStatement(f"DELETE FROM {table} WHERE person = {rotated_id} RETURNING 1", (name, token_hash))  # noqa: S608
             for table in ("token", "login")
         ]
         rotated, *_ = await self.database.change_all([rotate, *delete])
@@ -149,8 +146,8 @@ class SqlTeam(SqlTables[D]):
     async def change_by_login(self, person: PersonRecord) -> bool:
         changed = await self.database.change(
             """UPDATE person SET role = ?, team = ?, subject = ?
-               WHERE name = ? AND revoked IS NULL AND subject IN ('', ?) RETURNING 1""",
-            (person.role, person.team, person.subject, person.name, person.subject),
+               WHERE id = ? AND revoked IS NULL AND subject IN ('', ?) RETURNING 1""",
+            (person.role, person.team, person.subject, person.id, person.subject),
         )
         return bool(changed)
 
@@ -160,18 +157,18 @@ class SqlTeam(SqlTables[D]):
 
     async def person_logged_in(self, id_hash: bytes, now: float) -> PersonRecord | None:
         rows = await self.database.rows(
-            f"""SELECT {_PERSON} FROM login JOIN person ON person.name = login.person
+            f"""SELECT {_PERSON} FROM login JOIN person ON person.id = login.person
                WHERE id_hash = ? AND expires > ? AND began >= rotated AND revoked IS NULL""",  # noqa: S608
             (id_hash, now),
         )
         return _person(rows[0]) if rows else None
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
-        names = None if people is None else list(people)
+        ids = None if people is None else list(people)
         rows = await self.reports.rows(
-            f"""SELECT {_USE}, {", ".join(SUMS)} FROM usage_day
-               WHERE day >= ? AND requests > 0 AND {one_of("person", names)} ORDER BY {_USE}""",  # noqa: S608
-            (since, *(names or ())),
+            f"""SELECT day, {name_of("usage_day.person")} AS name, team, model, {", ".join(SUMS)} FROM usage_day
+               WHERE day >= ? AND requests > 0 AND {one_of("person", ids)} ORDER BY day, name, team, model""",  # noqa: S608
+            (since, *(ids or ())),
         )
         return [(UsageKey(*row[:4]), UsageSum(*row[4:])) for row in rows]  # type: ignore[arg-type]
 

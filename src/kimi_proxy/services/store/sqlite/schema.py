@@ -412,6 +412,31 @@ def _20_settled(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 20")
 
 
+def _21_identities(connection: sqlite3.Connection) -> None:
+    """People have ids that are never used again; those of before keep their name as id, so their rows stay theirs."""
+    connection.execute("ALTER TABLE person ADD COLUMN id TEXT NOT NULL DEFAULT ''")
+    connection.execute("UPDATE person SET id = name")
+    connection.execute("CREATE UNIQUE INDEX person_by_id ON person (id)")
+    connection.execute("ALTER TABLE audit_log ADD COLUMN person_id TEXT NOT NULL DEFAULT ''")
+    connection.execute("UPDATE audit_log SET person_id = person WHERE person IN (SELECT name FROM person)")
+    connection.execute(
+        """CREATE TABLE erased (
+            seq INTEGER PRIMARY KEY,
+            person TEXT NOT NULL UNIQUE,  -- the id, for which nothing is written any more
+            scopes TEXT NOT NULL,         -- that held their rows, with a space between them
+            at REAL NOT NULL
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE project_memory (
+            person TEXT PRIMARY KEY,  -- the id; '' without a team
+            content BLOB NOT NULL,    -- JSON
+            updated REAL
+        )"""
+    )
+    connection.execute("PRAGMA user_version = 21")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -433,6 +458,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _18_facts,
     _19_people,
     _20_settled,
+    _21_identities,
 )
 VERSION = len(MIGRATIONS)
 
