@@ -33,9 +33,9 @@ async def _fill(home: Path) -> str:
     async with opened(home) as store:
         people = People(store.team, None, shares=False)
         ada = await people.add(LOCAL, "ada", team="platform")
-        await people.add(LOCAL, "ben", team="web")
-        used = replace(a_metric(at=now), person="ada", team="platform", cost_usd=1.25, model="kimi-k2.5")
-        others = [replace(used, id=f"req_b{n}", person="ben", team="web", cost_usd=2.5) for n in range(3)]
+        ben = await people.add(LOCAL, "ben", team="web")
+        used = replace(a_metric(at=now), person=ada.person.id, team="platform", cost_usd=1.25, model="kimi-k2.5")
+        others = [replace(used, id=f"req_b{n}", person=ben.person.id, team="web", cost_usd=2.5) for n in range(3)]
         await store.sessions.write([], [used, *others])
         await store.team.add_audit([AuditEntry(now, "ada", "recover", "prn_0123456789abcdef")])
     return ada.token
