@@ -94,5 +94,6 @@ def _show(name: str, part: Audit) -> None:
     )
     used, outputs = (sum(getattr(one, of) for one in part.sessions) for of in ("used_outputs", "outputs"))
     print(f"\n{name}: {where}")
-    counted = f"{len(part.sessions)} sessions, {part.requests:,} requests, {used:,} of {outputs:,} outputs used"
+    whole = f"{len(part.whole_sessions())} sessions and {part.sub_agents} sub-agents"
+    counted = f"{whole}, {part.requests:,} requests, {used:,} of {outputs:,} outputs used"
     table(f"{name}, {counted}", HEAD, rows)

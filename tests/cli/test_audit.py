@@ -1,9 +1,16 @@
 """`kimi-proxy audit` as a person and a program run it."""
 
 import json
+import time
 from pathlib import Path
 
+import anyio
 import pytest
+
+from kimi_proxy.features.chat.sessions import LOCAL_IDS
+from kimi_proxy.features.metering import Metric
+from kimi_proxy.services.store.protocols import SessionRecord
+from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli
 
@@ -50,7 +57,7 @@ def test_without_a_path_the_usual_places_are_read(cli: Cli):
 
     done = cli("audit")
 
-    assert done.stdout.decode().startswith("1 sessions of Claude Code: 1 requests")
+    assert done.stdout.decode().startswith("1 session of Claude Code: 1 requests")
 
 
 def test_on_a_machine_without_sessions_it_says_where_it_looked_and_offers_the_demo(cli: Cli):
@@ -85,3 +92,43 @@ def test_a_folder_without_sessions_is_named(cli: Cli):
 def test_a_path_that_does_not_exist_and_a_page_that_cannot_be_written_are_refused(cli: Cli, recordings: Path):
     assert b"does not exist" in cli("audit", "missing").stderr
     assert cli("audit", str(recordings), "--html", "no/such/page.html").returncode == 2
+
+
+async def keep_session(home: Path, name: str, after: int) -> None:
+    """Write a request of a session as the proxy does: 5,000 tokens as it came, `after` as it left."""
+    store = await SqliteStore.open(home, ttl_s=86_400, max_bytes=2**30, timeout_s=60)
+    id = LOCAL_IDS.session_named(name).id
+    session = SessionRecord(id, name, "", "p", "m", time.time(), time.time())
+    metric = Metric("req_1", id, time.time(), "p", "m", "anthropic", after, 5_000 - after, (), None, 200, "ok")
+    await store.sessions.write([session], [metric])
+    await store.close()
+
+
+@pytest.mark.parametrize(("after", "left_out"), [(1_000, 1), (5_000, 0)])
+def test_a_session_is_left_out_if_its_requests_were_shortened_on_the_way(cli: Cli, after: int, left_out: int):
+    folder = Path(cli.env["HOME"]) / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    for name in ("s1", "s2"):
+        lines = (json.dumps(line | {"sessionId": name}) for line in SESSION)
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    anyio.run(keep_session, Path(cli.env["KIMI_PROXY_HOME"]), "s2", after)
+
+    done = cli("audit", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["sessions"], told["left_out"]) == (0, 2 - left_out, left_out)
+
+
+def test_an_audit_makes_no_store_and_reads_on_if_there_is_none_to_read(cli: Cli, recordings: Path):
+    home = Path(cli.env["KIMI_PROXY_HOME"])
+    assert cli("audit", str(recordings)).returncode == 0
+    assert not (home / "store").exists()
+
+    (home / "store").mkdir(parents=True)
+    (home / "store" / "originals.sqlite3").write_bytes(b"no database" * 100)
+    done = cli("audit", str(recordings))
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"3 sessions of kimi-proxy: ")
+    assert b"sessions that went through kimi-proxy are not left out" in done.stderr
+    assert (home / "store" / "originals.sqlite3").read_bytes() == b"no database" * 100

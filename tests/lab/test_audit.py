@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,13 @@ def python_file(functions: int) -> str:
 NUMBERED = "\n".join(f"{at:6d}→{line}" for at, line in enumerate(python_file(400).split("\n"), 1))
 
 
-def claude_session(folder: Path, name: str, turns: int = 8, used: str = "", thinking: int = 0) -> Path:
+def claude_session(
+    folder: Path, name: str, turns: int = 8, used: str = "", thinking: int = 0, grown: int = 14_000
+) -> Path:
     """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on.
 
-    With `thinking`, so many tokens of it stay in the prompt after each answer, and the user speaks twice more.
+    The file has about 16,000 tokens, of which the provider counts what `grown` says. With `thinking`, so many tokens of
+    it stay in the prompt after each answer, and the user speaks twice more.
     """
     folder.mkdir(parents=True, exist_ok=True)
     prompt, lines = 20_000, []
@@ -41,7 +45,7 @@ def claude_session(folder: Path, name: str, turns: int = 8, used: str = "", thin
             content = [*content, {"type": "text", "text": "go on"}]
         lines.append({**about, "type": "user", "message": {"role": "user", "content": content}})
         read = prompt if at and at != 5 else 0
-        prompt += (14_000 if at == 1 else 150) + (thinking if at else 0)
+        prompt += (grown if at == 1 else 150) + (thinking if at else 0)
         output = 50 + thinking
         usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": output}
         said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
@@ -50,6 +54,13 @@ def claude_session(folder: Path, name: str, turns: int = 8, used: str = "", thin
         lines.append({**about, "type": "assistant", "message": message})
     file = folder / f"{name}.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def sub_agent(folder: Path, session: str, name: str) -> Path:
+    """Write what a sub-agent of a session did, in a file of its own."""
+    file = claude_session(folder, name)
+    with_fields(file, sessionId=session, isSidechain=True, agentId=name)
     return file
 
 
@@ -225,3 +236,81 @@ def test_tools_that_were_never_called_come_with_the_setting_that_loads_them_on_d
     assert '"mcp__issues__*"' in advice and '"take_photo"' in advice
     assert '"Write"' not in advice and '"bash"' not in advice
     assert "take_photo" in audit_report.as_html(done)
+
+
+def test_sub_agents_belong_to_their_session_and_are_none_themselves(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1")
+    sub_agent(tmp_path / "a", "s1", "helper1")
+    sub_agent(tmp_path / "a", "s1", "helper2")
+
+    done = audited(tmp_path / "a")
+
+    assert audit_report.as_text(done).startswith("1 session and 2 sub-agents of Claude Code: 24 requests")
+    told = audit_report.as_json(done)
+    assert (told["sessions"], told["sub_agents"], told["requests"]) == (1, 2, 24)
+    assert told["sources"]["a: Claude Code"]["sessions"] == 1
+    assert "  a: Claude Code (1)" in audit_report.as_text(audited(tmp_path / "a", claude_session(tmp_path / "b", "s2")))
+
+
+def losing(*pairs: tuple[float, float]) -> Audit:
+    """Return an audit of sessions that cost so much, and would have cost so much more with the default."""
+    (one,) = audited(Path(__file__).parents[1] / "recordings" / "debugging.jsonl").sessions
+    sessions = [
+        replace(
+            one,
+            id=f"s{at}",
+            cost_usd=cost,
+            policies={name: replace(of, cost_usd=cost + more) for name, of in one.policies.items()},
+        )
+        for at, (cost, more) in enumerate(pairs)
+    ]
+    return Audit(sessions)
+
+
+def test_a_session_loses_from_half_a_per_cent_and_one_cent_on():
+    done = losing((10.0, 0.051), (10.0, 0.049), (1.0, 0.009), (1.5, 0.011), (10.0, -1.0))
+
+    default = next(total for total in done.totals() if total.policy.name == "default")
+
+    assert default.losing == 2 / 5
+    assert [session.id for session in done.losers()] == ["s3", "s0"]
+
+
+def test_what_a_sub_agent_loses_is_weighed_against_what_its_session_saves():
+    done = losing((10.0, -1.0), (1.0, 0.5))
+    done.sessions[1].id, done.sessions[1].is_sidechain = "s0/helper", True
+
+    default = next(total for total in done.totals() if total.policy.name == "default")
+
+    assert (default.losing, default.median, default.worst) == (0.0, 0.5 / 11, 0.5 / 11)
+
+
+def test_a_session_whose_texts_are_longer_than_what_the_provider_counted_is_named(tmp_path: Path):
+    """As after a proxy that has shortened what was sent, and not what the client stored."""
+    claude_session(tmp_path / "a", "s1", grown=17_000)
+    assert "disagree" not in audit_report.as_text(audited(tmp_path / "a"))
+    claude_session(tmp_path / "a", "s1", grown=1_000)
+
+    done = audited(tmp_path / "a")
+
+    percent = 100 * sum(done.cost_by_part().values()) / done.cost_usd
+    assert percent > 105
+    text = " ".join(audit_report.as_text(done).split())
+    assert f"These parts add up to {percent:.0f} % of the cost: the counts disagree." in text
+    assert audit_report.as_json(done)["parts_percent"] == round(percent, 1)
+    assert "the counts disagree" in audit_report.as_html(done)
+
+
+def test_sessions_that_went_through_us_are_left_out_with_their_sub_agents(tmp_path: Path):
+    claude_session(tmp_path / "a", "s1")
+    claude_session(tmp_path / "a", "s2")
+    sub_agent(tmp_path / "a", "s2", "helper")
+
+    done = audited(tmp_path / "a").without({"s2"})
+
+    assert [session.id for session in done.sessions] == ["s1"]
+    told = " ".join(audit_report.as_text(done).split())
+    assert "Left out: 1 session that went through kimi-proxy" in told
+    assert "kimi-proxy report" in told
+    assert audit_report.as_json(done)["left_out"] == 1
+    assert "went through kimi-proxy" in audit_report.as_html(done)

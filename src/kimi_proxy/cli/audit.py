@@ -45,7 +45,8 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     places = find(searched)
     with progress_bar("reading sessions") as progress:
         done = run_audit(places, lambda done, total: progress("", done, total))
-    if not done.sessions:
+    done = done.without(_read_shortened_sessions())
+    if not done.sessions and not done.left_out:
         write_json({"sessions": 0, "searched": [str(folder) for _, folder in searched]}) if as_json else write(
             _list_searched(searched)
         )
@@ -57,6 +58,17 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
             raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
         remark(f"the report is in {html}")
     write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
+
+
+def _read_shortened_sessions() -> frozenset[str]:
+    """Return the names of sessions that went through our own proxy, as its store knows them."""
+    from kimi_proxy.services.store import shortened_sessions
+
+    try:
+        return shortened_sessions(str(home()))
+    except OSError as e:
+        remark(f"sessions that went through kimi-proxy are not left out: {e}")
+        return frozenset()
 
 
 def _folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:

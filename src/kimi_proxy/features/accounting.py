@@ -495,9 +495,19 @@ def _sum_of(all: SavingsLine) -> list[str]:
         ("saved after all", all.net_saved_tokens, all.net_saved_usd),
     ]
     width = max(len(name) for name, *_ in rows)
-    share = f"  {100 * all.net_saved_tokens / all.tokens_before:.1f} %" if all.tokens_before else ""
-    lines = [f"  {name:<{width}}  {tokens:>14,} tokens{_usd(usd)}" for name, tokens, usd in rows]
-    return [*lines[:-1], lines[-1] + share]
+    *lines, saved = [f"  {name:<{width}}  {tokens:>14,} tokens" for name, tokens, _ in rows]
+    share = _share(all.net_saved_tokens, all.tokens_before)
+    share_usd = _share(all.net_saved_usd or 0.0, all.cost_before_usd)
+    usd = [_usd(usd) for *_, usd in rows]
+    column = " " * len(share)  # so that the money stays in one column
+    return [
+        *(f"{line}{column}{cost}".rstrip() for line, cost in zip(lines, usd[:-1], strict=True)),
+        f"{saved}{share}{usd[-1]}{share_usd if usd[-1] else ''}",
+    ]
+
+
+def _share(part: float, whole: float | None) -> str:
+    return f" ({100 * part / whole:.1f} %)" if whole else ""
 
 
 _COLUMNS = {

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -21,6 +21,9 @@ MAX_COUNTS = 50_000  # about 5 MB in each process
 SIZES = ((4000, "outputs over 4,000 tokens"), (1000, "outputs of 1,000 to 4,000"), (200, "outputs of 200 to 1,000"))
 SMALL = "outputs under 200"
 FIXED, USER, AGAIN, OTHER = "fixed beginning", "user's words", "earlier answers, read again", "other"
+# What a session loses counts from here on; less is noise, and what our tool costs where nothing is cut.
+LEAST_LOSS, LEAST_LOSS_USD = 0.005, 0.01
+MOST_PARTS = 1.05  # of the cost; where parts add up to more, texts and the provider's counts do not fit together
 THINKING, TEXT, CALLS = "thinking, written", "text, written", "calls, written"
 
 Progress = Callable[[int, int], None]
@@ -59,8 +62,34 @@ class SessionAudit:
     hour_premium_usd: float  # what caches for an hour cost more than caches for 5 minutes would have
     unpriced: frozenset[str]
 
+    @property
+    def whole_id(self) -> str:
+        """Return the id of the session that it is, or that it works for as a sub-agent."""
+        return self.id.rpartition("/")[0] if self.is_sidechain else self.id
+
     def saved_usd(self, policy: str) -> float:
         return self.cost_usd - self.policies[policy].cost_usd
+
+
+@dataclass(slots=True)
+class WholeSession:
+    """A session with its sub-agents."""
+
+    agent: str
+    id: str
+    parts: list[SessionAudit]
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(part.cost_usd for part in self.parts)
+
+    def saved_share(self, policy: str) -> float:
+        """Return the share of its cost that a policy would have saved; negative if it would have cost more."""
+        return sum(part.saved_usd(policy) for part in self.parts) / self.cost_usd if self.cost_usd else 0.0
+
+    def is_losing(self, policy: str) -> bool:
+        saved = self.saved_share(policy)
+        return saved <= -LEAST_LOSS and saved * self.cost_usd <= -LEAST_LOSS_USD
 
 
 @dataclass(slots=True)
@@ -73,8 +102,8 @@ class PolicyTotals:
     extra_turns_per_100: float
     recovery_usd: float
     harmed: float  # of the outputs with used lines
-    losing: float  # of the sessions
-    losing_much: float  # of the sessions, those that lose more than 1 %
+    losing: float  # of the sessions, those that lose at least LEAST_LOSS and LEAST_LOSS_USD
+    losing_much: float  # and those that lose more than 1 %
     worst: float  # the saving of the session that loses most
     median: float  # of the sessions' savings
 
@@ -101,8 +130,42 @@ class HourCaches:
 
 @dataclass(slots=True)
 class Audit:
-    sessions: list[SessionAudit] = field(default_factory=list)
+    sessions: list[SessionAudit] = field(default_factory=list)  # sub-agents among them
     policies: Sequence[SimulatedPolicy] = CHOICES
+    left_out: int = 0  # sessions whose requests kimi-proxy has shortened
+
+    def whole_sessions(self) -> list[WholeSession]:
+        """Return the sessions, each with its sub-agents; a sub-agent whose session was not found is in none."""
+        whole = {
+            (one.agent, one.id): WholeSession(one.agent, one.id, [one]) for one in self.sessions if not one.is_sidechain
+        }
+        for one in self.sessions:
+            if one.is_sidechain and (found := whole.get((one.agent, one.whole_id))):
+                found.parts.append(one)
+        return list(whole.values())
+
+    @property
+    def sub_agents(self) -> int:
+        return sum(session.is_sidechain for session in self.sessions)
+
+    def without(self, ids: Collection[str]) -> "Audit":
+        """Leave out sessions that went through kimi-proxy, with their sub-agents.
+
+        What was sent is shorter than what the agent stored, so neither its sizes nor its savings would be right.
+        """
+        gone = {session.whole_id for session in self.sessions if {session.id, session.whole_id} & set(ids)}
+        kept = [session for session in self.sessions if session.whole_id not in gone]
+        return Audit(kept, self.policies, self.left_out + len(gone))
+
+    def losers(self) -> list[WholeSession]:
+        """Return the sessions that would have cost more with the default, those that lose most first."""
+        losing = [one for one in self.whole_sessions() if one.is_losing(DEFAULT.name)]
+        return sorted(losing, key=lambda one: one.saved_share(DEFAULT.name))
+
+    @property
+    def parts_share(self) -> float:
+        """Return the sum of the parts as a share of the cost; much above 1, the counts disagree."""
+        return sum(self.cost_by_part().values()) / self.cost_usd if self.cost_usd else 0.0
 
     @property
     def cost_usd(self) -> float:
@@ -185,7 +248,9 @@ class Audit:
 
     def _total(self, policy: SimulatedPolicy) -> PolicyTotals:
         figures = [session.policies[policy.name] for session in self.sessions]
-        savings = [session.saved_usd(policy.name) / session.cost_usd for session in self.sessions if session.cost_usd]
+        whole = [one for one in self.whole_sessions() if one.cost_usd]
+        savings = [one.saved_share(policy.name) for one in whole]
+        count = max(len(whole), 1)
         cost, used = self.cost_usd, sum(session.used_outputs for session in self.sessions)
         saved = cost - sum(one.cost_usd for one in figures)
         return PolicyTotals(
@@ -195,8 +260,8 @@ class Audit:
             100 * sum(one.extra_turns for one in figures) / max(self.requests, 1),
             sum(one.recovery_usd for one in figures),
             sum(one.harmed for one in figures) / max(used, 1),
-            sum(1 for one in savings if one < -1e-9) / len(self.sessions),
-            sum(1 for one in savings if one < -0.01) / len(self.sessions),
+            sum(one.is_losing(policy.name) for one in whole) / count,
+            sum(one.is_losing(policy.name) and one.saved_share(policy.name) < -0.01 for one in whole) / count,
             min(savings, default=0.0),
             statistics.median(savings) if savings else 0.0,
         )

@@ -10,7 +10,7 @@ from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import tools
 from kimi_proxy.features.clients.deferral import is_core
-from kimi_proxy.lab.audit import Audit, MissTotals, PolicyTotals, SessionAudit
+from kimi_proxy.lab.audit import MOST_PARTS, Audit, MissTotals, PolicyTotals, SessionAudit
 from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
@@ -32,7 +32,9 @@ _MISS_HEAD = ("cause", "times", "median pause", "tokens", "of all", "USD")
 
 def as_text(audit: Audit) -> str:
     out = [summary(audit), *_warn_of_prices(audit)]
+    out += _wrap(_left_out(audit), indent="")
     out += ["", "Where the money went", *_grid(_shares(audit.cost_by_part(), audit.cost_usd))]
+    out += _wrap(_warn_of_counts(audit))
     out += ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
     out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS])]
     out += ["", "Tools that every request describes", *(_grid(_described_rows(audit)) or [f"  {NOT_DESCRIBED}"])]
@@ -49,15 +51,41 @@ def as_text(audit: Audit) -> str:
         out += ["", f"Used lines that {DEFAULT.name} would have cut, and the answer that used them"]
         out += [line for one in lost for line in (f"  {_where(*one)}", f"    {_clip(one[1].line)}")]
     if losers := _losers(audit):
-        out += ["", f"Sessions that would have lost with {DEFAULT.name}", *_grid([*map(_loser, losers)])]
+        out += ["", f"Sessions that would have lost with {DEFAULT.name}", *_grid(losers)]
     return "\n".join(line[:LINE_CHARS] for line in out) + "\n"
 
 
 def summary(audit: Audit) -> str:
-    agents = sorted({session.agent for session in audit.sessions})
+    agents = ", ".join(sorted({session.agent for session in audit.sessions}))
+    helpers = f" and {_count(audit.sub_agents, 'sub-agent')}" if audit.sub_agents else ""
     return (
-        f"{len(audit.sessions)} sessions of {', '.join(agents)}: {audit.requests:,} requests, "
+        f"{_count(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: {audit.requests:,} requests, "
         f"{audit.cost_usd:,.2f} USD at list prices"
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _left_out(audit: Audit) -> str:
+    if not audit.left_out:
+        return ""
+    return (
+        f"Left out: {_count(audit.left_out, 'session')} that went through kimi-proxy, because your agent stores longer "
+        "texts than were sent. kimi-proxy report shows what these cost and saved."
+    )
+
+
+def _warn_of_counts(audit: Audit) -> str:
+    """Say so if the parts of the money are more than all of it."""
+    if audit.parts_share <= MOST_PARTS:
+        return ""
+    disagreeing = sum(sum(one.spent.values()) > MOST_PARTS * one.cost_usd for one in audit.sessions)
+    return (
+        f"These parts add up to {100 * audit.parts_share:.0f} % of the cost: the counts disagree. In {disagreeing} of "
+        f"{len(audit.sessions)} sessions and sub-agents the stored texts are longer than the prompts that the provider "
+        "counted, as after a proxy that shortens them. Do not rely on the figures of these."
     )
 
 
@@ -154,7 +182,7 @@ def _part_rows(parts: dict[str, Audit]) -> Iterator[tuple[str, ...]]:
         total = next(total for total in part.totals() if total.policy == DEFAULT)
         misses, _ = _money(part, sum(miss.usd for miss in part.misses()))
         saved, _, turns, harmed, _, losing = _cells(total)
-        yield f"{name} ({len(part.sessions)})", f"{part.cost_usd:,.2f}", misses, saved, turns, harmed, losing
+        yield f"{name} ({len(part.whole_sessions())})", f"{part.cost_usd:,.2f}", misses, saved, turns, harmed, losing
 
 
 def _most(versions: dict[str, Audit]) -> dict[str, Audit]:
@@ -202,27 +230,24 @@ def _clip(line: str, most: int = LINE_CHARS - 5) -> str:
     return "".join(character if character.isprintable() else "�" for character in clipped)
 
 
-def _saved_share(session: SessionAudit) -> float:
-    return session.saved_usd(DEFAULT.name) / session.cost_usd if session.cost_usd else 0.0
-
-
-def _losers(audit: Audit) -> list[SessionAudit]:
-    losing = [session for session in audit.sessions if _saved_share(session) < -1e-9]
-    return sorted(losing, key=_saved_share)[:MOST_LOSERS]
-
-
-def _loser(session: SessionAudit) -> tuple[str, ...]:
-    return f"{session.agent} {session.id}", f"{_saved_share(session):.1%}", f"{session.cost_usd:.2f}"
+def _losers(audit: Audit) -> list[tuple[str, ...]]:
+    return [
+        (f"{one.agent} {one.id}", f"{one.saved_share(DEFAULT.name):.1%}", f"{one.cost_usd:.2f}")
+        for one in audit.losers()[:MOST_LOSERS]
+    ]
 
 
 def as_json(audit: Audit) -> dict[str, object]:
     hour = audit.hour_caches()
     return {
         "version": __version__,
-        "sessions": len(audit.sessions),
+        "sessions": len(audit.whole_sessions()),
+        "sub_agents": audit.sub_agents,
+        "left_out": audit.left_out,
         "requests": audit.requests,
         "cost_usd": round(audit.cost_usd, 6),
         "spent_usd": _round(audit.cost_by_part()),
+        "parts_percent": round(100 * audit.parts_share, 1),
         "tools_usd": _round(audit.cost_by_tool()),
         "cache_misses": [_miss_to_json(total) for total in audit.misses()],
         "hour_caches": None if hour is None else {"sessions": hour.sessions, "premium_usd": round(hour.premium_usd, 6)},
@@ -242,7 +267,8 @@ def _round(parts: dict[str, float]) -> JsonObject:
 
 def _part_to_json(part: Audit) -> JsonObject:
     return {
-        "sessions": len(part.sessions),
+        "sessions": len(part.whole_sessions()),
+        "sub_agents": part.sub_agents,
         "requests": part.requests,
         "cost_usd": round(part.cost_usd, 6),
         "spent_usd": _round(part.cost_by_part()),
@@ -320,10 +346,13 @@ COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#8e6c8a", "#b08900", "#6c757d", "#2
 
 def as_html(audit: Audit) -> str:
     title = "What your agents' sessions cost, and what could be saved"
+    said = summary(audit), _left_out(audit), " ".join(_warn_of_prices(audit))
+    losers = _losers(audit)
     body = [
         f'<p class="faint">kimi-proxy {escape(__version__)} · {datetime.now(UTC):%Y-%m-%d}</p>',
-        *(f"<p>{escape(line)}</p>" for line in (summary(audit), " ".join(_warn_of_prices(audit))) if line),
+        *(f"<p>{escape(line)}</p>" for line in said if line),
         "<h2>Where the money went</h2>",
+        f"<p>{escape(_warn_of_counts(audit))}</p>" if audit.parts_share > MOST_PARTS else "",
         _bars([(name, usd / audit.cost_usd) for name, usd in audit.cost_by_part().items()] if audit.cost_usd else []),
         "<h2>What was in the prompt cache and had to be written again</h2>",
         _html_table(_MISS_HEAD, _miss_rows(audit)) if audit.misses() else f"<p>{NO_MISSES}</p>",
@@ -351,7 +380,7 @@ def as_html(audit: Audit) -> str:
         "".join(f"<p>{escape(_where(*one))}<br><code>{escape(_clip(one[1].line))}</code></p>" for one in _lost(audit))
         or "<p>None.</p>",
         "<h2>Sessions that would have lost with the default</h2>",
-        _html_table(("session", "saved", "of, USD"), map(_loser, _losers(audit))) if _losers(audit) else "<p>None.</p>",
+        _html_table(("session", "saved", "of, USD"), losers) if losers else "<p>None.</p>",
     ]
     return page(title, body, _WIDE_STYLE)
 
@@ -408,7 +437,8 @@ def _bars(shares: Sequence[tuple[str, float]]) -> str:
 def _strip(audit: Audit) -> str:
     """Draw a dot for each session: across its saving, up its cost."""
     height, low, high = 220, -0.1, 0.6
-    dearest = max((session.cost_usd for session in audit.sessions), default=0.0) or 1.0
+    sessions = audit.whole_sessions()
+    dearest = max((session.cost_usd for session in sessions), default=0.0) or 1.0
     parts: list[str] = []
     for tenth in range(-1, 7):
         x = _across(tenth / 10, low, high)
@@ -416,13 +446,14 @@ def _strip(audit: Audit) -> str:
             f'<line x1="{x}" x2="{x}" y1="8" y2="{height - 24}" stroke="currentColor" opacity=".15"/>'
             f'<text x="{x}" y="{height - 6}" text-anchor="middle" fill="currentColor">{tenth * 10} %</text>'
         )
-    for session in audit.sessions:
-        saved = min(max(_saved_share(session), low), high)
+    for session in sessions:
+        share = session.saved_share(DEFAULT.name)
+        saved = min(max(share, low), high)
         y = height - 30 - (session.cost_usd / dearest) ** 0.5 * (height - 50)
         colour = COLOURS[1] if saved < 0 else COLOURS[0]
         parts.append(
             f'<circle cx="{_across(saved, low, high)}" cy="{y:.1f}" r="4" fill="{colour}" opacity=".6">'
-            f"<title>{escape(session.id[:60])}: {_saved_share(session):.1%} of {session.cost_usd:.2f} USD</title>"
+            f"<title>{escape(session.id[:60])}: {share:.1%} of {session.cost_usd:.2f} USD</title>"
             "</circle>"
         )
     return _svg(height, "Saving of each session; dearer ones are higher", parts)

@@ -54,8 +54,8 @@ def test_a_person_reads_the_sum_first_and_each_session_under_it():
     told = as_text([LINE, LOSS, UNPRICED], "2026-11-01T00:00:00Z").splitlines()
 
     assert told[0] == "9 requests in 3 sessions since 2026-11-01T00:00:00Z"
-    assert "-500 tokens" in told[6]
-    assert "-16.7 %" in told[6]
+    assert " ".join(told[6].split()) == "saved after all -500 tokens (-16.7 %) -0.1000 USD (-10.0 %)"
+    assert all("%" not in line for line in told[:6])
     assert told[7] == "nothing was saved because: nothing_to_do (4), nothing_to_cut (1)"
     assert [line.split()[0] for line in told[-3:]] == ["ses_a", "ses_b", "ses_c"]
     assert told[-2].split()[-1] == "-0.2000"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kimi_proxy.services.store.encryption import TextCipher
     from kimi_proxy.services.store.protocols import Store
 
-__all__ = ["file_usage", "open_store", "own_store", "sqlite_version"]
+__all__ = ["file_usage", "open_store", "own_store", "shortened_sessions", "sqlite_version"]
 
 
 async def open_store(config: Config) -> Store:
@@ -69,6 +69,16 @@ def file_usage(home: str, max_bytes: int) -> dict[str, object]:
     from kimi_proxy.services.store.sqlite.peek import usage
 
     return usage(f"{home}/store/originals.sqlite3", max_bytes)
+
+
+def shortened_sessions(home: str) -> frozenset[str]:
+    """Return the names of the sessions of which requests were shortened, from the file under `home`.
+
+    The file is not opened for writing, and none is made. Raise OSError if it cannot be read.
+    """
+    from kimi_proxy.services.store.sqlite.peek import shortened_sessions
+
+    return shortened_sessions(f"{home}/store/originals.sqlite3")
 
 
 async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | None) -> Store:
