@@ -12,6 +12,7 @@ from tests.support.api.team import LONG, OPTIONS, SECRET, TEAM, Team, ask, conve
 from tests.support.api.watching import MODEL, listed
 from tests.support.deep import IS_DEEP
 from tests.support.fakes import Clock
+from tests.support.processes import until
 from tests.support.replicas.fleet import cut_ids
 from tests.support.services.store import postgres_server
 from tests.support.services.store.making import opened
@@ -82,8 +83,8 @@ async def _try_every_door(t: Team, elsewhere: Team, home: Path) -> None:
         assert SECRET not in "".join([*other.frames, *admin.frames])
         assert {event["type"] for event in other.events} == {"init"}
         assert (await ada.get(f"/api/sessions/{session['id']}")).json()["title"] == session["title"]
-        recordings = {path.parent.name for path in home.rglob("recordings/*/*.jsonl")}  # noqa: ASYNC240
-        assert recordings == {(await t.caller(name)).person_id for name in ("ada", "ben", "cy", "dee")}
+        everyone = {(await t.caller(name)).person_id for name in ("ada", "ben", "cy", "dee")}
+        await until(lambda: {path.parent.name for path in home.rglob("recordings/*/*.jsonl")} == everyone)
 
 
 async def _answers(t: Team, name: str, session: str, cut: str, prune_id: str) -> list[str]:
