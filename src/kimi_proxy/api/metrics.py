@@ -23,7 +23,6 @@ def route(counted: Metrics, store: Store, access: Access = Access.ADMINS) -> Des
         counted.store_pool_idle.set(usage.pool.idle)
         counted.store_pool_waiting.set(usage.pool.waiting)
         counted.object_failures.set(usage.object_failures)
-        counted.report_fallbacks.set(usage.report_fallbacks)
         return Response(counted.text(), media_type=TEXT)
 
     return DescribedRoute("GET", "/metrics", metrics, replace(SPEC, access=access))

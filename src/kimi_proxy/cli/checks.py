@@ -19,6 +19,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.read import as_object
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
+from kimi_proxy.core.config.removed import REMOVED_VARIABLES
 from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError, Reason
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.clients import agents
@@ -104,7 +105,7 @@ def scorer(scorers: Scorers) -> Check:
 
 def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
     ours = {name for name in env if name.startswith(OUR_PREFIXES) and not name.startswith(PREFIX)}
-    for name in sorted(ours - {*VARIABLES, *TEST_VARIABLES, *agents.VARIABLES}):
+    for name in sorted(ours - {*VARIABLES, *REMOVED_VARIABLES, *TEST_VARIABLES, *agents.VARIABLES}):
         yield Check("environment", "warning", f"unknown variable {name}", "check the spelling, or unset it")
 
 

@@ -157,7 +157,6 @@ class Metrics:
         self.store_pool_idle = self._gauge("store_pool_idle", "Of these, connections that nothing uses now.")
         self.store_pool_waiting = self._gauge("store_pool_waiting", "Calls that wait for a connection.")
         self.object_failures = self._gauge("store_object_failures", "Long texts that object storage did not take.")
-        self.report_fallbacks = self._gauge("store_report_fallbacks", "Reports that the replica could not answer.")
         self.store_degraded = self._gauge("store_degraded", "1 while nothing can be kept.")
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:

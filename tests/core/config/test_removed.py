@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kimi_proxy.core.config import Config, parse
+from kimi_proxy.core.config.removed import REMOVED_VARIABLES
 from kimi_proxy.core.errors import ConfigError
 
 
@@ -25,6 +26,11 @@ def config(toml: str = "", **env: str) -> Config:
             "ignored: proxy.responses_websocket (line 2): clients of the Responses API send POST requests, Codex by "
             "itself; remove the setting",
         ),
+        (
+            '[store]\nreport_url = "postgresql://db/x"\n',
+            "ignored: store.report_url (line 2): lists, reports and exports are read from the database itself; remove "
+            "the setting",
+        ),
     ],
 )
 def test_a_setting_that_is_gone_is_one_warning_with_what_to_do_instead(toml: str, warning: str):
@@ -39,6 +45,14 @@ def test_a_variable_of_such_a_setting_is_named():
     (found,) = config(KIMI_PROXY__CACHE__KEEP_WARM="true").ignored
 
     assert found.names == "cache.keep_warm (KIMI_PROXY__CACHE__KEEP_WARM)"
+
+
+@pytest.mark.parametrize("variable", sorted(REMOVED_VARIABLES))
+def test_a_variable_of_its_own_that_is_gone_is_one_warning_without_its_value(variable: str):
+    (found,) = config(**{variable: "postgresql://u:s3cret@db/x"}).ignored
+
+    assert found.names == variable
+    assert "s3cret" not in found.warning
 
 
 def test_the_value_of_such_a_setting_is_not_shown():

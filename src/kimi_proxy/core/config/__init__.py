@@ -89,7 +89,6 @@ class StoreSettings(SettingsSection):
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
     listen_url: str = Field(default="", pattern=POSTGRES_URL)
-    report_url: str = Field(default="", pattern=POSTGRES_URL)
     object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
     object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
     object_min_bytes: int = Field(default=64 * 1024, ge=1)
@@ -97,9 +96,8 @@ class StoreSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _has_database(self) -> "StoreSettings":
-        for name in ("object_storage", "report_url"):
-            if getattr(self, name) and not self.url:
-                raise ValueError(f"{name} is used beside PostgreSQL: set KIMI_PROXY_DATABASE_URL too")
+        if self.object_storage and not self.url:
+            raise ValueError("object_storage is used beside PostgreSQL: set KIMI_PROXY_DATABASE_URL too")
         return self
 
 
@@ -192,7 +190,7 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
     for reserved in _RESERVED:
         if reserved in file:
             raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
-    file, ignored = without_removed(file, lambda name: _place(name.split("."), toml, variables))
+    file, ignored = without_removed(file, env, lambda name: _place(name.split("."), toml, variables))
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
@@ -353,7 +351,6 @@ def _lists_as_tuples(value: object) -> object:
 DATABASE_URLS = {
     "url": "KIMI_PROXY_DATABASE_URL",
     "listen_url": "KIMI_PROXY_DATABASE_LISTEN_URL",
-    "report_url": "KIMI_PROXY_DATABASE_REPORT_URL",
 }
 
 

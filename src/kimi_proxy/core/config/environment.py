@@ -16,7 +16,6 @@ ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
     ("KIMI_PROXY_PORT", "proxy", "port", int),
     ("KIMI_PROXY_DATABASE_URL", "store", "url", str.strip),
     ("KIMI_PROXY_DATABASE_LISTEN_URL", "store", "listen_url", str.strip),
-    ("KIMI_PROXY_DATABASE_REPORT_URL", "store", "report_url", str.strip),
     ("MCP_PRUNER_MAX_INPUT_CHARS", "mcp_pruner", "max_input_chars", int),
     ("MCP_PRUNER_PRUNE_ID_TTL_S", "mcp_pruner", "prune_id_ttl_s", int),
     ("MCP_PRUNER_CACHE_TTL_S", "mcp_pruner", "cache_ttl_s", int),

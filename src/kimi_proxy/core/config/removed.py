@@ -1,4 +1,4 @@
-"""Settings of earlier versions that no longer exist: each is ignored, with a warning that says what to do instead."""
+"""Settings of earlier versions that no longer exist: they are ignored, with a warning that says what to do instead."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 _KEEP_WARM = "kimi-proxy sends no requests of its own to keep a prompt cache warm; remove the setting"
 
 _RESPONSES_SOCKET = "clients of the Responses API send POST requests, Codex by itself; remove the setting"
+_REPORTS = "lists, reports and exports are read from the database itself; remove the setting"
 
 # A setting, or a whole section → what to do instead. Settings with the same advice share a warning.
 REMOVED: Mapping[str, str] = {
@@ -14,7 +15,9 @@ REMOVED: Mapping[str, str] = {
     "cache.keep_warm_usd_per_day": _KEEP_WARM,
     "cache.keep_warm_plans": _KEEP_WARM,
     "proxy.responses_websocket": _RESPONSES_SOCKET,
+    "store.report_url": _REPORTS,
 }
+REMOVED_VARIABLES: Mapping[str, str] = {"KIMI_PROXY_DATABASE_REPORT_URL": _REPORTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class IgnoredSettings:
 
 
 def without_removed(
-    settings: Mapping[str, object], where: Callable[[str], str]
+    settings: Mapping[str, object], env: Mapping[str, str], where: Callable[[str], str]
 ) -> tuple[dict[str, object], tuple[IgnoredSettings, ...]]:
     """Return the settings that exist, and those that no longer do; `where` says where a setting was found."""
     left = dict(settings)
@@ -38,6 +41,9 @@ def without_removed(
     for name, advice in REMOVED.items():
         if _take_out(left, name.split(".")):
             found.setdefault(advice, []).append(f"{name}{where(name)}")
+    for name, advice in REMOVED_VARIABLES.items():
+        if env.get(name):
+            found.setdefault(advice, []).append(name)
     return left, tuple(IgnoredSettings(", ".join(names), advice) for advice, names in found.items())
 
 

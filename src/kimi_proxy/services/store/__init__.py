@@ -101,7 +101,7 @@ async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | 
         ttl_s=ttl_s,
         max_bytes=settings.max_bytes,
         timeout_s=timeout_s,
-        pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url, settings.report_url),
+        pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
         cipher=cipher,
         objects=objects,
     )

@@ -225,7 +225,6 @@ class StoreUsage:
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
     object_failures: int = 0  # long texts that this process could not write to object storage
-    report_fallbacks: int = 0  # reports that this process read from the primary in place of the replica
 
 
 class Originals(Protocol):

@@ -71,14 +71,13 @@ def controlled(*settings: str) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def standby(primary: PostgresServer, is_synchronous: bool = True) -> Iterator[PostgresServer]:
-    """Run a standby of `primary`, for which the commits of that one wait from now on if it is synchronous."""
+def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """Run a standby of `primary`, for which the commits of that one wait from now on."""
     copied = ["pg_basebackup", "--dbname", primary.url, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
     with _running(copied) as server:
-        if is_synchronous:
-            with psycopg.connect(primary.url, autocommit=True) as connection:
-                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-                connection.execute("SELECT pg_reload_conf()")
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
         yield server
 
 

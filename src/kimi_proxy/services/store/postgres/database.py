@@ -47,7 +47,6 @@ class Pooling:
     # (prepared statements, SET, LISTEN) holds beyond one.
     is_transactional: bool = False
     listen_url: str = ""  # the database itself, for LISTEN
-    report_url: str = ""  # a streaming replica, for lists and reports
 
 
 class WriteRefused(StoreUnavailable):
@@ -68,8 +67,6 @@ class PostgresDatabase:
         clock: WallClock,
         timeout_s: float,
         pooling: Pooling | None = None,
-        *,
-        is_replica: bool = False,  # whose tables come from its primary
     ) -> None:
         self.clock = clock
         self.url = url
@@ -78,7 +75,6 @@ class PostgresDatabase:
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self._timeout_s = timeout_s
-        self._is_replica = is_replica
         self._bringing_up: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._doing: set[asyncio.Task[object]] = set()
@@ -224,8 +220,6 @@ class PostgresDatabase:
 
     async def _brought_up(self) -> None:
         """Wait for the tables; a migration that outlasts this call continues, and later calls find it finished."""
-        if self._is_replica:
-            return
         task = self._bringing_up
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._bringing_up = asyncio.create_task(self._bring_up())

@@ -15,33 +15,28 @@ from kimi_proxy.services.store.postgres.objects import ObjectSettings, ObjectSto
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
-from kimi_proxy.services.store.postgres.reports import ReportReader
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import CompressedText, WallClock, reencrypt, write_plain
 from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
-REPORT_CONNECTIONS = 4  # to the replica, at most
 
 log = logging.getLogger(__name__)
 
 
 class PostgresStore:
-    def __init__(
-        self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int, reports: ReportReader | None
-    ) -> None:
+    def __init__(self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int) -> None:
         self._database = database
-        self._reports = reports
         self._place = without_password(url)
         self._max_bytes = max_bytes
         self._partitions = Partitions(database)
         self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
         self.facts = SqlFacts(database, ttl_s)
-        self.sessions = PostgresSessions(database, self._partitions, reports)
+        self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
-        self.team = PostgresTeam(database, reports)
+        self.team = PostgresTeam(database)
         self._objects: ObjectStorage | None = None
         self._tending: asyncio.Task[None] | None = None
 
@@ -67,13 +62,7 @@ class PostgresStore:
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
         database.cipher = cipher
         await database.open()
-        reports = None
-        if pooling is not None and pooling.report_url:
-            own = replace(pooling, size=REPORT_CONNECTIONS)
-            replica = PostgresDatabase(pooling.report_url, database.clock, timeout_s, own, is_replica=True)
-            await replica.open()
-            reports = ReportReader(database, replica)
-        store = cls(database, url, ttl_s, max_bytes, reports)
+        store = cls(database, url, ttl_s, max_bytes)
         if objects is not None:
             store.originals.objects = store._objects = ObjectStorage(database, objects, store.sessions.secret)
             store._place += f" and {objects.place}"
@@ -91,7 +80,6 @@ class PostgresStore:
         usage = StoreUsage(self._place, "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
         failures = self._objects.failures if self._objects else 0
         usage = replace(usage, pool=self._database.pool_usage, object_failures=failures)
-        usage = replace(usage, report_fallbacks=self._reports.fallbacks if self._reports else 0)
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
@@ -135,9 +123,8 @@ class PostgresStore:
             await asyncio.wait([self._tending])
         await self.replicas.close()
         await self._database.close()
-        for other in (self._objects, self._reports):
-            if other is not None:
-                await other.close()
+        if self._objects is not None:
+            await self._objects.close()
 
     async def _tend(self) -> None:
         while True:

@@ -23,7 +23,7 @@ from kimi_proxy.services.store.postgres.database import (
 )
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, Row, RowSource, audit_block, note_deleted
+from kimi_proxy.services.store.sql import Moment, Row, audit_block, note_deleted
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -258,8 +258,8 @@ async def _close_requests(connection: Connection, ids: Sequence[str]) -> list[tu
 class PostgresSessions(SqlSessions[PostgresDatabase]):
     """Requests stay for half a year; a session stays with its requests."""
 
-    def __init__(self, database: PostgresDatabase, partitions: Partitions, reports: RowSource | None) -> None:
-        super().__init__(database, reports)
+    def __init__(self, database: PostgresDatabase, partitions: Partitions) -> None:
+        super().__init__(database)
         self._partitions = partitions
 
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
@@ -302,7 +302,7 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         theirs, own = session_filter(who.scopes)
         where = f"""{theirs} AND concat_ws(E'\\x01', title, name, id, model, provider) ILIKE ?
           ORDER BY last_used DESC, id DESC LIMIT ?"""
-        return await self._sessions(self.reports, who, where, (*own, containing(words), limit))
+        return await self._sessions(who, where, (*own, containing(words), limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
         deleted = await self._delete(who, " AND id = ANY(?)", (list(ids),))

@@ -55,17 +55,15 @@ def note_deleted(note: AuditNote, who: Caller, action: str, wanted: Iterable[str
         note(who, action, subject, outcome="ok" if subject in deleted else "unknown")
 
 
-class RowSource(Protocol):
+class SqlDatabase(Protocol):
     """Raises StoreUnavailable if the database cannot answer in time."""
 
-    async def rows(self, statement: str, values: Row = ()) -> list[Row]:
-        """Return the rows of a statement that only reads."""
-
-
-class SqlDatabase(RowSource, Protocol):
     clock: "WallClock"
     note: AuditNote
     cipher: TextCipher | None
+
+    async def rows(self, statement: str, values: Row = ()) -> list[Row]:
+        """Return the rows of a statement that only reads."""
 
     async def change(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that writes, once it is committed."""
@@ -78,11 +76,10 @@ D = TypeVar("D", bound=SqlDatabase)
 
 
 class SqlTables(Generic[D]):
-    """The base of what holds statements. Lists, reports and exports are read from `reports`."""
+    """The base of what holds statements."""
 
-    def __init__(self, database: D, reports: RowSource | None = None) -> None:
+    def __init__(self, database: D) -> None:
         self.database = database
-        self.reports = reports or database
 
 
 def one_of(column: str, values: Sequence[str] | None) -> str:

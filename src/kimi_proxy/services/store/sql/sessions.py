@@ -24,7 +24,6 @@ from kimi_proxy.services.store.protocols import (
 from kimi_proxy.services.store.sql import (
     D,
     Row,
-    RowSource,
     SqlStatement,
     SqlTables,
     audit_block,
@@ -67,17 +66,15 @@ class SqlSessions(SqlTables[D]):
 
     async def get(self, who: Caller, id: str) -> SessionRecord | None:
         theirs, own = session_filter(who.counts)
-        found = await self._sessions(self.database, who, f"{theirs} AND id = ?", (*own, id))
+        found = await self._sessions(who, f"{theirs} AND id = ?", (*own, id))
         return found[0] if found else None
 
     async def newest(self, who: Caller, limit: int, after: Cursor | None = None) -> Sequence[SessionRecord]:
         theirs, own = session_filter(who.counts)
         if after is None:
-            return await self._sessions(
-                self.reports, who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit)
-            )
+            return await self._sessions(who, f"{theirs} ORDER BY last_used DESC, id DESC LIMIT ?", (*own, limit))
         where = f"{theirs} AND (last_used, id) < (?, ?) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return await self._sessions(self.reports, who, where, (*own, *after, limit))
+        return await self._sessions(who, where, (*own, *after, limit))
 
     async def newest_ids(self, limit: int) -> Sequence[tuple[str, str]]:
         statement = "SELECT scope, id FROM sessions ORDER BY last_used DESC, id DESC LIMIT ?"
@@ -89,13 +86,13 @@ class SqlSessions(SqlTables[D]):
 
     async def count(self, who: Caller) -> int:
         theirs, own = session_filter(who.counts)
-        ((sessions,),) = await self.reports.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
+        ((sessions,),) = await self.database.rows(f"SELECT count(*) FROM sessions WHERE {theirs}", own)
         return int(str(sessions))
 
     async def totals(self, who: Caller) -> SessionTotals:
         theirs, own = session_filter(who.counts)
         counts = sums("requests", "input_tokens", "cached_tokens", "output_tokens", "tokens_saved")
-        (row,) = await self.reports.rows(
+        (row,) = await self.database.rows(
             f"""SELECT count(*), {counts}, sum(cost_usd), sum(cost_before_usd), {sums("net_saved_tokens")},
                  sum(net_saved_usd) FROM sessions WHERE {theirs}""",
             own,
@@ -104,14 +101,14 @@ class SqlSessions(SqlTables[D]):
 
     async def memory_totals(self, who: Caller) -> MemoryTotals:
         theirs, own = session_filter(who.counts)
-        (row,) = await self.reports.rows(
+        (row,) = await self.database.rows(
             f"""SELECT count(*), count(nullif(memory_tokens, 0)),
                  count(DISTINCT CASE WHEN memory_tokens > 0 THEN session_id END),
                  {sums("system_tokens", "memory_tokens", "tools_tokens", "chat_tokens")}
                FROM metrics WHERE memory_tokens IS NOT NULL AND {theirs}""",
             own,
         )
-        kinds = await self.reports.rows(
+        kinds = await self.database.rows(
             f"""SELECT kind, count(*), {sums("segments", "tokens")} FROM memory_segments
                WHERE seq IN (SELECT max(seq) FROM memory_segments GROUP BY session_id, kind)
                  AND session_id IN (SELECT id FROM sessions WHERE {theirs})
@@ -136,7 +133,7 @@ class SqlSessions(SqlTables[D]):
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None:
         theirs, own = session_filter(who.counts, session)
-        found = await self._metrics(self.database, f"{theirs} ORDER BY seq DESC LIMIT 1", own)
+        found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT 1", own)
         return found[0][1] if found else None
 
     async def last_sent(self, who: Caller, session: str) -> float | None:
@@ -150,13 +147,13 @@ class SqlSessions(SqlTables[D]):
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
         theirs, own = session_filter(who.counts, session)
-        found = await self._metrics(self.reports, f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
+        found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT ?", (*own, limit))
         return [metric for _, metric in reversed(found)]
 
     async def metrics(self, who: Caller, session: str | None, after: int, limit: int) -> Sequence[tuple[int, Metric]]:
         theirs, own = session_filter(who.counts, session)
         with audit_block(self.database.note, who, "export", session or "all") if not after else nullcontext():
-            return await self._metrics(self.reports, f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
+            return await self._metrics(f"{theirs} AND seq > ? ORDER BY seq LIMIT ?", (*own, after, limit))
 
     async def accounts(
         self, who: Caller, since: float, session: str | None = None, until: float = math.inf
@@ -179,7 +176,7 @@ class SqlSessions(SqlTables[D]):
             "metrics.observed_tokens",
         )
         money = ", ".join(f"sum({name})" for name in ("cache_lost_usd", "overhead_usd", "cache_missed_usd"))
-        rows = await self.reports.rows(
+        rows = await self.database.rows(
             f"""SELECT session_id, coalesce(max(coalesce(nullif(sessions.title, ''), sessions.name)), ''),
                  coalesce(max(sessions.directory), ''), metrics.model, count(*), {counts},
                  sum(coalesce(metrics.cost_before_usd, metrics.cost_usd)), sum(metrics.cost_usd),
@@ -196,7 +193,7 @@ class SqlSessions(SqlTables[D]):
     async def _reasons(self, who: Caller, since: float, until: float, session: str | None) -> dict[Row, Counter[str]]:
         """Return how many requests of a session and model gave each reason."""
         theirs, own = session_filter(who.counts, session)
-        rows = await self.reports.rows(
+        rows = await self.database.rows(
             f"""SELECT session_id, model, reasons, count(*) FROM metrics
                WHERE at >= ? AND at < ? AND {theirs} AND {_SENT} AND reasons <> ''
                GROUP BY session_id, model, reasons""",
@@ -208,12 +205,12 @@ class SqlSessions(SqlTables[D]):
                 counted.setdefault((id, model), Counter())[reason] += int(str(requests))
         return counted
 
-    async def _sessions(self, source: RowSource, who: Caller, which: str, values: Row) -> list[SessionRecord]:
-        rows = await source.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
+    async def _sessions(self, who: Caller, which: str, values: Row) -> list[SessionRecord]:
+        rows = await self.database.rows(f"SELECT {_SESSION} FROM sessions WHERE {which}", values)
         return [_readable(SessionRecord(*row), who) for row in rows]  # type: ignore[arg-type]
 
-    async def _metrics(self, source: RowSource, which: str, values: Row) -> list[tuple[int, Metric]]:
-        rows = await source.rows(f"SELECT seq, {_METRIC} FROM metrics WHERE {which}", values)
+    async def _metrics(self, which: str, values: Row) -> list[tuple[int, Metric]]:
+        rows = await self.database.rows(f"SELECT seq, {_METRIC} FROM metrics WHERE {which}", values)
         return [(int(str(seq)), _metric(row)) for seq, *row in rows]
 
 

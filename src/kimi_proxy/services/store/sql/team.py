@@ -165,7 +165,7 @@ class SqlTeam(SqlTables[D]):
 
     async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
         ids = None if people is None else list(people)
-        rows = await self.reports.rows(
+        rows = await self.database.rows(
             f"""SELECT day, {name_of("usage_day.person")} AS name, team, model, {", ".join(SUMS)} FROM usage_day
                WHERE day >= ? AND requests > 0 AND {one_of("person", ids)} ORDER BY day, name, team, model""",  # noqa: S608
             (since, *(ids or ())),
@@ -173,7 +173,7 @@ class SqlTeam(SqlTables[D]):
         return [(UsageKey(*row[:4]), UsageSum(*row[4:])) for row in rows]  # type: ignore[arg-type]
 
     async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
-        rows = await self.reports.rows(
+        rows = await self.database.rows(
             f"SELECT seq, {_AUDIT} FROM audit_log WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
             (before, since, limit),
         )

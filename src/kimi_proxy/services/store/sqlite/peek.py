@@ -12,7 +12,6 @@ _UNKNOWN = {
     "set_aside": [],
     "pool": {"size": 0, "idle": 0, "waiting": 0},
     "object_failures": 0,
-    "report_fallbacks": 0,
 }
 
 

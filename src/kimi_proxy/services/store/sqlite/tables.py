@@ -216,7 +216,7 @@ class SqliteSessions(SqlSessions[Database]):
         theirs, own = session_filter(who.scopes)
         columns = " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in ("title", "name", "id", "model", "provider"))
         where = f"{theirs} AND ({columns}) ORDER BY last_used DESC, id DESC LIMIT ?"
-        return await self._sessions(self.database, who, where, (*own, *[containing(words)] * 5, limit))
+        return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
         deleted = await self._delete(who, [(" AND id = ?", id) for id in ids])
