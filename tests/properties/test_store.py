@@ -15,6 +15,7 @@ from tests.support.fakes import Clock
 from tests.support.services.store import postgres_server
 from tests.support.services.store.making import MAX_BYTES
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
@@ -44,7 +45,7 @@ def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStor
         return
     with postgres_server.serving() as server:
         url = postgres_server.url_of(server, tmp_path)
-        yield lambda now=time.time: PostgresStore.open(url, now=now, **limits)
+        yield lambda now=time.time: PostgresStore.open(Address(url), now=now, **limits)
 
 
 @pytest.mark.parametrize("open_it", ["sqlite", "postgres"], indirect=True)

@@ -123,7 +123,7 @@ async def test_viewers_are_told(tmp_path: Path):
 
 def test_of_secrets_only_that_they_are_set_is_told(tmp_path: Path):
     toml = "[providers.kimi]\nenabled = true\n"
-    told = settings(tmp_path, toml, KIMI_API_KEY="sk-very-secret", KIMI_PROXY_TOKEN="t-very-secret")[0].to_json()
+    told = settings(tmp_path, toml, KIMI_API_KEY="sk-very-secret", KIMI_PROXY_TOKEN="t-very-secret")[0].to_json(LOCAL)
 
     assert "very-secret" not in str(told)
     secrets = told["secrets"]
@@ -134,7 +134,7 @@ def test_of_secrets_only_that_they_are_set_is_told(tmp_path: Path):
 def test_what_is_in_force_is_shown_by_sections_and_never_what_only_the_environment_sets(tmp_path: Path):
     environment = {"KIMI_PROXY_TOKEN": "t", "KIMI_PROXY_OIDC_CLIENT_SECRET": "s", "DEEPINFRA_API_KEY": "d"}
     for variables in ({}, environment):
-        shown = settings(tmp_path, "", **variables)[0].to_json()["settings"]
+        shown = settings(tmp_path, "", **variables)[0].to_json(LOCAL)["settings"]
         assert isinstance(shown, dict)
         assert shown.keys() <= FileSettings.model_fields.keys()
         assert all(isinstance(section, dict) for section in shown.values())

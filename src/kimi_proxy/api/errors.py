@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kimi_proxy.api.mcp import INTERNAL
-from kimi_proxy.api.routing import json_answer
+from kimi_proxy.api.routing import caller_of, json_answer
 from kimi_proxy.core.chat.wires import Wire, wire_of_path
 from kimi_proxy.core.chat.wires.protocol import ROOT
 from kimi_proxy.core.errors import KimiProxyError, RateLimited
@@ -59,7 +59,9 @@ async def on_own_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, KimiProxyError):
         raise error
     headers = {"retry-after": str(math.ceil(error.retry_after_s))} if isinstance(error, RateLimited) else None
-    return problem(error.http_status, error.code, str(error), headers, _path(request), error.data())
+    return problem(
+        error.http_status, error.code, error.explain(caller_of(request)), headers, _path(request), error.data()
+    )
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -130,7 +130,7 @@ async def reply(
         # A server's own error is an answer like any other, except where the protocol ties it to a status.
         return RpcReply(answer, version.status_of(answer) if version.enveloped else 200)
     except KimiProxyError as e:
-        return RpcReply(rpc_failure(jsonrpc.id_of(message), e), e.http_status)
+        return RpcReply(rpc_failure(jsonrpc.id_of(message), e, who), e.http_status)
     except Exception as e:  # noqa: BLE001 - the caller waits for this id: it gets an answer, whatever broke
         log.error("gateway failed", extra={"server": server[:80], "what": location(e)})
         return RpcReply(rpc_failure(jsonrpc.id_of(message), e), KimiProxyError.http_status)
@@ -177,7 +177,7 @@ class ServerLogBody(TypedDict):
 
 def server_routes(supervisor: Supervisor) -> list[Route]:
     async def status(request: Request) -> ServersBody:
-        return {"servers": await supervisor.status()}
+        return {"servers": await supervisor.status(caller_of(request))}
 
     async def logs(request: Request) -> ServerLogBody:
         name = str(request.path_params["server_name"])

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in, query
+from kimi_proxy.core.addresses import show_address
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.errors import InvalidParams
@@ -49,6 +50,8 @@ KeySource = Literal["client", "configured", "missing"]
 
 @dataclass(frozen=True)
 class StoreBody(StoreUsage):
+    """Members of a team see neither where it is, nor the names of files, nor the reason of a problem."""
+
     configuration: str | None = None
 
 
@@ -57,7 +60,7 @@ class ProviderBody(TypedDict):
     enabled: bool
     on_demand: bool
     type: str
-    base_url: str
+    base_url: str | None  # its scheme and host; null for members of a team
     key: KeySource
     models: list[str]
 
@@ -114,14 +117,17 @@ class LimitsBody(TypedDict):
 
 def store_route(config: Config, store: Store) -> Route:
     async def show(request: Request) -> StoreBody:
-        return StoreBody(**asdict(await store.usage()), configuration=str(config.file) if config.file else None)
+        usage = await store.usage()
+        if not caller_of(request).is_admin:
+            return StoreBody(**asdict(usage.without_places()))
+        return StoreBody(**asdict(usage), configuration=str(config.file) if config.file else None)
 
     return json_route("GET", "/api/store", show, STORE)
 
 
 def settings_routes(settings: LiveSettings) -> list[Route]:
     async def show(request: Request) -> SettingsBody:
-        return settings.to_json()
+        return settings.to_json(caller_of(request))
 
     async def change(request: Request) -> ChangedSettingsBody:
         wanted = await object_in(request, ADVICE)
@@ -134,7 +140,8 @@ def settings_routes(settings: LiveSettings) -> list[Route]:
 
 def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[Route]:
     async def list_providers(request: Request) -> ProvidersBody:
-        return {"providers": [_provider(name, config) for name in config.providers]}
+        is_admin = caller_of(request).is_admin
+        return {"providers": [_provider(name, config, is_admin) for name in config.providers]}
 
     async def list_models(request: Request) -> ModelsBody:
         configured = [_configured_model(name, config, chat.models) for name in config.models]
@@ -158,14 +165,14 @@ def provider_routes(config: Config, chat: Chat, windows: ModelWindows) -> list[R
     ]
 
 
-def _provider(name: str, config: Config) -> ProviderBody:
+def _provider(name: str, config: Config, is_admin: bool) -> ProviderBody:
     provider: Provider = config.providers[name]
     return {
         "name": name,
         "enabled": provider.enabled,
         "on_demand": name in config.on_demand,
         "type": provider.type,
-        "base_url": provider.base_url,
+        "base_url": show_address(provider.base_url) if is_admin else None,
         "key": _key(provider, has_key=name in config.provider_keys),
         "models": [key for key, model in config.models.items() if model.provider == name],
     }

@@ -310,7 +310,9 @@ def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
     async def identify(headers: Headers) -> Caller | None:
         return await by_token(headers) or await logins.identify(cookie_in(headers, cookie))
 
-    return replace(rules, hosts=(*rules.hosts, urlsplit(logins.settings.public_url).netloc), identify=identify)
+    return replace(
+        rules, hosts=(*rules.hosts, urlsplit(logins.settings.public_url.get_secret_value()).netloc), identify=identify
+    )
 
 
 def _pruner_health(runtime: Runtime) -> Route:

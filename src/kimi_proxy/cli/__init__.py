@@ -99,8 +99,8 @@ def main() -> None:
     try:
         app(prog_name="kimi-proxy")
     except ConfigError as e:
-        remark(str(e))
+        remark(e.full)
         sys.exit(EXIT_CONFIG)
     except KimiProxyError as e:
-        remark(str(e))
+        remark(e.full)
         sys.exit(EXIT_REFUSED)

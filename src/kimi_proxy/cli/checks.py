@@ -223,7 +223,7 @@ async def store(config: Config) -> Sequence[Check]:
             await opened.close()
     except KimiProxyError as e:
         fix = "check that the directory is writable and has free space, or move it with KIMI_PROXY_HOME"
-        return [Check("store", "error", f"{config.home}: {e}", fix)]
+        return [Check("store", "error", f"{config.home}: {e.full}", fix)]
 
 
 async def _refused_recalls(opened: Store) -> Sequence[Check]:

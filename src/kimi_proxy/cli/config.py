@@ -83,7 +83,7 @@ def _flatten(
 ) -> Iterator[tuple[str, object]]:
     from pydantic import BaseModel
 
-    from kimi_proxy.core.config import DATABASE_URLS, without_password
+    from kimi_proxy.core.config.visible import show
 
     for name in names:
         value, place = getattr(section, name), f"{path}{name}"
@@ -93,9 +93,8 @@ def _flatten(
                     yield from _flatten(value[each], type(value[each]).model_fields, {}, f"{place}.{each}.")
         elif isinstance(value, BaseModel):
             yield from _flatten(value, type(value).model_fields, chosen, f"{place}.")
-        elif name not in ("env", "args"):  # of programs, which may contain secrets
-            is_address = path == "store." and name in DATABASE_URLS
-            yield place, without_password(value) if is_address else value
+        else:
+            yield place, show(value)
 
 
 def _table(settings: Mapping[str, object], path: str) -> Mapping[str, object]:
@@ -125,6 +124,8 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(each) for each in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml(each)}' for name, each in value.items())}}}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -18,6 +18,7 @@ from kimi_proxy.quick import describe_session, newest_session, room
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
+    from kimi_proxy.core.addresses import Address
     from kimi_proxy.proxy.local_server import PortOwner
 
 
@@ -162,11 +163,14 @@ def upgrade_check(yes: bool) -> None:
     """
     import asyncio
 
+    from kimi_proxy.core.addresses import show_address
+
     settings = console.load().config.upgrade
+    index = show_address(settings.url)
     if not (yes or settings.check):
-        question = f"This asks {settings.url} for the newest version, and sends nothing else. Continue?"
+        question = f"This asks {index} for the newest version, and sends nothing else. Continue?"
         if not sys.stdin.isatty():
-            raise ConfigError(f"this would contact {settings.url}: agree with --yes, or set check = true in [upgrade]")
+            raise ConfigError(f"this would contact {index}: agree with --yes, or set check = true in [upgrade]")
         if not click.confirm(question, err=True):
             raise click.exceptions.Exit(1)
     newest = asyncio.run(_newest(settings.url))
@@ -178,23 +182,24 @@ def upgrade_check(yes: bool) -> None:
     raise click.exceptions.Exit(EXIT_NEWER)
 
 
-async def _newest(url: str) -> str:
+async def _newest(index: Address) -> str:
     """Return the newest version in the index. Raise UpstreamUnreachable or UpstreamUnreadable."""
     from kimi_proxy.core import json
+    from kimi_proxy.core.addresses import show_address
     from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
     from kimi_proxy.proxy.http import FAILURES, get
 
     try:
-        status, body = await get(url, {"accept": "application/json"}, TIMEOUT_S, MAX_BYTES)
+        status, body = await get(index.get_secret_value(), {"accept": "application/json"}, TIMEOUT_S, MAX_BYTES)
     except FAILURES as e:
-        raise UpstreamUnreachable(f"cannot reach {url} (offline?): try again later") from e
+        raise UpstreamUnreachable(f"cannot reach {show_address(index)} (offline?): try again later") from e
     try:
         match json.decode(body) if status == 200 else None:
             case {"info": {"version": str(version)}} if _VERSION.match(version):
                 return version[:40]
     except ParseError:
         pass
-    raise UpstreamUnreadable(f"{url} answered {status} without a version")
+    raise UpstreamUnreadable(f"{show_address(index)} answered {status} without a version")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

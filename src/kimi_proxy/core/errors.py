@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NewType, TypeVar
 
 if TYPE_CHECKING:
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.json import JsonObject
 
 RequestReason = Literal["nothing_to_do", "no_larger_model", "attested", "observing"]
@@ -114,11 +115,27 @@ def location(error: BaseException) -> str:
 
 
 class KimiProxyError(Exception):
-    """Base class of our errors; `code` is the same in every protocol. Subclasses pass these as class arguments."""
+    """Base class of our errors; `code` is the same in every protocol. Subclasses pass these as class arguments.
+
+    Everyone may read the message. `detail` follows it for admins, for the owner of a machine and in the log: it may
+    name addresses and paths, and quote programs.
+    """
 
     code: ClassVar[str] = "internal_error"
     rpc_code: ClassVar[int] = -32603
     http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+    @property
+    def full(self) -> str:
+        return f"{self}{self.detail}"
+
+    def explain(self, who: "Caller") -> str:
+        """Return the message as this person may read it."""
+        return self.full if who.is_admin else str(self)
 
     def __init_subclass__(cls, code: str = "", rpc_code: int = 0, http_status: int = 0, **more: object) -> None:
         super().__init_subclass__(**more)
@@ -314,8 +331,8 @@ class RerankFailed(UpstreamError):
 class UpstreamUnreachable(UpstreamError, code="upstream_unreachable", rpc_code=-32002):
     """Nothing listens there, or the connection broke before a response arrived."""
 
-    def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: str, retry_after_s: float | None = None, detail: str = "") -> None:
+        super().__init__(problem, detail)
         self.retry_after_s = retry_after_s
 
     def data(self) -> "JsonObject":

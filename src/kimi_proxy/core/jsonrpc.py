@@ -7,6 +7,7 @@ from math import inf
 from typing import TypeAlias, TypeGuard
 
 from kimi_proxy.core import json
+from kimi_proxy.core.caller import ANONYMOUS, Caller
 from kimi_proxy.core.errors import InvalidRequest, KimiProxyError, ParseError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 
@@ -67,11 +68,14 @@ def failure(call_id: RpcId, code: int, message: str, data: JsonObject | None = N
     return {"jsonrpc": "2.0", "id": call_id, "error": error}
 
 
-def failure_of(call_id: RpcId, error: KimiProxyError) -> JsonObject:
-    """Recovery errors use their code as the message, as the contract requires; the advice is in the data."""
+def failure_of(call_id: RpcId, error: KimiProxyError, who: Caller = ANONYMOUS) -> JsonObject:
+    """Return an error as a response, in words for this person.
+
+    Recovery errors use their code as the message, as the contract requires; the advice is in the data.
+    """
     domain = error.rpc_code in (-32004, -32005)
-    message = error.code if domain else str(error)
-    data: JsonObject = {**error.data(), "message": str(error)} if domain else error.data()
+    message = error.code if domain else error.explain(who)
+    data: JsonObject = {**error.data(), "message": error.explain(who)} if domain else error.data()
     return failure(call_id, error.rpc_code, message, data)
 
 

@@ -181,7 +181,8 @@ class Upstreams:
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
         """Return the provider's own list of models; None if it has none that can be read."""
         provider = self._providers[name]
-        url = f"{provider.base_url}{question.wire.format.models_path(provider.base_url)}"
+        base_url = provider.base_url.get_secret_value()
+        url = f"{base_url}{question.wire.format.models_path(base_url)}"
         timeout = aiohttp.ClientTimeout(total=LIST_S, connect=provider.connect_timeout_s)
         sent = self._headers(name, question)
         try:
@@ -209,15 +210,16 @@ class Upstreams:
 
 def _proxy_of(provider: Provider) -> str | None:
     if provider.proxy != ENVIRONMENT:
-        return provider.proxy or None
-    address = urlsplit(provider.base_url)
+        return provider.proxy.get_secret_value() if provider.proxy else None
+    address = urlsplit(provider.base_url.get_secret_value())
     return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
 def _url(provider: Provider, question: UpstreamRequest) -> str:
-    path = question.address or question.wire.format.upstream_path(provider.base_url, question.path)
+    base_url = provider.base_url.get_secret_value()
+    path = question.address or question.wire.format.upstream_path(base_url, question.path)
     query = f"?{question.query}" if question.query else ""
-    return f"{question.wire.format.base_url(provider.base_url)}{path}{query}"
+    return f"{question.wire.format.base_url(base_url)}{path}{query}"
 
 
 def _headers(

@@ -37,7 +37,8 @@ GOAL_MAX_CHARS = 10_000
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
     """Return 32 bytes that depend on all that may change the answer, and not on the time that it may take."""
     options, is_local = question.options, config.backend == "heuristic"
-    backend = "heuristic" if is_local else ["deepinfra", config.deepinfra_endpoint_url, config.deepinfra_max_docs]
+    endpoint = config.deepinfra_endpoint_url.get_secret_value()
+    backend = "heuristic" if is_local else ["deepinfra", endpoint, config.deepinfra_max_docs]
     identity = json.encode(
         [
             engine.VERSION,

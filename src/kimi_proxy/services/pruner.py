@@ -275,7 +275,7 @@ def reranker(config: Config) -> Reranker | None:
         return None
     from kimi_proxy.proxy.pruners import Reranker
 
-    return Reranker(config.mcp_pruner.deepinfra_endpoint_url, config.deepinfra_api_key)
+    return Reranker(config.mcp_pruner.deepinfra_endpoint_url.get_secret_value(), config.deepinfra_api_key)
 
 
 class Pruner:

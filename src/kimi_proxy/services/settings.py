@@ -10,13 +10,16 @@ from typing import Literal, Protocol, TypedDict
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, FileSettings, parse
+from kimi_proxy.core.config.visible import visible_settings
 from kimi_proxy.core.errors import ConfigError, FileRefused, InvalidParams
-from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
+from kimi_proxy.core.json import JsonValue, OpenObject
 from kimi_proxy.features.editing import toml
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import Publish, no_op
 
 EVENT = "settings_event"
+# Providers, models and MCP servers have routes of their own.
+SECTIONS = tuple(name for name in FileSettings.model_fields if name not in ("mcp", "providers", "models"))
 OBSERVE = "sanitizer.observe"  # the switch; in the file it is `mode` of [sanitizer]
 
 ProblemCode = Literal["no_file", "file_refused", "file_unreadable"]
@@ -30,12 +33,12 @@ class ObserveMode:
 
 
 class SettingsBody(TypedDict):
-    """The settings in force; secrets are only reported as set or not set."""
+    """The settings in force, those that the caller may see; secrets are only reported as set or not set."""
 
-    file: str | None
+    file: str | None  # null for members of a team
     switches: dict[str, bool]
     lists: dict[str, list[str]]
-    secrets: dict[str, bool]
+    secrets: dict[str, bool]  # empty for members
     settings: OpenObject
 
 
@@ -85,14 +88,14 @@ class LiveSettings:
         self._replace = replace
         self._writing = asyncio.Lock()
 
-    def to_json(self) -> SettingsBody:
-        """Return the current settings; for secrets, only whether they are set."""
+    def to_json(self, who: Caller) -> SettingsBody:
+        """Return the current settings that this person may see; for secrets, only whether they are set."""
         return {
-            "file": str(self._config.file) if self._config.file else None,
+            "file": str(self._config.file) if self._config.file and who.is_admin else None,
             "switches": self._values(),
             "lists": self._names(),
-            "secrets": self._secrets(),
-            "settings": _visible_settings(self._config),
+            "secrets": self._secrets() if who.is_admin else {},
+            "settings": visible_settings(self._config, SECTIONS, who.is_admin),
         }
 
     async def change(self, who: Caller, wanted: Wanted) -> ChangedSettingsBody:
@@ -105,7 +108,7 @@ class LiveSettings:
             self.switch(who, wanted)
             problem = await asyncio.to_thread(self._write, wanted)
         code, text = problem or (None, None)
-        return {**self.to_json(), "saved": problem is None, "problem": text, "problem_code": code}
+        return {**self.to_json(who), "saved": problem is None, "problem": text, "problem_code": code}
 
     def switch(self, who: Caller, wanted: Wanted) -> None:
         """Switch until the next start, on every server that shares the store."""
@@ -184,10 +187,3 @@ def _put(text: str, name: str, wanted: bool | Sequence[str]) -> str:
             toml.load(joined)
             return joined
         raise
-
-
-def _visible_settings(config: Config) -> JsonObject:
-    """Return all current settings, without environments and arguments of commands, which may contain secrets."""
-    sections = set(FileSettings.model_fields) - {"mcp", "providers", "models"}
-    shown: JsonObject = config.model_dump(mode="json", include=sections)
-    return shown

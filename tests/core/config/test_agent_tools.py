@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import ConfigError
@@ -17,7 +18,11 @@ def tools(env: dict[str, str], toml: str = "") -> ToolSettings:
 
 def test_with_nothing_said_the_tools_are_on_and_prune_here():
     assert tools({}) == ToolSettings()
-    assert (ToolSettings().enabled, ToolSettings().pruner_endpoint, ToolSettings().bash_over_http) == (True, "", False)
+    assert (ToolSettings().enabled, bool(ToolSettings().pruner_endpoint), ToolSettings().bash_over_http) == (
+        True,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,8 +49,8 @@ def test_a_value_that_means_nothing_is_refused_by_name(variable: str, value: str
 def test_the_endpoint_has_an_alias_that_loses_to_its_name():
     url, alias = "http://127.0.0.1:1/prune", "http://127.0.0.1:2"
 
-    assert tools({"PRUNER_URL": alias}).pruner_endpoint == alias
-    assert tools({"PRUNER_URL": alias, "JEEVES_PRUNER_ENDPOINT": url}).pruner_endpoint == url
+    assert tools({"PRUNER_URL": alias}).pruner_endpoint == Address(alias)
+    assert tools({"PRUNER_URL": alias, "JEEVES_PRUNER_ENDPOINT": url}).pruner_endpoint == Address(url)
 
 
 def test_the_working_directory_and_the_time_limit_come_from_the_environment():

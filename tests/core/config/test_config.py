@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError
 
@@ -47,7 +48,7 @@ def test_a_database_password_is_refused_in_the_file_and_taken_from_the_environme
         config(f'[store]\nurl = "{url}"')
 
     assert "hunter2" not in str(refused.value)
-    assert config(KIMI_PROXY_DATABASE_URL=url).store.url == url
+    assert config(KIMI_PROXY_DATABASE_URL=url).store.url == Address(url)
 
 
 def test_every_setting_can_come_from_the_environment():

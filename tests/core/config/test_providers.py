@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config, parse, require_keys
 from kimi_proxy.core.config.providers import Provider, is_key_of, maker_at, may_pass_key
@@ -26,7 +27,7 @@ def test_a_table_switches_a_known_provider_on_and_changes_only_its_keys():
     config = settings("[providers.kimi]\nidle_timeout_s = 5", KIMI_API_KEY="sk-1 ")
     kimi = config.providers["kimi"]
 
-    assert (kimi.enabled, kimi.base_url, kimi.idle_timeout_s) == (True, "https://api.moonshot.ai/v1", 5)
+    assert (kimi.enabled, kimi.base_url, kimi.idle_timeout_s) == (True, Address("https://api.moonshot.ai/v1"), 5)
     assert config.provider_keys["kimi"].get_secret_value() == "sk-1"
 
 
@@ -114,7 +115,7 @@ def test_each_type_speaks_its_apis(kind: str, wires: set[Wire]):
 
     assert {wire for wire in Wire if provider.speaks(wire)} == wires
     assert kind != "code-assist" or not any(map(provider.translates, Wire))
-    assert provider.base_url == "http://x"
+    assert provider.base_url == Address("http://x")
 
 
 def test_a_key_in_the_environment_serves_a_provider_that_the_file_does_not_name():
@@ -137,9 +138,9 @@ def test_a_provider_that_the_file_names_is_not_on_demand_and_the_line_that_switc
 def test_the_environment_moves_a_provider_to_another_address():
     config = settings("", KIMI_PROXY_UPSTREAMS="anthropic=http://127.0.0.1:9/x/, kimi = https://relay.example/v1")
 
-    assert config.providers["anthropic"].base_url == "http://127.0.0.1:9/x"
+    assert config.providers["anthropic"].base_url == Address("http://127.0.0.1:9/x")
     assert config.providers["anthropic"].type == "anthropic"
-    assert config.providers["kimi"].base_url == "https://relay.example/v1"
+    assert config.providers["kimi"].base_url == Address("https://relay.example/v1")
     assert "anthropic" in config.on_demand
 
 

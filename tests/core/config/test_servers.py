@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import ConfigError
 
@@ -15,7 +17,7 @@ def config(toml: str, **env: str) -> Config:
 def test_the_known_servers_have_their_ports():
     servers = config("").mcp.servers
 
-    assert {name: server.url for name, server in servers.items()} == {
+    assert {name: server.url.get_secret_value() for name, server in servers.items()} == {
         "sequential-thinking": "http://127.0.0.1:8003/rpc",
         "fast-filesystem": "http://127.0.0.1:8004/rpc",
         "json-query": "http://127.0.0.1:8005/rpc",
@@ -46,7 +48,8 @@ def test_one_line_has_a_known_server_run(name: str, switch: str, package: str):
     server = mcp.servers[name]
 
     assert mcp.run == (name,)
-    assert (server.way, server.url, server.command, server.args) == ("stdio", "", "npx", ("-y", package))
+    assert (server.way, server.url, server.command) == ("stdio", Address(""), "npx")
+    assert server.args == (SecretStr("-y"), SecretStr(package))
 
 
 def test_a_copy_of_the_example_needs_no_more_than_that_line():
@@ -96,14 +99,14 @@ def test_a_known_server_changes_only_in_the_keys_that_the_file_names():
     mcp = config("[mcp.servers.pruner]\ntimeout_s = 3\n[mcp.servers.pruner.masking]\nmax_chars = 10\n").mcp
     pruner = mcp.servers["pruner"]
 
-    assert (pruner.url, pruner.timeout_s) == ("http://127.0.0.1:8006/rpc", 3)
+    assert (pruner.url, pruner.timeout_s) == (Address("http://127.0.0.1:8006/rpc"), 3)
     assert (pruner.masking.enabled, pruner.masking.max_chars) == (False, 10)
 
 
 def test_a_command_takes_the_place_of_a_known_address():
     server = config('[mcp.servers.json-query]\ncommand = "mcp-json"\n').mcp.servers["json-query"]
 
-    assert (server.url, server.way) == ("", "stdio")
+    assert (server.url, server.way) == (Address(""), "stdio")
 
 
 def test_a_server_that_is_switched_off_is_not_found():

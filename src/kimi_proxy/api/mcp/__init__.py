@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kimi_proxy.core import json, jsonrpc, mcp
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import ANONYMOUS, Caller
 from kimi_proxy.core.errors import (
     HeaderMismatch,
     InvalidParams,
@@ -166,7 +166,7 @@ async def call_tool_or_report(who: Caller, catalog: Catalog, params: JsonObject)
     try:
         return _tool_result(await catalog.call(who, tool, arguments))
     except KimiProxyError as e:
-        return _tool_result(ToolAnswer(advice(e), is_error=True))
+        return _tool_result(ToolAnswer(advice(e, who), is_error=True))
 
 
 def _choose_tool(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
@@ -387,7 +387,7 @@ async def _answer(
     try:
         result = await version.serve(who, call, catalog, headers)
     except KimiProxyError as e:
-        return rpc_failure(call.id, e)
+        return rpc_failure(call.id, e, who)
     except Exception as e:  # the caller waits for this id: it gets an answer, whatever broke
         log.exception("call failed", extra={"method": call.method[:80]})
         return rpc_failure(call.id, e)
@@ -423,15 +423,15 @@ def _refusal(call_id: RpcId, error: KimiProxyError, version: ProtocolVersion) ->
     return RpcReply(response, version.status_of(response))
 
 
-def advice(error: KimiProxyError) -> str:
+def advice(error: KimiProxyError, who: Caller) -> str:
     """Return the text for a model whose tool call failed: the code, the problem, the next step."""
     if isinstance(error, InvalidParams):
         return f"{error.code}: {error}. Correct the argument {error.field!r} and call the tool again."
-    return f"{error.code}: {error}"
+    return f"{error.code}: {error.explain(who)}"
 
 
-def rpc_failure(call_id: RpcId, error: Exception) -> JsonObject:
+def rpc_failure(call_id: RpcId, error: Exception, who: Caller = ANONYMOUS) -> JsonObject:
     """Return an error as a JSON-RPC response; an error that isn't ours reveals nothing but its code."""
     if isinstance(error, KimiProxyError):
-        return jsonrpc.failure_of(call_id, error)
+        return jsonrpc.failure_of(call_id, error, who)
     return jsonrpc.failure(call_id, KimiProxyError.rpc_code, INTERNAL, {"code": KimiProxyError.code})

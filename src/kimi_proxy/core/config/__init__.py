@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
+from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.removed import IgnoredSettings, without_removed
@@ -59,7 +60,7 @@ class PrunerSettings(SettingsSection):
     cache_ttl_s: Annotated[int, _clamp(1, 3600)] = 30
     cache_max_entries: Annotated[int, _clamp(1, 100_000)] = 256
     backend: Literal["heuristic", "deepinfra"] = "heuristic"
-    deepinfra_endpoint_url: str = DEEPINFRA_URL
+    deepinfra_endpoint_url: Address = Address(DEEPINFRA_URL)
     deepinfra_timeout_ms: Annotated[int, _clamp(1, 120_000)] = 20_000
     deepinfra_max_docs: Annotated[int, _clamp(1, 512)] = 64
 
@@ -71,13 +72,13 @@ class ProxySettings(SettingsSection):
     port: int = Field(default=8000, ge=0, le=65_535)
 
 
-def without_password(url: str) -> str:
-    """Return an address as it may be shown: without who logs in, and without parameters, which may hold a password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else url
+def _is_postgres(url: Address) -> Address:
+    if url and not url.get_secret_value().startswith(("postgres://", "postgresql://")):
+        raise ValueError("must begin with postgresql://")
+    return url
 
 
-POSTGRES_URL = r"^(postgres(ql)?://.*)?$"
+DatabaseUrl = Annotated[Address, AfterValidator(_is_postgres)]
 
 
 class StoreSettings(SettingsSection):
@@ -85,10 +86,10 @@ class StoreSettings(SettingsSection):
 
     max_bytes: int = Field(default=2 * 1024**3, ge=1024**2)
     timeout_ms: int = Field(default=2000, ge=100, le=60_000)
-    url: str = Field(default="", pattern=POSTGRES_URL)
+    url: DatabaseUrl = NO_ADDRESS
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
-    listen_url: str = Field(default="", pattern=POSTGRES_URL)
+    listen_url: DatabaseUrl = NO_ADDRESS
     object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
     object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
     object_min_bytes: int = Field(default=64 * 1024, ge=1)

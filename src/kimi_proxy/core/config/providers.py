@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator
 
 from kimi_proxy.core import json
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 from kimi_proxy.core.errors import ParseError
 
 if TYPE_CHECKING:
     from kimi_proxy.core.chat.wires import Wire
 
-ENVIRONMENT = "environment"
+ENVIRONMENT: Literal["environment"] = "environment"  # the proxy that HTTPS_PROXY names
 CLOUDS = ("bedrock", "vertex")  # types of providers that serve Anthropic's API in a form of their own
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
@@ -27,11 +28,11 @@ class Provider(SettingsSection):
 
     enabled: bool = True
     type: Literal["openai", "anthropic", "gemini", "code-assist", "bedrock", "vertex"] = "openai"
-    base_url: str
+    base_url: Address
     api_key: str = ""
     include_usage: bool = True
     translate: tuple[Literal["messages", "responses"], ...] = ("messages",)
-    proxy: str = ""
+    proxy: Literal["", "environment"] | Address = ""
     connect_timeout_s: float = Field(default=10, gt=0, le=600)
     first_token_timeout_s: float = Field(default=600, gt=0, le=86_400)
     idle_timeout_s: float = Field(default=180, gt=0, le=86_400)
@@ -40,13 +41,13 @@ class Provider(SettingsSection):
 
     @field_validator("base_url")
     @classmethod
-    def _is_address(cls, given: str) -> str:
-        return _address(given).rstrip("/")
+    def _is_address(cls, given: Address) -> Address:
+        return Address(_address(given.get_secret_value()).rstrip("/"))
 
     @field_validator("proxy")
     @classmethod
-    def _is_proxy(cls, given: str) -> str:
-        return given if given in ("", ENVIRONMENT) else _address(given)
+    def _is_proxy(cls, given: str | Address) -> str | Address:
+        return Address(_address(given.get_secret_value())) if isinstance(given, Address) else given
 
     @field_validator("api_key")
     @classmethod
@@ -198,7 +199,7 @@ def _is_chatgpt_login(credential: str) -> bool:
 
 def is_local(provider: Provider) -> bool:
     """Return whether a provider runs on this machine."""
-    return urlsplit(provider.base_url).hostname in ("127.0.0.1", "localhost", "::1")
+    return provider.base_url.host in ("127.0.0.1", "localhost", "::1")
 
 
 @cache
@@ -209,7 +210,7 @@ def _makers() -> dict[str | None, str]:
 
 def maker_at(name: str, provider: Provider) -> str:
     """Return which known provider answers at an address, whatever the file calls it; "" if none that we know."""
-    found = "" if is_local(provider) else _makers().get(urlsplit(provider.base_url).hostname, "")
+    found = "" if is_local(provider) else _makers().get(provider.base_url.host, "")
     return found or (name if name in _DEFAULTS else "")
 
 

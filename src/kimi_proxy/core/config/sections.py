@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from kimi_proxy.core.addresses import NO_ADDRESS, Address
+
 
 class SettingsSection(BaseModel):
     """A frozen group of settings; an unknown key is an error."""
@@ -44,13 +46,14 @@ class ToolSettings(SettingsSection):
     max_prune_ratio: float = Field(default=0.75, ge=0, le=1)
     max_log_prune_ratio: float = Field(default=0.9, ge=0, le=1)
     max_prune_input_bytes: int = Field(default=2_000_000, ge=1)
-    pruner_endpoint: str = ""
+    pruner_endpoint: Address = NO_ADDRESS
     pruner_timeout_ms: int = Field(default=5000, ge=1, le=600_000)
 
     @field_validator("pruner_endpoint")
     @classmethod
-    def _is_url(cls, url: str) -> str:
-        if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+    def _is_url(cls, url: Address) -> Address:
+        parts = urlsplit(url.get_secret_value())
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
             raise ValueError("must begin with http:// or https:// and name a host")
         return url
 
@@ -172,17 +175,24 @@ class MetricsSettings(SettingsSection):
 class TelemetrySettings(SettingsSection):
     """Spans and metrics of chat requests go to an OpenTelemetry collector, if one is named."""
 
-    otlp_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/]+.*)?$")
+    otlp_endpoint: Address = NO_ADDRESS
     service_name: str = Field(default="kimi-proxy", min_length=1)
     content: bool = False
     interval_s: float = Field(default=60, gt=0, le=3600)
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_url(cls, url: Address) -> Address:
+        if url and not re.match(r"https?://[^\s/]", url.get_secret_value()):
+            raise ValueError("must begin with http:// or https:// and name a host")
+        return url
 
 
 class UpgradeSettings(SettingsSection):
     """Off by default, because it asks a server elsewhere."""
 
     check: bool = False
-    url: str = "https://pypi.org/pypi/kimi-proxy/json"
+    url: Address = Address("https://pypi.org/pypi/kimi-proxy/json")
 
 
 class HookSettings(SettingsSection):

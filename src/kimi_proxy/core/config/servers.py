@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
+from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 Transport = Literal["plain", "streamable", "stdio"]
@@ -36,11 +37,11 @@ class McpServer(SettingsSection):
     """One upstream MCP server: a URL or a command, and the limits on its calls and answers."""
 
     enabled: bool = True
-    url: str = ""
+    url: Address = NO_ADDRESS
     command: str = ""
-    args: tuple[str, ...] = ()
+    args: tuple[SecretStr, ...] = ()
     run: bool = True
-    env: Mapping[str, str] = Field(default_factory=dict)
+    env: Mapping[str, SecretStr] = Field(default_factory=dict)
     env_pass: tuple[str, ...] = ()
     transport: Literal["auto", "plain", "streamable", "stdio"] = "auto"
     timeout_s: float = Field(default=120, gt=0, le=3600)
@@ -55,9 +56,10 @@ class McpServer(SettingsSection):
     def _has_one_transport(self) -> "McpServer":
         if not self.url and not self.is_run:
             raise ValueError("give a url, or a command to run")
-        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
+        where = urlsplit(self.url.get_secret_value())
+        if self.url and where.scheme not in ("http", "https"):
             raise ValueError("url must begin with http:// or https://")
-        if self.url and not urlsplit(self.url).hostname:
+        if self.url and not where.hostname:
             raise ValueError("url must name a host")
         if self.transport != "auto" and bool(self.url) == (self.transport == "stdio"):
             raise ValueError("transport stdio needs a command without a url; plain and streamable need a url")
@@ -75,7 +77,7 @@ class McpServer(SettingsSection):
             return self.transport
         if not self.url:
             return "stdio"
-        return "plain" if urlsplit(self.url).path.rstrip("/").endswith("/rpc") else "streamable"
+        return "plain" if urlsplit(self.url.get_secret_value()).path.rstrip("/").endswith("/rpc") else "streamable"
 
 
 def _rpc(port: int) -> dict[str, object]:

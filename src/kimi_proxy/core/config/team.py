@@ -1,11 +1,13 @@
 """Team mode: logins, sharing and budgets."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.config.sections import NAME, SettingsSection
 
 EACH = "*"
@@ -46,9 +48,9 @@ class OidcSettings(SettingsSection):
     The client's secret is read from KIMI_PROXY_OIDC_CLIENT_SECRET; a public client has none.
     """
 
-    issuer: str = ""
+    issuer: Address = NO_ADDRESS
     client_id: str = ""
-    public_url: str = ""
+    public_url: Address = NO_ADDRESS
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     name_claim: str = Field(default="preferred_username", min_length=1)
     team_claim: str = ""
@@ -60,19 +62,22 @@ class OidcSettings(SettingsSection):
 
     @field_validator("issuer")
     @classmethod
-    def _is_issuer(cls, url: str) -> str:
-        if url and (not is_private_address(url) or urlsplit(url).query or urlsplit(url).fragment):
-            raise ValueError("must begin with https:// (http:// only on this machine) and have no query")
+    def _is_issuer(cls, url: Address) -> Address:
+        text = url.get_secret_value()
+        parts = urlsplit(text)
+        if url and (not is_private_address(text) or parts.query or parts.fragment or "@" in parts.netloc):
+            raise ValueError("must begin with https:// (http:// only on this machine), without a user and a query")
         return url
 
     @field_validator("public_url")
     @classmethod
-    def _is_origin(cls, url: str) -> str:
-        parts = urlsplit(url)
+    def _is_origin(cls, url: Address) -> Address:
+        text = url.get_secret_value().rstrip("/")
+        parts = urlsplit(text)
         is_origin = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/")
         if url and (not is_origin or parts.query or parts.fragment or "@" in parts.netloc):
             raise ValueError("must be the dashboard's address in browsers, such as https://kimi.example.org")
-        return url.rstrip("/")
+        return Address(text)
 
     @model_validator(mode="after")
     def _is_whole(self) -> "OidcSettings":
@@ -86,12 +91,12 @@ class OidcSettings(SettingsSection):
 
     @property
     def redirect_uri(self) -> str:
-        return self.public_url + CALLBACK
+        return self.public_url.get_secret_value() + CALLBACK
 
     @property
     def is_secure(self) -> bool:
         """Return whether browsers reach the dashboard by https."""
-        return self.public_url.startswith("https:")
+        return self.public_url.get_secret_value().startswith("https:")
 
 
 class TeamSettings(SettingsSection):
@@ -101,11 +106,18 @@ class TeamSettings(SettingsSection):
     share: Literal["person", "team"] = "person"
     audit_days: int = Field(default=365, ge=1, le=36_500)
     audit_file: str = ""
-    audit_syslog: str = Field(default="", pattern=r"^((udp|tcp)://[^/\s]+|unix:///\S+)?$")
+    audit_syslog: Address = NO_ADDRESS
     token_days: int = Field(default=90, ge=1, le=3660)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
     budgets_without_store: Literal["allow", "refuse"] = "allow"
     oidc: OidcSettings = OidcSettings()
+
+    @field_validator("audit_syslog")
+    @classmethod
+    def _is_syslog(cls, url: Address) -> Address:
+        if url and not re.fullmatch(r"(udp|tcp)://[^/\s]+|unix:///\S+", url.get_secret_value()):
+            raise ValueError("must begin with udp:// or tcp:// and name a host, or be unix:///dev/log")
+        return url
 
     @model_validator(mode="after")
     def _has_people(self) -> "TeamSettings":

@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.json import JsonValue
@@ -41,7 +40,7 @@ def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarge
     # Where the file switches none on, known providers answer clients that bring their own key or login.
     on = on or [config.providers[name] for name in config.on_demand]
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
-    anthropic = {urlsplit(provider.base_url).hostname for provider in on if provider.type == "anthropic"}
+    anthropic = {provider.base_url.host for provider in on if provider.type == "anthropic"}
     models = Models.of(config)
     windows = (models.window(models.configured_target(key)) for key, _ in models.offered_models())
     may_sign = config.sanitizer.change_attested and has_anthropic_key(config, env)

@@ -82,7 +82,8 @@ class ServerProcess(Process):
         said = next((line for line in telling if _TROUBLE.search(line)), telling[0] if telling else "")
         said = _npm_cause(lines) or said
         why = f" after saying: {said[:300]}" if said else "; its log names no error" if lines else ""
-        return UpstreamUnreachable(f"{self._server} ended with status {self._require_transport.get_returncode()}{why}")
+        status = self._require_transport.get_returncode()
+        return UpstreamUnreachable(f"{self._server} ended with status {status}", detail=why)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._output += data
@@ -265,7 +266,7 @@ class ServerProgram(Generic[P, T]):
         try:
             await process.launch(self._command)
         except (OSError, ValueError) as e:
-            raise UpstreamUnreachable(f"{self._server} cannot be started: {self._why(e)}") from e
+            raise UpstreamUnreachable(f"{self._server} cannot be started", detail=f": {self._why(e)}") from e
         self._process = process
         return process
 
@@ -300,7 +301,7 @@ class ServerProgram(Generic[P, T]):
 
     async def _wait_process(self, process: P) -> None:
         await process.end(process.leave_s)
-        self._past = f"{self._past}{process.output}[{process.ending}]\n"[-OUTPUT_BYTES:]
+        self._past = f"{self._past}{process.output}[{process.ending.full}]\n"[-OUTPUT_BYTES:]
         if self._process is process:
             self._process = None
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.addresses import Address, show_address
 from kimi_proxy.core.errors import UpstreamError, UpstreamUnreachable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.mcp import protocol
@@ -275,8 +276,9 @@ class HttpProgramClient:
         holder = await self._ask_name(client)
         await client.close()
         raise UpstreamUnreachable(
-            f"{self._server} cannot be started: {where.netloc} is taken by {holder or 'another program'}; "
-            "stop that program, or choose another port for this server"
+            f"{self._server} cannot be started: its port is taken",
+            detail=f": {show_address(Address(self._url))} is used by {holder or 'another program'}; "
+            "stop that program, or choose another port for this server",
         )
 
 

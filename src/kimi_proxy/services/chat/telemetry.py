@@ -139,7 +139,7 @@ class Telemetry(ChatObserver):
         """Return what both a span and a measurement are known by: few values each, so that series stay few."""
         target = exchange.draft.target
         provider = self._providers.get(target.provider)
-        url = urlsplit(provider.base_url) if provider else None
+        url = urlsplit(provider.base_url.get_secret_value()) if provider else None
         found: dict[str, AttributeValue | None] = {
             OPERATION: "chat",
             PROVIDER: CONVENTIONAL.get(target.provider, target.provider),
@@ -181,7 +181,7 @@ def _providers(settings: TelemetrySettings) -> tuple[TracerProvider, MeterProvid
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    base = settings.otlp_endpoint.rstrip("/")
+    base = settings.otlp_endpoint.get_secret_value().rstrip("/")
     resource = Resource.create({"service.name": settings.service_name, "service.version": __version__})
     spans = TracerProvider(resource=resource, shutdown_on_exit=False)
     spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces")))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.aside import HASHED_BYTES, aside
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
@@ -138,7 +139,7 @@ class Gateway:
         try:
             return await self.answer(who, server_name, message)
         except KimiProxyError as e:
-            return jsonrpc.failure_of(jsonrpc.id_of(message), e)
+            return jsonrpc.failure_of(jsonrpc.id_of(message), e, who)
 
     async def answer(self, who: Caller, server_name: str, message: JsonValue) -> JsonObject | None:
         """Return the response to one message, None where none is due; our errors are raised."""
@@ -217,7 +218,7 @@ class Gateway:
             text, is_error = recovery.part(await self.original(who, asked.id), asked), False
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
-            text, is_error = f"{e.code}: {e}", True
+            text, is_error = f"{e.code}: {e.explain(who)}", True
         result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": is_error}
         if mcp.is_stateless(message):
             result = mcp.stamp_result("tools/call", result, mcp.OURSELVES)
@@ -292,8 +293,8 @@ class Gateway:
         self._metrics.gateway_calls.labels(name, error.code).inc()
         self._publish(who, EVENT, GatewayFields(server=name, outcome=error.code))
         self.call_stats[name].failures += 1
-        self.call_stats[name].on_failure(error.code, str(error), self._now())
-        log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": str(error)[:300]})
+        self.call_stats[name].on_failure(error.code, error.full, self._now())
+        log.warning("mcp server failed", extra={"server": name, "code": error.code, "what": error.full[:300]})
 
     def _compare_tools(self, name: str, result: JsonValue) -> None:
         """Log a changed tool: a server that rewrites a tool's description may be attacking the agent."""
@@ -494,21 +495,25 @@ class McpClients:
         return self._clients[name]
 
     def _make_client(self, name: str, server: McpServer) -> McpClient:
-        env = {**child_env(self._env, server.env_pass), **server.env}
-        command = Command((server.command, *server.args), env, server.root or None)
+        own = {name: value.get_secret_value() for name, value in server.env.items()}
+        env = {**child_env(self._env, server.env_pass), **own}
+        arguments = [each.get_secret_value() for each in server.args]
+        command = Command((server.command, *arguments), env, server.root or None)
         if server.way == "stdio":
             return StdioClient(name, command, server.start_timeout_s, self._orphans)
         if server.is_run:
             client = partial(self._over_http, name, server)
-            return HttpProgramClient(name, server.url, command, client, server.start_timeout_s, self._orphans)
+            return HttpProgramClient(
+                name, server.url.get_secret_value(), command, client, server.start_timeout_s, self._orphans
+            )
         return self._over_http(name, server)
 
     def _over_http(self, name: str, server: McpServer) -> McpClient:
         from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
 
         if server.way == "plain":
-            return PlainHttp(name, server.url)
-        return StreamableHttp(name, server.url, server.start_timeout_s)
+            return PlainHttp(name, server.url.get_secret_value())
+        return StreamableHttp(name, server.url.get_secret_value(), server.start_timeout_s)
 
 
 def _key_of(text: str) -> tuple[bytes, bytes]:
@@ -548,5 +553,5 @@ def _with_own_pruner(config: Config) -> tuple[McpSettings, bool]:
     known, where = config.mcp.servers[PRUNER], config.mcp_pruner
     if known.url != McpSettings().servers[PRUNER].url:
         return config.mcp, False
-    ours = known.model_copy(update={"url": f"{local_url(where.host, where.port)}/rpc"})
+    ours = known.model_copy(update={"url": Address(f"{local_url(where.host, where.port)}/rpc")})
     return config.mcp.model_copy(update={"servers": {**config.mcp.servers, PRUNER: ours}}), True

@@ -5,9 +5,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
-from kimi_proxy.core.caller import ANONYMOUS
+from kimi_proxy.core.addresses import show_address
+from kimi_proxy.core.caller import ANONYMOUS, Caller
 from kimi_proxy.core.config.servers import ALIASES, McpServer
 from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject
@@ -57,6 +58,14 @@ class ServerBody(TrafficBody):
     log: NotRequired[str]
 
 
+# The fields that members of a team see: no address, no program, and none of the words of a failure.
+FOR_MEMBERS = frozenset(TrafficBody.__annotations__) - {"last_error"} | {"name", "state", "transport", "run"}
+
+
+def _for_member(body: ServerBody) -> ServerBody:
+    return cast(ServerBody, {name: value for name, value in body.items() if name in FOR_MEMBERS})
+
+
 class ServerStatus:
     """Probes servers by listing their tools, and reports their status."""
 
@@ -86,7 +95,7 @@ class ServerStatus:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 stats.tools = await self._count_tools(name, stats)
         except KimiProxyError as e:
-            stats.on_failure(e.code, str(e), self._now())
+            stats.on_failure(e.code, e.full, self._now())
         except TimeoutError:
             problem = f"{name} did not list its tools within {PROBE_TIMEOUT_S:g} s"
             stats.on_failure(UpstreamTimeout.code, problem, self._now())
@@ -126,7 +135,7 @@ class ServerStatus:
         body: ServerBody = {"name": name, "state": state, "transport": server.way, "run": server.is_run}
         # The arguments of a command may hold secrets: only its program is shown.
         if server.url:
-            body["url"] = server.url
+            body["url"] = show_address(server.url)
         else:
             body["command"] = server.command
         if state == "off":
@@ -141,7 +150,7 @@ class ServerStatus:
         last_error, last_code = stats.last_error or None, stats.last_error_code or None
         if status is not None and status.problem is not None:
             # The reason why a program does not run is more useful than the errors of failed calls.
-            last_error, last_code = str(status.problem), status.problem.code
+            last_error, last_code = status.problem.full, status.problem.code
         return {
             "tools": stats.tools,
             "latency_ms": None if stats.latency_ms is None else round(stats.latency_ms, 1),
@@ -174,9 +183,10 @@ class Supervisor:
         if self._keeping:
             await asyncio.wait(self._keeping)
 
-    async def status(self) -> list[ServerBody]:
-        """Return how every server of the settings is doing."""
-        return await self._status.all()
+    async def status(self, who: Caller) -> list[ServerBody]:
+        """Return how every server of the settings is doing, as this person may see it."""
+        found = await self._status.all()
+        return found if who.is_admin else [_for_member(each) for each in found]
 
     async def up(self, names: Sequence[str] = ()) -> list[ServerBody]:
         """Start servers, and return how they are once they are ready or the time is up."""
@@ -226,7 +236,7 @@ class Supervisor:
                 await program.running()
             except KimiProxyError as e:
                 if program.status().state != "stopped":
-                    log.warning("mcp server did not start", extra={"server": name, "what": str(e)[:300]})
+                    log.warning("mcp server did not start", extra={"server": name, "what": e.full[:300]})
                     await asyncio.sleep(program.wait_s)
             else:
                 self._gateway.reset_circuit(name)
@@ -243,7 +253,7 @@ class Supervisor:
             raise ServerNotRun("switched_off", f"{name} is turned off: set enabled = true in {table}")
         program = self._gateway.clients.program(name) if server.is_run else None
         if program is None:
-            where = f"{name} is not run here, but elsewhere, at {server.url}"
+            where = f"{name} is not run here, but elsewhere, at {show_address(server.url)}"
             hint = f": set run = true in {table} to change that" if server.command else ""
             raise ServerNotRun("elsewhere", where + hint)
         return program

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
@@ -111,11 +112,11 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
 
 async def _brought_up(url: str) -> None:
     """Make the tables. Raise StoreUnavailable if the database is away."""
-    database = PostgresDatabase(url, WallClock(lambda: 0.0), BRING_UP_S)
+    database = PostgresDatabase(Address(url), WallClock(lambda: 0.0), BRING_UP_S)
     await database.open()
     try:
         if database.trouble:
-            raise StoreUnavailable(database.trouble)
+            raise database.trouble
     finally:
         await database.close()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -225,6 +225,10 @@ class StoreUsage:
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
     object_failures: int = 0  # long texts that this process could not write to object storage
+
+    def without_places(self) -> StoreUsage:
+        """Return it as members of a team may see it: without addresses, paths and the words of a system."""
+        return replace(self, path="", state=self.state.partition(":")[0], set_aside=())
 
 
 class Originals(Protocol):

@@ -26,7 +26,7 @@ class Team:
         count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
     ) -> None:
         settings = config.team
-        export = AuditExport(settings.audit_file, settings.audit_syslog)
+        export = AuditExport(settings.audit_file, settings.audit_syslog.get_secret_value())
         self.audit = AuditLog(store.team, settings.audit_days, export=export)
         self.people = People(store.team, config.token, settings.share == "team")
         self.logins = (

@@ -122,7 +122,7 @@ class Logins:
         state, nonce, verifier, place = (str(detail[key]) for key in ("state", "nonce", "verifier", "place"))
         if not hmac.compare_digest(returned.state.encode("utf-8", "replace"), state.encode()):
             raise LoginFailed("expired", "the state belongs to another login")
-        if returned.issuer not in ("", self.settings.issuer):
+        if returned.issuer not in ("", self.settings.issuer.get_secret_value()):
             raise LoginFailed("invalid", "the response is from another issuer")
         if returned.error or not returned.code:
             raise LoginFailed("denied", "the issuer rejected the login")
@@ -156,7 +156,8 @@ class Logins:
 
         They are found by whom the issuer knows them as, which no one can change; by their name only the first time.
         """
-        subject, everyone = f"{self.settings.issuer} {claims['sub']}", await self._people.list()
+        subject = f"{self.settings.issuer.get_secret_value()} {claims['sub']}"
+        everyone = await self._people.list()
         found = next((one for one in everyone if one.subject == subject), None)
         if found is None:
             name = _name(claims, self.settings.name_claim)

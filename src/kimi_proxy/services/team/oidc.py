@@ -125,7 +125,7 @@ class Issuer:
         expected = jwt.JWTClaimsRegistry(
             now=lambda: int(self._now()),
             leeway=LEEWAY_S,
-            iss={"essential": True, "value": self._settings.issuer},
+            iss={"essential": True, "value": self._settings.issuer.get_secret_value()},
             aud={"essential": True, "value": ours},
             exp={"essential": True},
             iat={"essential": True},
@@ -144,7 +144,7 @@ class Issuer:
         return claims
 
     async def _discover(self) -> Endpoints:
-        issuer = self._settings.issuer
+        issuer = self._settings.issuer.get_secret_value()
         if (known := self._endpoints.get(issuer)) is not None:
             return known
         found = await self._ask_issuer("GET", issuer.rstrip("/") + DISCOVERY)

@@ -46,7 +46,7 @@ async def agent_tools(
             # Only users who opted in pay the quarter of a second that the HTTP client takes to load.
             from kimi_proxy.proxy.pruners import SwePruner
 
-            endpoint = SwePruner(settings.pruner_endpoint)
+            endpoint = SwePruner(settings.pruner_endpoint.get_secret_value())
             stack.push_async_callback(endpoint.close)
         how = pruning(settings, pruner, keeper, endpoint)
         rg = find_ripgrep(env.get("PATH"))

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypedDict
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, WarningCode
@@ -165,7 +165,7 @@ def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: En
         shorten, where = partial(_shorten_here, pruner, settings), LOCAL
     else:
         shorten = partial(_shorten_there, endpoint, keeper, settings, pruner.fail_open)
-        where = urlsplit(settings.pruner_endpoint).hostname or ""
+        where = settings.pruner_endpoint.host
     return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes, pruner.fail_open)
 
 
@@ -209,10 +209,10 @@ async def _shorten_there(
     raise PruneFailed(found, "the answer of the pruner could not be used")
 
 
-async def _mark_and_keep(who: Caller, keeper: Keeper, asked: Question, kept: str, endpoint: str) -> PrunedOutput:
+async def _mark_and_keep(who: Caller, keeper: Keeper, asked: Question, kept: str, endpoint: Address) -> PrunedOutput:
     """Return what a pruner left of a text, with markers; its original is on disk by then."""
     raw = encode_text(asked.text)
-    key = text_fingerprint(b"swe-pruner", endpoint.encode(), encode_text(asked.goal), raw)
+    key = text_fingerprint(b"swe-pruner", endpoint.get_secret_value().encode(), encode_text(asked.goal), raw)
     prune_id = await keeper.id_for(who, key)
     found = await asyncio.to_thread(_with_markers, asked.text, kept, prune_id)
     if not found.is_applied:

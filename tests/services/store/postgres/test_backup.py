@@ -9,6 +9,7 @@ from tests.support.deep import deep
 from tests.support.services.store.making import TTL_S, a_session, an_original
 from tests.support.services.store.postgres_server import controlled, opened
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import DecisionRecord
@@ -38,7 +39,7 @@ async def test_a_restored_dump_serves_old_ids(tmp_path: Path) -> None:
         await asyncio.to_thread(_run, server.programs / "pg_restore", "-d", restored, dump)
         assert name is not None
         url = f"{restored}&options=-csearch_path%3D{name[0]}"
-        store = await PostgresStore.open(url, ttl_s=TTL_S, max_bytes=1 << 30, timeout_s=30.0)
+        store = await PostgresStore.open(Address(url), ttl_s=TTL_S, max_bytes=1 << 30, timeout_s=30.0)
         try:
             found = [await store.originals.get(LOCAL, original.id) for original in originals]
             decided = await store.decisions.get(LOCAL, [DECISION.key])

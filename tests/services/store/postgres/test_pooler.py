@@ -10,6 +10,7 @@ from tests.support.services.store.making import MAX_BYTES, TTL_S
 from tests.support.services.store.pooler import pooled
 from tests.support.services.store.postgres_server import PostgresServer, controlled
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.postgres.database import Pooling
 from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -37,7 +38,7 @@ def original(name: str, number: int) -> Original:
 
 @asynccontextmanager
 async def store(url: str, pooling: Pooling) -> AsyncIterator[PostgresStore]:
-    opened = await PostgresStore.open(url, ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=60.0, pooling=pooling)
+    opened = await PostgresStore.open(Address(url), ttl_s=TTL_S, max_bytes=MAX_BYTES, timeout_s=60.0, pooling=pooling)
     try:
         yield opened
     finally:
@@ -80,7 +81,7 @@ async def test_an_original_waits_for_the_disk_whatever_the_connection_was_told_b
 async def test_live_events_of_other_servers_arrive_behind_a_pooler(
     has_listen_url: bool, server: PostgresServer, pooler: str
 ):
-    behind = Pooling(is_transactional=True, listen_url=server.url if has_listen_url else "")
+    behind = Pooling(is_transactional=True, listen_url=Address(server.url if has_listen_url else ""))
     received: asyncio.Queue[StoredEvent] = asyncio.Queue()
     async with store(pooler, behind) as one, store(pooler, behind) as other:
         following = asyncio.create_task(other.replicas.follow(received.put_nowait))

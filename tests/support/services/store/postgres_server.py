@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.objects import ObjectSettings
 from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -153,7 +154,7 @@ async def opened(
     objects: ObjectSettings | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
-        url_of(server, home),
+        Address(url_of(server, home)),
         ttl_s=ttl_s,
         max_bytes=max_bytes,
         timeout_s=timeout_s,

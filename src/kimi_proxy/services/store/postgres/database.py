@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.services.store.encryption import TextCipher
@@ -46,7 +47,7 @@ class Pooling:
     # PgBouncer in transaction mode: the next transaction may run on another connection, so nothing of a session
     # (prepared statements, SET, LISTEN) holds beyond one.
     is_transactional: bool = False
-    listen_url: str = ""  # the database itself, for LISTEN
+    listen_url: Address = NO_ADDRESS  # the database itself, for LISTEN
 
 
 class WriteRefused(StoreUnavailable):
@@ -63,7 +64,7 @@ class PostgresDatabase:
 
     def __init__(
         self,
-        url: str,
+        url: Address,
         clock: WallClock,
         timeout_s: float,
         pooling: Pooling | None = None,
@@ -71,7 +72,7 @@ class PostgresDatabase:
         self.clock = clock
         self.url = url
         self.pooling = pooling or Pooling()
-        self.trouble: str | None = None
+        self.trouble: StoreUnavailable | None = None
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self._timeout_s = timeout_s
@@ -79,7 +80,7 @@ class PostgresDatabase:
         self._probing: asyncio.Task[None] | None = None
         self._doing: set[asyncio.Task[object]] = set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            url,
+            url.get_secret_value(),
             min_size=MIN_CONNECTIONS,
             max_size=max(MIN_CONNECTIONS, self.pooling.size),
             open=False,
@@ -137,7 +138,8 @@ class PostgresDatabase:
         if self._pool.closed:
             raise StoreUnavailable("the store is closed")
         if self._probing is not None and not self._probing.done():
-            raise StoreUnavailable(self.trouble or "PostgreSQL is unavailable")
+            trouble = self.trouble or StoreUnavailable("PostgreSQL is unavailable")
+            raise StoreUnavailable(str(trouble), trouble.detail)
         with measure_time("store"):
             async with self._errors():
                 done = await self._in_time(self._do(work))
@@ -237,28 +239,32 @@ class PostgresDatabase:
         try:
             yield
         except StoreUnavailable as e:
-            self.trouble = str(e)
+            self.trouble = e
             raise
         except (errors.ReadOnlySqlTransaction, errors.DiskFull) as e:
-            raise WriteRefused(self._report(e)) from e
+            raise self._failure(e, WriteRefused) from e
         except (errors.DeadlockDetected, errors.SerializationFailure) as e:
-            raise StoreUnavailable(self._report(e)) from e
+            raise self._failure(e) from e
         except (psycopg.OperationalError, OSError, TimeoutError) as e:  # PoolTimeout is an OperationalError
-            said = self._report(e)
+            failure = self._failure(e)
             if self._probing is None or self._probing.done():
-                log.warning("store_degraded", extra={"trouble": said})
+                log.warning("store_degraded", extra={"trouble": failure.full})
                 self._probing = asyncio.create_task(self._probe())
-            raise StoreUnavailable(said) from e
+            raise failure from e
         except psycopg.Error as e:
-            raise StoreUnavailable(self._report(e)) from e
+            raise self._failure(e) from e
 
-    def _report(self, e: Exception) -> str:
-        said = str(e).strip().splitlines()
-        self.trouble = f"PostgreSQL: {said[0] if said else type(e).__name__}"
+    def _failure(self, e: Exception, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
+        """Return the error for a failure, which is remembered. The driver's words name hosts and users."""
+        lines = str(e).strip().splitlines()
+        said = lines[0] if lines else type(e).__name__
+        is_wait = isinstance(e, TimeoutError | PoolTimeout)
+        self.trouble = kind(f"PostgreSQL: {said}") if is_wait else kind("PostgreSQL is unavailable", f": {said}")
         return self.trouble
 
     async def _ping(self) -> None:
-        async with await AsyncConnection.connect(self.url, **self._connection_options()) as connection:
+        url = self.url.get_secret_value()
+        async with await AsyncConnection.connect(url, **self._connection_options()) as connection:
             await connection.execute("SELECT 1")
 
     def _connection_options(self) -> ConnectionOptions:

@@ -157,8 +157,10 @@ class PostgresReplicas:
     async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
         """Pass events on until the connection is lost; events missed in the meantime are read first."""
         url = self._database.pooling.listen_url or self._database.url
-        connect = AsyncConnection.connect(url, autocommit=True, connect_timeout=CONNECT_S, application_name=APPLICATION)
-        async with await connect as connection:
+        connecting = AsyncConnection.connect(
+            url.get_secret_value(), autocommit=True, connect_timeout=CONNECT_S, application_name=APPLICATION
+        )
+        async with await connecting as connection:
             await connection.execute(f"LISTEN {CHANNEL}".encode())
             await self._read_missed(receive)
             while True:

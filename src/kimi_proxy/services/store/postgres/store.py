@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from kimi_proxy.core.config import without_password
+from kimi_proxy.core.addresses import Address, show_address
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class PostgresStore:
-    def __init__(self, database: PostgresDatabase, url: str, ttl_s: float, max_bytes: int) -> None:
+    def __init__(self, database: PostgresDatabase, url: Address, ttl_s: float, max_bytes: int) -> None:
         self._database = database
-        self._place = without_password(url)
+        self._place = show_address(url)
         self._max_bytes = max_bytes
         self._partitions = Partitions(database)
         self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
@@ -43,7 +43,7 @@ class PostgresStore:
     @classmethod
     async def open(
         cls,
-        url: str,
+        url: Address,
         *,
         ttl_s: float,
         max_bytes: int,
@@ -83,7 +83,7 @@ class PostgresStore:
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
-            return replace(usage, state=f"degraded: {e}")
+            return replace(usage, state=f"degraded: {e.full}")
         return replace(usage, originals=originals, bytes_on_disk=size, oldest=oldest)
 
     async def reencrypt(self) -> int:
@@ -109,7 +109,7 @@ class PostgresStore:
             try:
                 await step()
             except StoreUnavailable as e:
-                log.warning("store_sweep_failed", extra={"trouble": str(e)[:300]})
+                log.warning("store_sweep_failed", extra={"trouble": e.full[:300]})
         total = 0
         for delete in (self.originals.expire, self.originals.make_room):
             while gone := await delete():

@@ -73,12 +73,12 @@ def store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as e:
-        raise StoreUnavailable(f"{path}: {_SQLITE_WORDS.get(_code(e), 'SQLite refused')} ({e})") from e
+        raise StoreUnavailable(_SQLITE_WORDS.get(_code(e), "SQLite refused"), f" ({path}: {e})") from e
     except UnicodeDecodeError as e:
-        raise StoreUnavailable(f"{path}: {_DAMAGED}") from e
+        raise StoreUnavailable(_DAMAGED, f" ({path})") from e
     except OSError as e:
         words = _SYSTEM_WORDS.get(e.errno or 0, "the system refused")
-        raise StoreUnavailable(f"{path}: {words} ({e})") from e
+        raise StoreUnavailable(words, f" ({path}: {e})") from e
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -216,7 +216,7 @@ def _empty() -> sqlite3.Connection:
 def _refuse_moved(path: Path, seen: Identity) -> None:
     """Raise StoreUnavailable if the file was moved or deleted during the write: the commit must not be acknowledged."""
     if identity(path) != seen:
-        raise StoreUnavailable(f"{path} was moved or deleted during a write: a new one is created")
+        raise StoreUnavailable("the store was moved or deleted during a write: a new one is created", f" ({path})")
 
 
 # The database: its threads, and transactions that are shared.
@@ -230,7 +230,7 @@ class Database:
     def __init__(self, path: Path, now: Callable[[], float], timeout_s: float, connect: Connect = connect) -> None:
         self.path = path
         self.clock = WallClock(now, last_seen=0.0)  # uncertain until the newest timestamp in the file was read
-        self.trouble: str | None = None
+        self.trouble: StoreUnavailable | None = None
         self.note = note_nothing
         self.cipher: TextCipher | None = None
         self.turn = asyncio.Lock()  # of the writer thread
@@ -313,7 +313,7 @@ class Database:
                     done = self._transact(work)  # the damaged file was set aside: this begins a fresh one
         except StoreUnavailable as e:
             self._writes_locked = is_lock(e)
-            self._report(str(e))
+            self._report(e)
             raise
         self._writes_locked = False
         self._report(None)
@@ -326,10 +326,10 @@ class Database:
                 schema.write_a_page(connection)
             return work(connection, moment)
 
-    def _report(self, trouble: str | None) -> None:
+    def _report(self, trouble: StoreUnavailable | None) -> None:
         """Remember whether writing works, and log it once when that changes."""
-        if trouble and trouble != self.trouble:
-            log.warning("store_degraded", extra={"path": str(self.path), "trouble": trouble})
+        if trouble and (self.trouble is None or trouble.full != self.trouble.full):
+            log.warning("store_degraded", extra={"path": str(self.path), "trouble": trouble.full})
         elif self.trouble and not trouble:
             log.info("store_healed", extra={"path": str(self.path)})
         self.trouble = trouble
@@ -343,8 +343,9 @@ class Database:
             async with asyncio.timeout(self._timeout_s):
                 yield
         except TimeoutError as e:
-            trouble = f"the disk has not answered within {self._timeout_s:g} s"
-            raise StoreUnavailable(self.trouble or trouble) from e
+            if self.trouble is not None:
+                raise StoreUnavailable(str(self.trouble), self.trouble.detail) from e
+            raise StoreUnavailable(f"the disk has not answered within {self._timeout_s:g} s") from e
 
     async def in_reader(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)

@@ -104,8 +104,8 @@ class SqliteStore:
         try:
             usage, trouble = await self._database.read(read), self._database.trouble
         except StoreUnavailable as e:
-            trouble = self._database.trouble or str(e)
-        return replace(usage, state=f"degraded: {trouble}") if trouble else usage
+            trouble = self._database.trouble or e
+        return replace(usage, state=f"degraded: {trouble.full}") if trouble else usage
 
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""

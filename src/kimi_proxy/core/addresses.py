@@ -1,0 +1,37 @@
+"""Addresses of the settings: no repr, dump, JSON, error or log holds one, and one function shows one."""
+
+import re
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+HIDDEN = "…"  # stands for the parts of an address that may be a secret
+
+_HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?"
+# A user and a password, then one or more hosts, then anything without another @, which a password may hold too.
+_ADDRESS = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*)://(?:[^@]*@)?((?:{_HOST}(?:,{_HOST})*)?)(?=[/?#]|$)([^@]*)")
+
+
+class Address(SecretStr):
+    """The address of a server. It may hold a user, a password or a key; `get_secret_value` is for connecting alone."""
+
+    @property
+    def host(self) -> str:
+        """Return the name of its host in small letters; "" if there is none."""
+        return urlsplit(self.get_secret_value()).hostname or ""
+
+
+NO_ADDRESS = Address("")
+
+
+def show_address(address: Address) -> str:
+    """Return the scheme, the host and the port of an address, for an admin or its owner: `https://host:443/…`.
+
+    Anything else may be a secret: a password, a key in the query, a token in the path.
+    """
+    text = address.get_secret_value()
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return HIDDEN if text else ""
+    scheme, hosts, rest = found.groups()
+    return f"{scheme}://{hosts}" + (f"/{HIDDEN}" if rest.strip("/") else "")
