@@ -81,7 +81,7 @@ async def test_the_cause_of_an_end_is_what_was_said_of_trouble_and_no_other_line
     await process.launch(command)
     await process.wait_closed()
 
-    assert str(process.ending) == f"s ended with status 7{why}"
+    assert process.ending.full == f"s ended with status 7{why}"
 
 
 EARLY_ENDS = """

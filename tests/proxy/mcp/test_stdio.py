@@ -203,8 +203,9 @@ async def test_a_server_killed_in_the_middle_of_a_call_is_an_error_and_the_next_
 
 async def test_the_last_words_of_a_server_that_dies_are_passed_on():
     async with running(command()) as client:
-        with pytest.raises(UpstreamUnreachable, match="status 3 after saying: out of memory, or so"):
+        with pytest.raises(UpstreamUnreachable) as caught:
             await client.forward(call("die"), PATIENCE_S)
+    assert "status 3 after saying: out of memory, or so" in caught.value.full
 
 
 async def test_what_was_answered_before_the_end_is_not_lost():
@@ -246,10 +247,9 @@ async def test_a_cancellation_by_a_clients_id_is_not_passed_on(tmp_path: Path):
 
 async def test_a_program_that_does_not_exist_is_an_error_that_says_so():
     async with running(Command(("/no/such/program",), {})) as client:
-        with pytest.raises(
-            UpstreamUnreachable, match=r"No such file as the program '/no/such/program': install it, or correct command"
-        ):
+        with pytest.raises(UpstreamUnreachable) as caught:
             await client.forward(call("pid"), PATIENCE_S)
+    assert "No such file as the program '/no/such/program': install it, or correct command" in caught.value.full
 
 
 async def test_a_program_that_never_introduces_itself_is_ended():
@@ -273,7 +273,7 @@ async def test_a_program_that_crashes_at_once_is_not_restarted_forever(tmp_path:
                 await client.forward(call("pid"), PATIENCE_S)
             problems.append(caught.value)
 
-    assert "cannot find my configuration" in str(problems[0])
+    assert "cannot find my configuration" in problems[0].full
     assert "crashed 5 times in a row" in str(problems[-1])
     assert 0 < (problems[-1].retry_after_s or 0) <= 30
     assert log.read_text().split().count("start") == 5

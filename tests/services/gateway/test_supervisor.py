@@ -172,7 +172,7 @@ async def test_servers_that_others_run_are_asked_but_not_touched(tmp_path: Path)
     async with scripted(handshake(lambda heard: answer(heard, tools))) as upstream:
         toml = f'[mcp.servers.there]\nurl = "{upstream.url}"\n[mcp.servers.off]\nurl = "http://a"\nenabled = false\n'
         async with supervised(toml, tmp_path) as (supervisor, _):
-            statuses = {str(status["name"]): status for status in await supervisor.status()}
+            statuses = {str(status["name"]): status for status in await supervisor.status(LOCAL)}
             with pytest.raises(BadRequest, match="not run here, but elsewhere, at"):
                 await supervisor.stop(["there"])
             with pytest.raises(BadRequest, match="off is turned off: set enabled = true"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.fakes import MemoryOriginals
 
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.gateway import Gateway
@@ -36,7 +37,7 @@ async def supervised(toml: str, home: Path, keep: bool = True) -> AsyncIterator[
 
 
 async def status_of(supervisor: Supervisor, name: str) -> JsonObject:
-    return next(status for status in await supervisor.status() if status["name"] == name)
+    return next(status for status in await supervisor.status(LOCAL) if status["name"] == name)
 
 
 async def in_state(supervisor: Supervisor, name: str, *states: str, within_s: float = 60) -> JsonObject:

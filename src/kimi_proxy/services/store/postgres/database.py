@@ -255,11 +255,14 @@ class PostgresDatabase:
             raise self._failure(e) from e
 
     def _failure(self, e: Exception, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Return the error for a failure, which is remembered. The driver's words name hosts and users."""
+        """Return the error for a failure, which is remembered. Of a connection the driver names the host and the user."""
         lines = str(e).strip().splitlines()
         said = lines[0] if lines else type(e).__name__
-        is_wait = isinstance(e, TimeoutError | PoolTimeout)
-        self.trouble = kind(f"PostgreSQL: {said}") if is_wait else kind("PostgreSQL is unavailable", f": {said}")
+        is_of_server = isinstance(e, psycopg.Error) and e.sqlstate is not None
+        if is_of_server or isinstance(e, TimeoutError | PoolTimeout):
+            self.trouble = kind(f"PostgreSQL: {said}")
+        else:
+            self.trouble = kind("PostgreSQL is unavailable", f": {said}")
         return self.trouble
 
     async def _ping(self) -> None:
