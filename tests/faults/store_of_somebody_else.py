@@ -16,8 +16,8 @@ async def main() -> None:
     try:
         await store.originals.keep(Original("prn_a", "local", b"a" * 32, b"text", b"{}"))
     except StoreUnavailable as e:
-        assert "/store" in str(e)
-        assert str(e) in (await store.usage()).state
+        assert "/store" in e.full
+        assert e.full in (await store.usage()).state
         print("refused:", "may not be written" if "may not be written" in str(e) else e)
     await store.close()
 

@@ -39,7 +39,7 @@ def integrity(path: Path) -> list[tuple[str]]:
 async def refusal(store: SqliteStore, original: Original | None = None) -> str:
     with pytest.raises(StoreUnavailable) as error:
         await store.originals.keep(original or an_original(os.urandom(100_000)))
-    return str(error.value)
+    return error.value.full
 
 
 async def keeps_again(store: SqliteStore) -> None:

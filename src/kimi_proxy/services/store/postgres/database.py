@@ -255,7 +255,7 @@ class PostgresDatabase:
             raise self._failure(e) from e
 
     def _failure(self, e: Exception, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Return the error for a failure, which is remembered. Of a connection the driver names the host and the user."""
+        """Return the error for a failure, and remember it. The driver's words about a connection name host and user."""
         lines = str(e).strip().splitlines()
         said = lines[0] if lines else type(e).__name__
         is_of_server = isinstance(e, psycopg.Error) and e.sqlstate is not None
