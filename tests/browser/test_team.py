@@ -181,3 +181,13 @@ def test_a_member_makes_a_token_on_a_phone_in_french_and_ends_it(windows: Window
 def test_without_a_team_there_is_no_such_view(window: Window):
     expect(window.open().page.get_by_role("link", name="Settings")).to_be_visible()
     expect(window.page.get_by_role("link", name="Team")).to_have_count(0)
+
+
+def test_a_member_sees_the_settings_of_their_own_requests_alone(windows: Windows, team: TeamProduct):
+    with windows.opened(team.product.address) as window:
+        window.page.add_init_script(f'sessionStorage.setItem("kimi-proxy.token", "{team.ada}")')
+        settings = window.open("settings").card("Settings")
+        settings.get_by_text("[sanitizer]").wait_for()
+        expect(settings).to_contain_text("Only admins see the others.")
+        expect(settings).not_to_contain_text("[log]")
+        expect(window.page.get_by_role("heading", name="Secrets")).to_have_count(0)

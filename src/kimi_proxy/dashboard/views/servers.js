@@ -69,7 +69,7 @@ function Server({ server, look }) {
     <dl class="facts">
       ${facts(server).map(([name, value]) => html`<div key=${name}><dt>${t(name)}</dt><dd class="number">${value}</dd></div>`)}
     </dl>
-    ${server.last_error && html`<${LastError} server=${server} />`}
+    ${(server.last_error || server.last_error_code) && html`<${LastError} server=${server} />`}
     ${server.retry_in_s !== null && server.retry_in_s !== undefined && html`<p class="soft">${t("retry", { time: duration(1000 * server.retry_in_s) })}</p>`}
     ${error && html`<${Failure} error=${error} />`}
     <div class="row-actions">
@@ -83,10 +83,10 @@ function Server({ server, look }) {
   <//>`;
 }
 
-/** What went wrong by its code; what exactly, in the server's own words. */
+/** What went wrong by its code; what exactly, in the server's own words, which members of a team do not get. */
 function LastError({ server }) {
   const { last_error: said, last_error_code: code } = server;
-  const meant = codeText(code, "");
+  const meant = codeText(code, said ? "" : code);
   return html`<div class="servers-error">
     <${Icon} name="alert" />
     <div>

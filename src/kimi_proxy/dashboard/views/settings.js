@@ -1,7 +1,10 @@
-// What may be switched while it runs, and what else is in force. Of secrets, only whether they are set.
+// What may be switched while it runs, and what else is in force. Of secrets, only whether they are set. Members of a team
+// see the settings that concern their own requests.
 import { patch, useAnswer } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { has, phrases } from "../lib/i18n.js";
+import { useSignal } from "../lib/signal.js";
+import { me } from "../state/me.js";
 import { listen } from "../state/traffic.js";
 import { Card } from "../parts/card.js";
 import { Fold } from "../parts/fold.js";
@@ -22,6 +25,7 @@ function Settings({ given }) {
   const [now, setNow] = useState(given);
   const [done, setDone] = useState(null);
   const [error, setError] = useState(null);
+  const isMember = useSignal(me).role === "member";
   useEffect(() => setNow(given), [given]);
   useEffect(() => listen((event) => event.type === "settings_event" && setNow((before) => ({ ...before, switches: event.switches }))), []);
   const change = async (name, isOn) => {
@@ -44,9 +48,14 @@ function Settings({ given }) {
       ${done && html`<${Saved} done=${done} file=${now.file} />`}
     <//>
     <${Memory} isOn=${now.switches["memory.inject"]} />
-    <${Card} title=${t("secrets")} note=${t("secrets_note")}><${Secrets} secrets=${now.secrets} /><//>
-    <${Card} title=${t("in_force")} note=${now.file ? t("file", { file: now.file }) : t("no_file")}><${InForce} settings=${now.settings} /><//>
+    ${!isMember && html`<${Card} title=${t("secrets")} note=${t("secrets_note")}><${Secrets} secrets=${now.secrets} /><//>`}
+    <${Card} title=${t(isMember ? "in_force_members" : "in_force")} note=${source(now.file, isMember)}><${InForce} settings=${now.settings} /><//>
   `;
+}
+
+function source(file, isMember) {
+  if (isMember) return t("members_note");
+  return file ? t("file", { file }) : t("no_file");
 }
 
 function Switch({ name, isOn, onChange }) {

@@ -8,12 +8,13 @@ export function guess(name) {
 
 /** The same question for a shell: single quotes keep everything but themselves. */
 export function curl(pruner, question) {
-  const where = pruner ? `http://${host(pruner.host)}:${pruner.port}` : "http://127.0.0.1:8006";
+  // Members of a team do not see the address that it listens on, and reach it where they reach this page.
+  const where = pruner ? `http://${host(pruner.host ?? location.hostname)}:${pruner.port}` : "http://127.0.0.1:8006";
   const message = { jsonrpc: "2.0", id: 1, method: "prune_text", params: question };
   return `curl -s ${where}/rpc -H 'Content-Type: application/json' -d '${JSON.stringify(message).replaceAll("'", "'\\''")}'`;
 }
 
-const host = (name) => (name.includes(":") ? `[${name}]` : name);
+const host = (name) => (name.includes(":") && !name.startsWith("[") ? `[${name}]` : name);
 
 /** A log with one thing wrong in it. */
 export function example() {
