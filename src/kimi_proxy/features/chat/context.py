@@ -11,7 +11,7 @@ from kimi_proxy.core.chat import Part, Request, Role, read
 from kimi_proxy.core.chat.edit import with_reminder
 from kimi_proxy.core.chat.read import PARAGRAPH
 from kimi_proxy.core.errors import Reason
-from kimi_proxy.features.chat.memory import MemoryFound, TextWeight, by_kind, segments
+from kimi_proxy.features.chat.memory import MemoryFound, TextWeight, by_kind, is_memory_tool, segments, weigh_memory
 from kimi_proxy.features.chat.pipeline import Draft, Note
 
 MESSAGE_TOKENS = 4  # what separates a message from the next
@@ -151,14 +151,15 @@ def composition(request: Request, weigh: Weigh) -> Composition:
     alone = [part for part in request.system if (part.start, part.end) not in inside]
     definitions = _count_tools(request, weigh)
     found: list[MemoryFound] = []
-    apart = _weigh_message(-1, "system", alone, definitions, weigh, found)
+    memory_calls: set[str] = set()
+    apart = _weigh_message(-1, "system", alone, definitions, weigh, found, memory_calls)
     messages: list[MessageWeight] = []
     before = definitions + apart.tokens
     for index, message in enumerate(request.messages):
         if index < request.read_from:  # text that the provider compacted is no longer in the window
             messages.append(MessageWeight(index, message.role, 0, 0, 0, before))
             continue
-        messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found))
+        messages.append(_weigh_message(index, message.role, message.parts, before, weigh, found, memory_calls))
         before += messages[-1].tokens
     return Composition(definitions, apart, tuple(messages), by_kind(found))
 
@@ -195,12 +196,25 @@ def scaled_to(made: Composition, total: int) -> Composition:
 
 
 def _weigh_message(
-    index: int, role: Role, parts: Iterable[Part], before: int, weigh: Weigh, found: list[MemoryFound]
+    index: int,
+    role: Role,
+    parts: Iterable[Part],
+    before: int,
+    weigh: Weigh,
+    found: list[MemoryFound],
+    memory_calls: set[str],
 ) -> MessageWeight:
-    """Return the weight of one message, and add the memory in it to `found`."""
+    """Return the weight of one message. Add the memory in it to `found`, its calls of memory to `memory_calls`."""
     total, memory, tools, lead = 0 if index < 0 else MESSAGE_TOKENS, 0, 0, 0
     for part in parts:
         own = _weigh_part(part, weigh)
+        if part.kind == "tool_call":
+            # Some clients number their calls anew: only the newest call of an id counts.
+            memory_calls.discard(part.call_id)
+            if is_memory_tool(part.name):
+                memory_calls.add(part.call_id)
+        elif part.kind == "tool_result" and part.call_id in memory_calls and not part.failed:
+            own = weigh_memory(part.text, own)
         # A part without text has the id of a call if it is a tool's answer.
         is_tools = part.kind in _OF_TOOLS or bool(part.call_id)
         if not memory and not is_tools:

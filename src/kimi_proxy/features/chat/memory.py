@@ -128,6 +128,21 @@ def weigh_text(text: str, count: Callable[[str], int]) -> TextWeight:
     return TextWeight(counted, memory, found, lead)
 
 
+# Of the memory server (@modelcontextprotocol/server-memory): what it returns is memory, under any client's prefix.
+_MEMORY_TOOL = re.compile(r"(?:.*[_.])?(?:read_graph|search_nodes|open_nodes)|mcp__memory__\w+", re.ASCII)
+
+
+def is_memory_tool(name: str) -> bool:
+    """Return whether a tool reads from the memory server."""
+    return _MEMORY_TOOL.fullmatch(name) is not None
+
+
+def weigh_memory(text: str, weighed: TextWeight) -> TextWeight:
+    """Return the weight of a text that is memory as a whole."""
+    found = MemoryFound("mcp-result", 1, weighed.tokens, _preview(text))
+    return TextWeight(weighed.tokens, weighed.tokens, (found,))
+
+
 def by_kind(found: Iterable[MemoryFound]) -> tuple[MemoryFound, ...]:
     """Return one sum for each kind."""
     sums: dict[str, MemoryFound] = {}
