@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 RUN = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
 DEV = [*RUN, *PROJECT["dependency-groups"]["dev"]]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-TEAM = [*PROJECT["project"]["dependencies"], *EXTRAS["team"], *EXTRAS["s3"]]
+TEAM = [*PROJECT["project"]["dependencies"], *EXTRAS["team"], *EXTRAS["bedrock"]]
 LOCKS = (
     "requirements.lock",
     "requirements-team.lock",

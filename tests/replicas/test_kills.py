@@ -14,11 +14,10 @@ import psycopg
 import pytest
 from tests.support.checkout import ROOT
 from tests.support.conversations import Item, User, body
-from tests.support.deep import IS_DEEP, too
+from tests.support.deep import IS_DEEP
 from tests.support.forks import commands
 from tests.support.replicas.fleet import PATH, PATIENCE_S, SETTINGS, Provider, cut_ids, drain, turn
 from tests.support.services.store.postgres_server import controlled
-from tests.support.services.store.s3_server import BUCKET, CREDENTIALS, s3_server
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.services.journal import LEASE_S
@@ -66,9 +65,7 @@ class LightServers:
 class LightServer:
     def __init__(self, command: list[str]) -> None:
         self._alive = ExitStack()
-        self._process = self._alive.enter_context(
-            commands().started(command, ROOT, {"PATH": os.environ["PATH"], **CREDENTIALS})
-        )
+        self._process = self._alive.enter_context(commands().started(command, ROOT, {"PATH": os.environ["PATH"]}))
         threading.Thread(target=drain, args=(self._process.stderr,), daemon=True).start()
         self._url = ""
 
@@ -95,20 +92,11 @@ def provider() -> Iterator[Provider]:
         running.close()
 
 
-OBJECTS = f"""[store]
-object_storage = "s3://{BUCKET}/kills"
-object_endpoint = "{{url}}"
-object_min_bytes = 1
-"""
-
-
-@pytest.fixture(params=["in the database", too("in object storage")])
-def servers(request: pytest.FixtureRequest, tmp_path: Path, provider: Provider) -> Iterator[LightServers]:
+@pytest.fixture
+def servers(tmp_path: Path, provider: Provider) -> Iterator[LightServers]:
     settings = tmp_path / "config.toml"
-    with ExitStack() as alive:
-        objects = OBJECTS.format(url=alive.enter_context(s3_server()).url) if "object" in request.param else ""
-        settings.write_text(SETTINGS.format(port=provider.port, balancer=1) + PRICED + objects)
-        postgres = alive.enter_context(controlled())
+    settings.write_text(SETTINGS.format(port=provider.port, balancer=1) + PRICED)
+    with controlled() as postgres:
         yield LightServers(tmp_path, settings, postgres.url)
 
 

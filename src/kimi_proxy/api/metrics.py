@@ -22,7 +22,6 @@ def route(counted: Metrics, store: Store, access: Access = Access.ADMINS) -> Des
         counted.store_pool_size.set(usage.pool.size)
         counted.store_pool_idle.set(usage.pool.idle)
         counted.store_pool_waiting.set(usage.pool.waiting)
-        counted.object_failures.set(usage.object_failures)
         return Response(counted.text(), media_type=TEXT)
 
     return DescribedRoute("GET", "/metrics", metrics, replace(SPEC, access=access))

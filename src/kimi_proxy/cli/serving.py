@@ -196,10 +196,7 @@ def _store_place(config: Config) -> str:
     from kimi_proxy.core.addresses import show_address
 
     store = config.store
-    if not store.url:
-        return f"under {config.home}"
-    long = f", those above {store.object_min_bytes} bytes in {store.object_storage}" if store.object_storage else ""
-    return f"in {show_address(store.url)}{long}"
+    return f"in {show_address(store.url)}" if store.url else f"under {config.home}"
 
 
 def _elsewhere(config: Config, addresses: Mapping[str, str]) -> Iterator[str]:

@@ -37,10 +37,10 @@ def encrypt(as_json: bool) -> None:
 @store.command()
 @json_option
 def decrypt(as_json: bool) -> None:
-    """Write all texts into the database as they are, without encryption and object storage.
+    """Write all texts into the database as they are, without encryption.
 
-    Keep the keys and store.object_storage set for it, and stop the servers first. Afterwards a version without
-    encryption of single columns and without object storage can read the store.
+    Keep the keys set for it, and stop the servers first. Afterwards a version without encryption of single columns can
+    read the store.
     """
     count = _rewrite(lambda opened: opened.decrypt())
     if as_json:

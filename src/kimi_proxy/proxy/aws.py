@@ -1,4 +1,4 @@
-"""Signs requests to Bedrock and S3 with the user's own AWS credentials, where botocore finds them."""
+"""Signs requests to Bedrock with the user's own AWS credentials, where botocore finds them."""
 
 import asyncio
 import os
@@ -16,11 +16,6 @@ _ADVICE = (
     'or let a Bedrock API key pay: api_key = "${AWS_BEARER_TOKEN_BEDROCK}" in the settings of the provider, or '
     "AWS_BEARER_TOKEN_BEDROCK for the client"
 )
-# Of each service: the signer in `botocore.auth`, and the advice for a server without credentials.
-_SERVICES = {
-    SERVICE: ("SigV4Auth", _ADVICE),
-    "s3": ("S3SigV4Auth", "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-}
 
 
 class _Credentials(Protocol):
@@ -37,11 +32,7 @@ class _Session(Protocol):
 class AwsSigner:
     """Finds the credentials once; botocore renews those that expire."""
 
-    def __init__(self, service: str = SERVICE, region: str = "") -> None:
-        """`region` is used where the address of a request names none."""
-        self._service = service
-        self._region = region
-        self._algorithm, self._advice = _SERVICES[service]
+    def __init__(self) -> None:
         self._session: _Session | None = None
 
     async def sign(self, method: str, url: str, body: bytes) -> list[tuple[str, str]]:
@@ -58,25 +49,20 @@ class AwsSigner:
             )
             failures = import_module("botocore.exceptions").BotoCoreError
         except ImportError as e:
-            extra = f"pip install 'kimi-proxy[{self._service}]'"
-            raise NoProvider(f"signing for {self._service} needs botocore: {extra}, {self._advice}") from e
+            extra = "pip install 'kimi-proxy[bedrock]'"
+            raise NoProvider(f"signing for {SERVICE} needs botocore: {extra}, {_ADVICE}") from e
         try:
             self._session = session = self._session or session_module.Session()
             credentials = session.get_credentials()
-            region = (
-                _region(url) or self._region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-            )
+            region = _region(url) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
             if credentials is None:
-                raise NoProvider(f"no AWS credentials found: run `aws configure sso`, {self._advice}")
+                raise NoProvider(f"no AWS credentials found: run `aws configure sso`, {_ADVICE}")
             if not region:
                 raise NoProvider("the address contains no AWS region: set AWS_REGION in kimi-proxy's environment")
             request = requests.AWSRequest(method=method, url=url, data=body)
-            signer = getattr(auth, self._algorithm)
-            signer(credentials.get_frozen_credentials(), self._service, region).add_auth(request)
+            auth.SigV4Auth(credentials.get_frozen_credentials(), SERVICE, region).add_auth(request)
         except failures as e:
-            raise NoProvider(
-                f"the AWS credentials do not work ({type(e).__name__}): log in again, {self._advice}"
-            ) from e
+            raise NoProvider(f"the AWS credentials do not work ({type(e).__name__}): log in again, {_ADVICE}") from e
         return [(str(name).lower(), str(value)) for name, value in request.headers.items()]
 
 

@@ -156,7 +156,6 @@ class Metrics:
         self.store_pool_size = self._gauge("store_pool_size", "Connections to the database that are open.")
         self.store_pool_idle = self._gauge("store_pool_idle", "Of these, connections that nothing uses now.")
         self.store_pool_waiting = self._gauge("store_pool_waiting", "Calls that wait for a connection.")
-        self.object_failures = self._gauge("store_object_failures", "Long texts that object storage did not take.")
         self.store_degraded = self._gauge("store_degraded", "1 while nothing can be kept.")
 
     def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:

@@ -27,6 +27,11 @@ def config(toml: str = "", **env: str) -> Config:
             "itself; remove the setting",
         ),
         (
+            '[store]\nobject_storage = "s3://b/x"\nobject_min_bytes = 1\n',
+            "ignored: store.object_storage (line 2), store.object_min_bytes (line 3): originals are in the database; "
+            "remove the setting (`kimi-proxy start` refuses a store with texts elsewhere)",
+        ),
+        (
             '[store]\nreport_url = "postgresql://db/x"\n',
             "ignored: store.report_url (line 2): lists, reports and exports are read from the database itself; remove "
             "the setting",

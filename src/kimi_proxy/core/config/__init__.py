@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.config.environment import over
@@ -90,16 +90,7 @@ class StoreSettings(SettingsSection):
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
     listen_url: DatabaseUrl = NO_ADDRESS
-    object_storage: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]*)?)?$")
-    object_endpoint: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+/?)?$")
-    object_min_bytes: int = Field(default=64 * 1024, ge=1)
     key_command: str = ""
-
-    @model_validator(mode="after")
-    def _has_database(self) -> "StoreSettings":
-        if self.object_storage and not self.url:
-            raise ValueError("object_storage is used beside PostgreSQL: set KIMI_PROXY_DATABASE_URL too")
-        return self
 
 
 class AccessSettings(SettingsSection):

@@ -84,24 +84,16 @@ def shortened_sessions(home: str) -> frozenset[str]:
 async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | None) -> Store:
     try:
         from kimi_proxy.services.store.postgres.database import Pooling
-        from kimi_proxy.services.store.postgres.objects import ObjectSettings
         from kimi_proxy.services.store.postgres.store import PostgresStore
     except ImportError as e:
         raise ConfigError(
             f"KIMI_PROXY_DATABASE_URL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"
         ) from e
-    timeout_s, objects = settings.timeout_ms / 1000, None
-    if settings.object_storage:
-        from kimi_proxy.proxy.s3 import Bucket
-
-        bucket = Bucket(settings.object_storage, settings.object_endpoint, timeout_s)
-        objects = ObjectSettings(bucket, settings.object_storage, settings.object_min_bytes)
     return await PostgresStore.open(
         settings.url,
         ttl_s=ttl_s,
         max_bytes=settings.max_bytes,
-        timeout_s=timeout_s,
+        timeout_s=settings.timeout_ms / 1000,
         pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
         cipher=cipher,
-        objects=objects,
     )

@@ -17,7 +17,7 @@ from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
-from kimi_proxy.services.store.sql import REFERENCE, WallClock, readable
+from kimi_proxy.services.store.sql import WallClock, readable
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -56,7 +56,7 @@ LEFT_OUT = {
     "sent_prefix": "Holds what servers that share the database have just sent.",
     "event_batch": "Holds live events between servers that share the database.",
     "rate": "Holds the request rates of servers that share the database.",
-    "stray_object": "Lists objects in object storage, which a file has not.",
+    "stray_object": "Lists objects in object storage, which an earlier version used.",
 }
 # Small tables whose rows have no number to resume from: every run reads all of them.
 WITHOUT_NUMBERS = ("token",)
@@ -244,17 +244,12 @@ def _verify(
             there = found.get((scope, id))
             if readable(hashed, frame) is None:
                 damaged.append(bytes(id).decode("utf-8", "replace"))
-            elif there is None or there[:2] != (key, hashed) or not _holds(hashed, read_bytes(there[2])):
+            elif there is None or there[:2] != (key, hashed) or readable(hashed, read_bytes(there[2])) is None:
                 shown = bytes(id).decode("utf-8", "replace")
                 raise StoreUnavailable(f"{shown} differs in PostgreSQL: was it deleted there in the meantime?")
         done += len(rows)
         progress("comparing", done, int(total))
     return done - len(damaged), tuple(damaged)
-
-
-def _holds(hashed: bytes, frame: bytes) -> bool:
-    """Return whether a frame gives a text back; one in object storage was there before the copy."""
-    return frame.startswith(REFERENCE) or readable(hashed, frame) is not None
 
 
 def _batches(source: sqlite3.Connection) -> Iterator[list[tuple[int, bytes, bytes, bytes, bytes, bytes]]]:

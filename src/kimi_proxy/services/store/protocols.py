@@ -224,7 +224,6 @@ class StoreUsage:
     commits: int  # transactions with originals written by this process; many originals may share one
     set_aside: tuple[str, ...]  # damaged files, left for a person to look at
     pool: PoolUsage = PoolUsage()
-    object_failures: int = 0  # long texts that this process could not write to object storage
 
     def without_places(self) -> StoreUsage:
         """Return it as members of a team may see it: without addresses, paths and the words of a system."""
@@ -471,7 +470,7 @@ class Store(Protocol):
         """Encrypt by the newest key whatever is not; return how many texts that were."""
 
     async def decrypt(self) -> int:
-        """Write all texts into the database as they are; return how many were encrypted or in object storage."""
+        """Write all texts as they are; return how many were encrypted."""
 
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work reports it in `state`."""

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.support.deep import too
 from tests.support.fakes import MemoryDecisions, MemoryFacts, MemoryOriginals
 from tests.support.services.store import making, postgres_server
-from tests.support.services.store.s3_server import S3Server, s3_server
 
 from kimi_proxy.services.store.protocols import Decisions, FactStore, Originals, Store
 
@@ -23,31 +21,20 @@ class SweptStore(Store, Protocol):
 # Home, then `now`, `ttl_s`, `max_bytes` and `timeout_s`; what was kept in a home is there when it is opened again.
 Opening = Callable[..., AbstractAsyncContextManager[SweptStore]]
 STORES = ("sqlite", "postgres")
-OBJECTS = "postgres with objects"  # where every text is in object storage
-ABOUT_TEXTS = ("test_deletion", "test_encryption", "test_retention")  # which always run with objects, too
 MEMORY = "memory"  # the fakes of the tests: what they do, they do alike
 
 
 @pytest.fixture(scope="session")
 def opening() -> Iterator[Callable[[str], Opening]]:
-    """How a store of this name is opened; one PostgreSQL and one S3 server serve all the tests of a worker."""
+    """How a store of this name is opened; one PostgreSQL serves all the tests of a worker."""
     with ExitStack() as stack:
         servers: list[str] = []
-        buckets: list[S3Server] = []
-
-        def with_objects(home: Path, *args: object, **limits: object) -> AbstractAsyncContextManager[SweptStore]:
-            objects = buckets[0].settings(home.name)
-            return postgres_server.opened(servers[0], home, *args, objects=objects, **limits)
 
         def named(name: str) -> Opening:
             if name == "sqlite":
                 return making.opened
             if not servers:
                 servers.append(stack.enter_context(postgres_server.serving()))
-            if name == OBJECTS and not buckets:
-                buckets.append(stack.enter_context(s3_server()))
-            if name == OBJECTS:
-                return with_objects
             return partial(postgres_server.opened, servers[0])
 
         yield named
@@ -55,8 +42,7 @@ def opening() -> Iterator[Callable[[str], Opening]]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "opened" in metafunc.fixturenames:
-        is_always = metafunc.module.__name__.rpartition(".")[2] in ABOUT_TEXTS
-        metafunc.parametrize("opened", [*STORES, OBJECTS if is_always else too(OBJECTS)], indirect=True)
+        metafunc.parametrize("opened", STORES, indirect=True)
 
 
 @pytest.fixture
@@ -64,7 +50,7 @@ def opened(request: pytest.FixtureRequest, opening: Callable[[str], Opening]) ->
     return opening(request.param)
 
 
-@pytest.fixture(params=[*STORES, too(OBJECTS), MEMORY])
+@pytest.fixture(params=[*STORES, MEMORY])
 async def originals(
     request: pytest.FixtureRequest, opening: Callable[[str], Opening], tmp_path: Path
 ) -> AsyncIterator[Originals]:

@@ -47,7 +47,7 @@ async def test_texts_are_encrypted_and_read_back_only_with_their_key(opened: Ope
         await fill(store)
         assert await texts_of(store) == [SECRET] * 4
         frames = await frames_of(store)
-        marks = (b"KPE1", b"KPO1")  # encrypted, or the name of an object
+        marks = (b"KPE1",)  # encrypted
         assert len(frames) == 4 and all(frame.startswith(marks) and SECRET[:20] not in frame for frame in frames)
         await store.originals.keep(ORIGINAL)
         assert (await store.usage()).originals == 1
@@ -81,7 +81,7 @@ async def test_all_texts_can_be_written_as_they_are(opened: Opening, tmp_path: P
         assert (await store.decrypt(), await store.decrypt()) == (4, 0)
     async with opened(tmp_path, now=Clock()) as store:
         assert await texts_of(store) == [SECRET] * 4
-        assert not any(frame.startswith((b"KPE1", b"KPO1")) for frame in await frames_of(store))
+        assert not any(frame.startswith(b"KPE1") for frame in await frames_of(store))
 
 
 def test_a_text_that_was_changed_on_disk_is_not_given_out():

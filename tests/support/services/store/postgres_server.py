@@ -17,7 +17,6 @@ from tests.support.services.store.making import MAX_BYTES, TTL_S
 
 from kimi_proxy.core.addresses import Address
 from kimi_proxy.services.store.encryption import TextCipher
-from kimi_proxy.services.store.postgres.objects import ObjectSettings
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
@@ -151,7 +150,6 @@ async def opened(
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,
     cipher: TextCipher | None = None,
-    objects: ObjectSettings | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
         Address(url_of(server, home)),
@@ -160,7 +158,6 @@ async def opened(
         timeout_s=timeout_s,
         now=now,
         cipher=cipher,
-        objects=objects,
     )
     try:
         yield store

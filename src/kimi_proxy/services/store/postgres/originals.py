@@ -21,12 +21,10 @@ from kimi_proxy.services.store.postgres.database import (
     read_float,
     read_int,
 )
-from kimi_proxy.services.store.postgres.objects import ObjectStorage, object_name
 from kimi_proxy.services.store.postgres.partitions import TOMBSTONE_S, Partitions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     LEAP_S,
-    REFERENCE,
     CompressedText,
     Moment,
     Row,
@@ -64,8 +62,7 @@ _PEEK = """SELECT record.scope, record.key, record.about, text.hash, text.frame
 _LIVE = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM quick
   WHERE quick.is_set = 'off' AND scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
 _ADD_TEXT = """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s) ON CONFLICT (scope, hash) DO UPDATE
-  SET frame = CASE substring(text.frame FROM 1 FOR 4) WHEN %s THEN text.frame ELSE excluded.frame END
-  RETURNING seq, CASE WHEN octet_length(frame) < 100 THEN frame ELSE '' END"""
+  SET frame = excluded.frame RETURNING seq"""
 _PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s"
 
 
@@ -79,7 +76,6 @@ class PostgresOriginals:
         self._max_bytes = max_bytes
         self._at_once = DELETE_AT_FIRST
         self._swept = 0.0  # last use of what this sweep deleted: the index before it is full of deleted entries
-        self.objects: ObjectStorage | None = None
         self._bytes = (
             0  # approximate size of the originals: counted by each sweep, plus those added by this server since
         )
@@ -92,9 +88,8 @@ class PostgresOriginals:
             raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
-        stored = await self.objects.put(original.scope, compressed) if self.objects else compressed
         is_kept = await self._database.run(
-            lambda connection, moment: _insert(connection, moment, original, stored, size)
+            lambda connection, moment: _insert(connection, moment, original, compressed, size)
         )
         if not is_kept:
             raise StoreUnavailable(f"{original.id} is already the id of another original")
@@ -129,9 +124,8 @@ class PostgresOriginals:
 
         with audit_block(self._database.note, who, "recover", id):
             scope, key, about, hashed, frame = map(read_bytes, await self._database.read(work))
-            text = CompressedText(hashed, frame)
-            text = await self.objects.get(text) if self.objects else text
-            return Original(id, decode_text(scope), key, decompress(text, self._database.cipher), about)
+            text = decompress(CompressedText(hashed, frame), self._database.cipher)
+            return Original(id, decode_text(scope), key, text, about)
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
@@ -161,15 +155,14 @@ class PostgresOriginals:
 
         with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
             rows = await self._database.read(work)
-            stored = [CompressedText(read_bytes(hashed), read_bytes(frame)) for _, _, hashed, frame in rows]
-            texts = await self.objects.get_all(stored) if self.objects else stored
+            cipher = self._database.cipher
             return [
                 StoredText(
                     read_int(seq),
                     decode_text(read_bytes(id)),
-                    None if text is None else readable(text.hash, text.frame, self._database.cipher),
+                    readable(read_bytes(hashed), read_bytes(frame), cipher),
                 )
-                for (seq, id, *_), text in zip(rows, texts, strict=True)
+                for seq, id, hashed, frame in rows
             ]
 
     async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
@@ -311,12 +304,9 @@ async def _insert(
 ) -> bool:
     """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
     scope, id = encode_text(original.scope), encode_text(original.id)
-    # The same text is stored once. If the disk has damaged it since, this copy repairs it; an object stays.
-    rows = await connection.execute(_ADD_TEXT.encode(), (scope, compressed.hash, compressed.frame, REFERENCE))
-    text, frame = await rows.fetchone() or (0, b"")
-    name = object_name(compressed.frame)
-    if name is not None and frame == compressed.frame:
-        await connection.execute("DELETE FROM stray_object WHERE name = %s", (name,))
+    # The same text is stored once. If the disk has damaged it since, this copy repairs it.
+    rows = await connection.execute(_ADD_TEXT.encode(), (scope, compressed.hash, compressed.frame))
+    (text,) = await rows.fetchone() or (0,)
     rows = await connection.execute(
         """INSERT INTO record (scope, id, key, text, size, about, created, last_used)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s)

@@ -8,16 +8,15 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kimi_proxy.core.addresses import Address, show_address
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
-from kimi_proxy.services.store.postgres.objects import ObjectSettings, ObjectStorage
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import CompressedText, WallClock, reencrypt, write_plain
+from kimi_proxy.services.store.sql import WallClock, reencrypt, refuse_foreign_texts, write_plain
 from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
@@ -37,7 +36,6 @@ class PostgresStore:
         self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)
-        self._objects: ObjectStorage | None = None
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
@@ -51,21 +49,20 @@ class PostgresStore:
         pooling: Pooling | None = None,
         now: Callable[[], float] = time.time,
         cipher: TextCipher | None = None,
-        objects: ObjectSettings | None = None,
     ) -> "PostgresStore":
         """Return the store; if its database is unavailable, `usage` reports it, and it works as soon as that is back.
 
-        Raise ConfigError if a newer version has written its tables, or nothing can be signed for object storage.
+        Raise ConfigError if this version cannot read its tables or its texts.
         """
-        if objects is not None:
-            await objects.bucket.find_credentials()
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
         database.cipher = cipher
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
-        if objects is not None:
-            store.originals.objects = store._objects = ObjectStorage(database, objects, store.sessions.secret)
-            store._place += f" and {objects.place}"
+        try:
+            await refuse_foreign_texts(database)
+        except ConfigError:
+            await database.close()
+            raise
         with suppress(StoreUnavailable):
             # A leap of the clock since the newest stamp in the database waits for a second look.
             database.clock = WallClock(now, await store.originals.newest_use())
@@ -78,8 +75,7 @@ class PostgresStore:
 
     async def usage(self) -> StoreUsage:
         usage = StoreUsage(self._place, "ok", 0, 0, self._max_bytes, None, self.originals.commits, ())
-        failures = self._objects.failures if self._objects else 0
-        usage = replace(usage, pool=self._database.pool_usage, object_failures=failures)
+        usage = replace(usage, pool=self._database.pool_usage)
         try:
             originals, size, oldest = await self.originals.count()
         except StoreUnavailable as e:
@@ -88,24 +84,16 @@ class PostgresStore:
 
     async def reencrypt(self) -> int:
         """Encrypt by the newest key whatever is not; return how many texts that were."""
-        total = await reencrypt(self._database)
-        cipher = self._database.cipher
-        return total + (await self._objects.reencrypt(cipher) if self._objects and cipher else 0)
+        return await reencrypt(self._database)
 
     async def decrypt(self) -> int:
-        """Write all texts into the database as they are; return how many were encrypted or in object storage."""
-
-        async def fetch(text: CompressedText) -> CompressedText:
-            if self._objects is None:
-                raise StoreUnavailable("a text is in object storage: set store.object_storage to where it was kept")
-            return await self._objects.get(text)
-
-        return await write_plain(self._database, fetch)
+        """Write all texts as they are; return how many were encrypted."""
+        return await write_plain(self._database)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""
-        # One of these that fails, because a bucket is unavailable, keeps no original from expiring.
-        for step in (self._partitions.tend, self.replicas.sweep, *((self._objects.sweep,) if self._objects else ())):
+        # One of these that fails keeps no original from expiring.
+        for step in (self._partitions.tend, self.replicas.sweep):
             try:
                 await step()
             except StoreUnavailable as e:
@@ -123,8 +111,6 @@ class PostgresStore:
             await asyncio.wait([self._tending])
         await self.replicas.close()
         await self._database.close()
-        if self._objects is not None:
-            await self._objects.close()
 
     async def _tend(self) -> None:
         while True:

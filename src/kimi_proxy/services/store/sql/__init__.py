@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.errors import ConfigError, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.services.store.encryption import MAGIC, VARIABLE, TextCipher
 from kimi_proxy.services.store.protocols import AuditNote
 
@@ -154,7 +154,9 @@ class WallClock:
 
 # Texts: compressed, with the hash that they must have when they come out.
 
-REFERENCE = b"KPO1"  # no zstd frame begins so: the name of an object that holds the frame follows
+REFERENCE = b"KPO1"  # how a frame begins that earlier versions wrote, where the text was in object storage
+READABLE_BY = "b6d1baf8"  # the last commit that reads such texts
+ENDS = 50  # the texts looked at: the newest and the oldest ones
 LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
 
 
@@ -175,7 +177,7 @@ def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> 
     """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
     frame = compressed.frame
     if frame.startswith(REFERENCE):
-        raise StoreUnavailable("this text is in object storage: set store.object_storage to where it was kept")
+        raise StoreUnavailable(f"this text is in object storage, which this version cannot read: {_EXPORT}")
     if frame.startswith(MAGIC):
         if cipher is None:
             raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
@@ -187,6 +189,20 @@ def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> 
     if hashlib.sha256(text).digest() != compressed.hash:
         raise StoreUnavailable("this original is damaged on disk (wrong hash): read the source again")
     return text
+
+
+_EXPORT = f"run `kimi-proxy store decrypt` of commit {READABLE_BY} with the settings of before, then start this version"
+_FOREIGN = """SELECT count(*) FROM (
+  SELECT frame FROM (SELECT frame FROM text ORDER BY seq DESC LIMIT ?) AS newest UNION ALL
+  SELECT frame FROM (SELECT frame FROM text ORDER BY seq LIMIT ?) AS oldest) AS ends WHERE substr(frame, 1, 4) = ?"""
+
+
+async def refuse_foreign_texts(database: SqlDatabase) -> None:
+    """Raise ConfigError if a store has texts of an earlier version that this one cannot read: none may get lost."""
+    with suppress(StoreUnavailable):
+        ((count,),) = await database.rows(_FOREIGN, (ENDS, ENDS, REFERENCE))
+        if count:
+            raise ConfigError(f"the store has texts in object storage, which this version cannot read: {_EXPORT}")
 
 
 def readable(hashed: bytes, frame: bytes, cipher: TextCipher | None = None) -> bytes | None:
@@ -216,24 +232,23 @@ async def reencrypt(database: SqlDatabase) -> int:
         raise StoreUnavailable(f"no key is set: set {VARIABLE}")
 
     async def encrypt(text: CompressedText) -> bytes | None:
-        return None if text.frame.startswith(REFERENCE) else encrypt_frame(cipher, text.hash, text.frame)
+        return encrypt_frame(cipher, text.hash, text.frame)
 
     return await _rewrite(database, encrypt)
 
 
-async def write_plain(database: SqlDatabase, fetch: Callable[[CompressedText], Awaitable[CompressedText]]) -> int:
-    """Write texts into the database as they are: not encrypted, and not as the name of an object, which `fetch` gets.
+async def write_plain(database: SqlDatabase) -> int:
+    """Write texts into the database as they are, not encrypted; return how many were.
 
-    Return the number of texts that changed by it. Raise StoreUnavailable if a key or an object is missing.
+    Raise StoreUnavailable if a key is missing.
     """
 
     async def plain(text: CompressedText) -> bytes | None:
-        frame = (await fetch(text)).frame if text.frame.startswith(REFERENCE) else text.frame
-        if frame.startswith(MAGIC):
-            if database.cipher is None:
-                raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
-            frame = database.cipher.decrypt(frame, text.hash)
-        return None if frame == text.frame else frame
+        if not text.frame.startswith(MAGIC):
+            return None
+        if database.cipher is None:
+            raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
+        return database.cipher.decrypt(text.frame, text.hash)
 
     return await _rewrite(database, plain)
 

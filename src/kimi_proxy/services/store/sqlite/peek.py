@@ -11,7 +11,6 @@ _UNKNOWN = {
     "commits": 0,
     "set_aside": [],
     "pool": {"size": 0, "idle": 0, "waiting": 0},
-    "object_failures": 0,
 }
 
 

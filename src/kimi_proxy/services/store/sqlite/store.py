@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import CompressedText, WallClock, reencrypt, write_plain
+from kimi_proxy.services.store.sql import WallClock, reencrypt, refuse_foreign_texts, write_plain
 from kimi_proxy.services.store.sqlite.database import Connect, Database, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
@@ -61,6 +61,11 @@ class SqliteStore:
                 await store.originals.flush()
                 # A leap of the clock since the newest stamp on file waits for a second look.
                 database.clock = WallClock(now, await store.originals.newest_use())
+        try:
+            await refuse_foreign_texts(database)
+        except ConfigError:
+            await store.close()
+            raise
         return store
 
     # A command that prunes, or reads an original back, needs none of these, nor the accounting that they load.
@@ -113,11 +118,7 @@ class SqliteStore:
 
     async def decrypt(self) -> int:
         """Write all texts as they are; return how many were encrypted."""
-
-        async def same(text: CompressedText) -> CompressedText:
-            return text
-
-        return await write_plain(self._database, same)
+        return await write_plain(self._database)
 
     async def sweep(self) -> int:
         """Write when originals were used and delete all that has expired; return how many originals went."""
