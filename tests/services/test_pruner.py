@@ -87,6 +87,16 @@ async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(pruner:
         assert await recovered(pruner, answer) == text
 
 
+async def test_a_text_that_no_cut_would_shorten_says_so(pruner: Pruner) -> None:
+    """The first example of the contract: a handful of lines, of which a marker would cost more than it saves."""
+    question = a_question("import os\n\ndef main():\n    print(os.getcwd())\n")
+    first, again = await pruner.prune(LOCAL, question), await pruner.prune(LOCAL, question)
+    assert first.pruned.text == question.text
+    assert first.pruned.warnings == ("nothing_worth_cutting",)
+    assert not first.pruned.used_fallback
+    assert again.pruned.warnings == ("nothing_worth_cutting", "cache_hit")
+
+
 async def test_limits_that_cannot_be_met_leave_the_text_whole(pruner: Pruner) -> None:
     question = a_question(LOG, min_keep_lines=401)
     answer = await pruner.prune(LOCAL, question)

@@ -92,6 +92,7 @@ RerankerWarning = Literal["deepinfra_http_error", "deepinfra_config_error", "dee
 WarningCode = (
     Literal[
         "constraints_unmet",
+        "nothing_worth_cutting",
         "scorer_refused",
         "cache_hit",
         "recovery_unavailable",

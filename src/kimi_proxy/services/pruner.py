@@ -367,6 +367,8 @@ class Pruner:
         async def select_lines() -> PendingAnswer:
             reranking, scores = await self._rerank(request)
             pruned = await self._workers.prune(request.question, prune_id, scores, request.left_s, request.cpu_s)
+            if not pruned.annotations and not pruned.warnings:
+                pruned = pruned.with_warnings("nothing_worth_cutting")
             failed = reranking is not None and reranking.has_failed
             warnings = reranking.warnings if reranking else ()
             answer = PruneAnswer(prune_id, pruned.with_warnings(*warnings, fallback=failed), reranking)

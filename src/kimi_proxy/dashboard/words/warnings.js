@@ -2,6 +2,7 @@
 export default {
   en: {
     constraints_unmet: "nothing can be cut within the limits",
+    nothing_worth_cutting: "uncut: no gap would save more than its marker costs",
     scorer_refused: "scored without the trained model",
     cache_hit: "answered from the cache",
     recovery_unavailable: "uncut: the original could not be stored",
@@ -16,6 +17,7 @@ export default {
   },
   fr: {
     constraints_unmet: "rien ne peut être coupé dans ces limites",
+    nothing_worth_cutting: "non coupé : aucune coupe n’économiserait plus que son marqueur ne coûte",
     scorer_refused: "noté sans le modèle entraîné",
     cache_hit: "réponse tirée du cache",
     recovery_unavailable: "non coupé : l’original n’a pas pu être conservé",
