@@ -41,5 +41,10 @@ def person_scope(person_id: str) -> str:
     return f"{PERSON_SCOPE}{person_id}"
 
 
+def team_scope(team: str) -> str:
+    """Return the scope of the rows that a team shares."""
+    return f"team/{team}"
+
+
 LOCAL = Caller()  # the one person of a server without a team
 ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team; nothing is stored for it

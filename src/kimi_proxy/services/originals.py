@@ -270,7 +270,7 @@ class Keeper:
 
     async def keep(self, who: Caller, id: str, key: bytes, text: bytes, source: Source) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(id, who.scope, key, text, json.encode(source.to_note())))
+        await self._originals.keep(Original(id, who.scope, key, text, json.encode(source.to_note()), who.person_id))
 
     async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
         """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -59,6 +59,8 @@ class Original:
     key: bytes  # fingerprint of the question, so that the same question finds the same id
     text: bytes  # UTF-8, lone surrogates passed through
     about: bytes  # a small JSON note from which the cut can be explained later
+    # The id of the person it is kept for, whose data may have been erased; it is not stored.
+    person: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

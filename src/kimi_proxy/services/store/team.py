@@ -115,6 +115,15 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ErasedPerson:
+    """A person whose data was erased, by id, and the scopes that held some of it."""
+
+    seq: int
+    id: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A token that a person created for themselves, in addition to the admin's. Only its hash is stored."""
 
@@ -187,6 +196,15 @@ class TeamTables(OpenRequests, Protocol):
 
     async def end_token(self, person: str, id: str) -> bool:
         """Delete a token of a person's own; return False if there is none."""
+
+    async def erase_person(self, person: str, scopes: Sequence[str], at: float) -> None:
+        """From the return on, nothing is written for the person of this id, in `scopes` or in others.
+
+        Their usage is counted under no name, and entries of the audit log are written.
+        """
+
+    async def erased_since(self, seq: int) -> Sequence[ErasedPerson]:
+        """Return the people whose erasure began after the one numbered `seq`, in that order."""
 
     async def erase_scope(self, scope: str) -> None:
         """Delete the rest of a scope once its sessions, decisions and originals are deleted: facts and bare ids."""

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import LOCAL_SCOPE, Caller, person_scope
+from kimi_proxy.core.caller import LOCAL_SCOPE, Caller, person_scope, team_scope
 from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.proxy.headers import TEAM_TOKEN
@@ -133,7 +133,7 @@ class People:
         own = person_scope(person.id)
         is_shared = self._shares and bool(person.team)
         return Caller(
-            scope=f"team/{person.team}" if is_shared else own,
+            scope=team_scope(person.team) if is_shared else own,
             person=person.name,
             team=person.team,
             is_admin=person.role == "admin",

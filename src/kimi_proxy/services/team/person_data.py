@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from kimi_proxy.core.caller import Caller, person_scope
+from kimi_proxy.core.caller import Caller, person_scope, team_scope
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
@@ -41,11 +42,19 @@ class ErasedData:
 class PersonData:
     """All data kept for a person, in the store and in recordings on this machine."""
 
-    def __init__(self, store: Store, people: People, audit: AuditLog, recordings: Recordings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        people: People,
+        audit: AuditLog,
+        recordings: Recordings,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
         self._people = people
         self._audit = audit
         self._recordings = recordings
+        self._now = now
 
     async def find(self, name: str) -> PersonRecord:
         """Return the person of this name, or a removed one by id. Raise InvalidParams if there is none."""
@@ -96,6 +105,10 @@ class PersonData:
             raise InvalidParams("name", f"{person.name!r} still has a working token: revoke it first")
         own = _acting_for(actor, person_scope(person.id))
         store = self._store
+        shared = (team_scope(person.team),) if person.team else ()
+        scopes = {own.scope, *shared, *(who.scope for who, _ in await self._callers(actor, person))}
+        # From here on no request that is still running writes anything for them, so that what is deleted stays so.
+        await store.team.erase_person(person.id, sorted(scopes), self._now())
         sessions = originals = decisions = 0
         recordings = len(self._recordings.of_person(person.id))
         for who, ids in await self._callers(actor, person):

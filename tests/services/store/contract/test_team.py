@@ -312,7 +312,7 @@ def test_every_method_for_a_team_says_whose_rows_it_reads():
     """Those about people are behind routes for admins, or get the person from the guard; the others name scopes."""
     about_people = {
         *("people", "person_with", "add_person", "rotate_person", "revoke_person", "change_by_login", "remove_person"),
-        *("add_token", "tokens", "end_token"),
+        *("add_token", "tokens", "end_token", "erased_since"),
         *("keep_login", "take_login", "person_logged_in", "admit", "usage"),
         *("add_audit", "audit", "expire_audit"),
         *("hold_open", "settle", "close_requests", "close_expired"),
@@ -321,4 +321,4 @@ def test_every_method_for_a_team_says_whose_rows_it_reads():
     scoped = {name for name, method in methods.items() if {"scope", "scopes"} & set(signature(method).parameters)}
 
     assert set(methods) - scoped == about_people
-    assert scoped == {"erase_scope"}
+    assert scoped == {"erase_scope", "erase_person"}

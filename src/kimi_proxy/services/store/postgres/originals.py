@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from random import randrange
+from typing import Literal
 
 from psycopg import errors
 
@@ -24,6 +25,7 @@ from kimi_proxy.services.store.postgres.database import (
 from kimi_proxy.services.store.postgres.partitions import TOMBSTONE_S, Partitions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
+    ERASED,
     LEAP_S,
     CompressedText,
     Moment,
@@ -61,8 +63,9 @@ _PEEK = """SELECT record.scope, record.key, record.about, text.hash, text.frame
   FROM record JOIN text ON text.seq = record.text WHERE record.scope = ANY(%s) AND record.id = %s AND last_used >= %s"""
 _LIVE = f"""{_QUICKLY} UPDATE record SET last_used = greatest(last_used, %s) FROM quick
   WHERE quick.is_set = 'off' AND scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s RETURNING id"""  # noqa: S608
-_ADD_TEXT = """INSERT INTO text (scope, hash, frame) VALUES (%s, %s, %s) ON CONFLICT (scope, hash) DO UPDATE
-  SET frame = excluded.frame RETURNING seq"""
+_ADD_TEXT = """INSERT INTO text (scope, hash, frame) SELECT %s, %s, %s
+    WHERE NOT EXISTS (SELECT 1 FROM erased WHERE erased.person = %s)
+  ON CONFLICT (scope, hash) DO UPDATE SET frame = excluded.frame RETURNING seq"""
 _PEEK_LIVE = "SELECT id FROM record WHERE scope = ANY(%s) AND id = ANY(%s) AND last_used >= %s"
 
 
@@ -88,10 +91,12 @@ class PostgresOriginals:
             raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
         while self._bytes + size > self._max_bytes and await self.make_room(size):
             pass
-        is_kept = await self._database.run(
+        outcome = await self._database.run(
             lambda connection, moment: _insert(connection, moment, original, compressed, size)
         )
-        if not is_kept:
+        if outcome == "erased":
+            raise StoreUnavailable(ERASED)
+        if outcome == "taken":
             raise StoreUnavailable(f"{original.id} is already the id of another original")
         self._bytes += size
         self.commits += 1
@@ -301,12 +306,18 @@ class PostgresOriginals:
 
 async def _insert(
     connection: Connection, moment: Moment, original: Original, compressed: CompressedText, size: int
-) -> bool:
-    """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
+) -> Literal["kept", "taken", "erased"]:
+    """Store an original, unless its id is taken or its person's data was erased.
+
+    Storing it twice keeps one, with the newer note.
+    """
     scope, id = encode_text(original.scope), encode_text(original.id)
     # The same text is stored once. If the disk has damaged it since, this copy repairs it.
-    rows = await connection.execute(_ADD_TEXT.encode(), (scope, compressed.hash, compressed.frame))
-    (text,) = await rows.fetchone() or (0,)
+    values = (scope, compressed.hash, compressed.frame, original.person)
+    added = await (await connection.execute(_ADD_TEXT.encode(), values)).fetchone()
+    if added is None:
+        return "erased"
+    (text,) = added
     rows = await connection.execute(
         """INSERT INTO record (scope, id, key, text, size, about, created, last_used)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -319,7 +330,7 @@ async def _insert(
     row = await rows.fetchone()
     if row is not None and row[0]:
         await _count(connection, 1, size)
-    return row is not None
+    return "taken" if row is None else "kept"
 
 
 async def _execute_or_peek(connection: Connection, statement: str, values: Sequence[object], peek: str) -> Cursor:

@@ -23,7 +23,7 @@ from kimi_proxy.services.store.postgres.database import (
 )
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, Row, audit_block, note_deleted
+from kimi_proxy.services.store.sql import Moment, Row, audit_block, erased_among, note_deleted
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -31,6 +31,7 @@ from kimi_proxy.services.store.sql.decisions import (
     DECISIONS_AT_ONCE,
     SqlDecisions,
     active_compression,
+    check_added,
     decision,
     decision_row,
     new_compression,
@@ -61,12 +62,15 @@ from kimi_proxy.services.store.sql.team import (
     SETTLE_EXPIRED,
     SETTLED_S,
     SqlTeam,
+    erase,
     hold,
+    login_row,
     open_row,
     select_spent,
     usage_of_closed,
     usage_rows,
     usage_to_take_back,
+    use_row,
 )
 from kimi_proxy.services.store.team import (
     AuditEntry,
@@ -134,7 +138,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                 )
             # In one order on every server, so that no two of them wait for each other.
             ordered = sorted(new, key=lambda one: one.key)
-            rows = [decision_row(scope, record, moment.latest, self.database.cipher) for record in ordered]
+            rows = [decision_row(who, record, moment.latest, self.database.cipher) for record in ordered]
             await connection.cursor().executemany(to_psycopg(ADD_DECISION), rows)
             await connection.execute(
                 """DELETE FROM decision WHERE seq IN
@@ -144,7 +148,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
             )
             return await _fetch(connection, scope, [record.key for record in new], self.database.cipher)
 
-        return await self.database.run(work)
+        return check_added(await self.database.run(work), new)
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         async def work(connection: Connection, moment: Moment) -> bool:
@@ -153,8 +157,8 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
             found = await execute(connection, *active_compression(who, made.session))
             active = (await found.fetchone() or (None,))[0]
             if active == after:
-                await execute(connection, *new_compression(who, made, self.database.cipher))
-            return active in (after, made.id)
+                return bool((await execute(connection, *new_compression(who, made, self.database.cipher))).rowcount)
+            return active == made.id
 
         with audit_block(self.database.note, who, "compress", made.session):
             return await self.database.run(work)
@@ -175,13 +179,21 @@ BUDGETS = 1802071403  # an advisory lock: requests with a budget are counted one
 
 
 class PostgresTeam(SqlTeam[PostgresDatabase]):
+    async def erase_person(self, person: str, scopes: Sequence[str], at: float) -> None:
+        async def work(connection: Connection, moment: Moment) -> None:
+            # Wait for transactions that found the person not erased: after this, all that they wrote can be deleted.
+            await connection.execute("LOCK TABLE erased IN ACCESS EXCLUSIVE MODE")
+            await execute(connection, *erase(person, scopes, at))
+
+        await self.database.run(work)
+
     async def keep_login(self, login: LoginRecord) -> None:
         await self.database.change(
             f"""WITH expired AS (
                  DELETE FROM login WHERE id_hash IN
                    (SELECT id_hash FROM login WHERE expires <= ? LIMIT ? FOR UPDATE SKIP LOCKED))
                {ADD_LOGIN} RETURNING 1""",  # noqa: S608 - a fixed text
-            (login.began, EXPIRE_AT_ONCE, *astuple(login)),
+            (login.began, EXPIRE_AT_ONCE, *login_row(login)),
         )
 
     async def admit(
@@ -196,7 +208,7 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
             rows = [await (await execute(connection, *select_spent(each))).fetchone() for each in ranges]
             used = [Spent(*row) for row in rows if row]  # type: ignore[arg-type]
             if decide(used):
-                await execute(connection, ADMIT, astuple(use))
+                await execute(connection, ADMIT, use_row(use))
                 if reserve is not None:
                     await execute(connection, OPEN_REQUEST, open_row(reserve))
             return used
@@ -265,12 +277,19 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
         async def work(connection: Connection, moment: Moment) -> None:
             await _delete_old(connection, moment.earliest)
+            erased = await _find_erased(
+                connection, [*(one.person for one in sessions), *(one.person for one in metrics)]
+            )
             # Locked in one order on every server, so that no two of them wait for each other.
             ids = {storable(id) for id in (*(one.id for one in sessions), *(metric.session for metric in metrics))}
             await connection.execute("SELECT 1 FROM sessions WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (list(ids),))
             for session in sorted(sessions, key=lambda session: session.id):
-                await execute(connection, *open_session(session))
-            added = usage_of(await self._add(connection, metrics))
+                if session.person not in erased:
+                    await execute(connection, *open_session(session))
+            # What an erased person has used is still counted, under no name.
+            of_erased = [metric for metric in metrics if metric.person in erased]
+            stored = await self._add(connection, [metric for metric in metrics if metric.person not in erased])
+            added = usage_of([*of_erased, *stored])
             taken_back = await _close_requests(connection, [metric.id for metric in metrics])
             await add_usage(connection, sorted([*added, *taken_back], key=lambda pair: pair[0]))
 
@@ -325,6 +344,12 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             return [str(id) for (id,) in await rows.fetchall()]
 
         return await self.database.run(work)
+
+
+async def _find_erased(connection: Connection, people: Sequence[str]) -> frozenset[str]:
+    """Return those of `people`, by id, whose data was erased; no one's is until this transaction ends."""
+    rows = await execute(connection, *erased_among(people))
+    return frozenset(str(id) for (id,) in await rows.fetchall())
 
 
 async def _delete_old(connection: Connection, now: float) -> None:

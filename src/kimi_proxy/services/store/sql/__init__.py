@@ -89,6 +89,19 @@ def one_of(column: str, values: Sequence[str] | None) -> str:
     return f"{column} IN ({marks(len(values))})" if values else "FALSE"
 
 
+# The condition of a statement that writes for a person: their data was not erased. Its value is the person's id.
+NOT_ERASED = "NOT EXISTS (SELECT 1 FROM erased WHERE erased.person = ?)"
+# The id of a person, or no one's if their data was erased. It takes the id twice.
+PERSON_OR_NO_ONE = "CASE WHEN EXISTS (SELECT 1 FROM erased WHERE erased.person = ?) THEN '' ELSE ? END"
+ERASED = "the data of this person was erased, and no more is stored for them"
+
+
+def erased_among(people: Iterable[str]) -> SqlStatement:
+    """Return what asks whose data was erased; in PostgreSQL, no one's is until this transaction ends."""
+    ids = sorted(set(people))
+    return SqlStatement(f"SELECT person FROM erased WHERE {one_of('person', ids)}", tuple(ids))  # noqa: S608
+
+
 def name_of(column: str) -> str:
     """Return the name of the person whose id a column holds; the server's own admin has no row among the people."""
     known = f"SELECT name FROM person WHERE person.id = {column}"  # noqa: S608 - a column of ours

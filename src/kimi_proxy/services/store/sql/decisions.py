@@ -19,6 +19,8 @@ from kimi_proxy.services.store.protocols import (
     FactKind,
 )
 from kimi_proxy.services.store.sql import (
+    ERASED,
+    NOT_ERASED,
     CompressedText,
     D,
     Row,
@@ -158,14 +160,14 @@ def decision_of(who: Caller, id: str, columns: str = DECISION) -> SqlStatement:
     )
 
 
-ADD_DECISION = f"INSERT INTO decision (scope, {DECISION}) VALUES ({marks(12)}) ON CONFLICT DO NOTHING"
+ADD_DECISION = f"INSERT INTO decision (scope, {DECISION}) SELECT {marks(12)} WHERE {NOT_ERASED} ON CONFLICT DO NOTHING"
 
 
-def decision_row(scope: str, record: DecisionRecord, now: float, cipher: TextCipher | None) -> Row:
+def decision_row(who: Caller, record: DecisionRecord, now: float, cipher: TextCipher | None) -> Row:
     """Return the values for ADD_DECISION."""
     shown = None if record.shown is None else compress(record.shown, cipher)
     return (
-        encode_text(scope),
+        encode_text(who.scope),
         record.key,
         record.why,
         shown and shown.hash,
@@ -177,7 +179,15 @@ def decision_row(scope: str, record: DecisionRecord, now: float, cipher: TextCip
         record.tokens_after,
         now,
         now,
+        who.person_id,
     )
+
+
+def check_added(found: Mapping[bytes, DecisionRecord], new: Sequence[DecisionRecord]) -> Mapping[bytes, DecisionRecord]:
+    """Return the decisions that stand after some were added. Raise StoreUnavailable if none could be: see ERASED."""
+    if any(record.key not in found for record in new):
+        raise StoreUnavailable(ERASED)
+    return found
 
 
 def active_compression(who: Caller, session: str) -> SqlStatement:
@@ -196,8 +206,8 @@ def new_compression(who: Caller, made: CompressionRecord, cipher: TextCipher | N
     ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
     rest = (original, summary_by, kind, is_automatic, undone, ratio, who.scope)
     return SqlStatement(
-        f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio, scope) VALUES ({marks(17)})",
-        (*counted, " ".join(map(str, kept)), fingerprint, text.hash, text.frame, *rest),
+        f"INSERT INTO compression_log ({_COMPRESSION}, compression_ratio, scope) SELECT {marks(17)} WHERE {NOT_ERASED}",
+        (*counted, " ".join(map(str, kept)), fingerprint, text.hash, text.frame, *rest, who.person_id),
     )
 
 
@@ -263,9 +273,13 @@ class SqlFacts(SqlTables[D]):
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
             compressed = [(key, compress(facts[key], self.database.cipher)) for key in some]
             rows = await self.database.change(
-                f"""INSERT INTO fact ({_FACT}) VALUES {", ".join([f"({marks(8)})"] * len(some))}
+                f"""INSERT INTO fact ({_FACT})
+                   SELECT * FROM (VALUES {", ".join([f"({marks(8)})"] * len(some))}) AS new WHERE {NOT_ERASED}
                    ON CONFLICT DO NOTHING RETURNING key""",
-                tuple(v for key, text in compressed for v in (scope, kind, key, text.hash, text.frame, *ends)),
+                (
+                    *(v for key, text in compressed for v in (scope, kind, key, text.hash, text.frame, *ends)),
+                    who.person_id,
+                ),
             )
             added |= {key for (key,) in rows}
         return {**facts, **await self.get(who, kind, facts.keys() - added)}

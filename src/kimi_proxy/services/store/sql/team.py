@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple
 
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.services.store.sql import D, Row, SqlStatement, SqlTables, marks, name_of, one_of
+from kimi_proxy.services.store.sql import PERSON_OR_NO_ONE, D, Row, SqlStatement, SqlTables, marks, name_of, one_of
 from kimi_proxy.services.store.team import (
     SUMS,
     AuditEntry,
+    ErasedPerson,
     LoginRecord,
     OpenRequest,
     PersonRecord,
@@ -35,15 +36,17 @@ SETTLED_S = 86_400.0  # for so long a server that was taken for dead can still s
 
 
 ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(7)})"  # noqa: S608
-ADD_LOGIN = f"INSERT INTO login ({_LOGIN}) VALUES ({marks(5)})"  # noqa: S608
-ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({marks(4 + len(SUMS))})
+ADD_LOGIN = f"""INSERT INTO login ({_LOGIN}) SELECT {marks(5)}
+  WHERE ? = '' OR EXISTS (SELECT 1 FROM person WHERE person.id = ?)"""  # noqa: S608
+_USED = f"?, {PERSON_OR_NO_ONE}, ?, ?"
+ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({_USED}, {marks(len(SUMS))})
   ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
-ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({marks(4)}, 1)
+ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({_USED}, 1)
   ON CONFLICT ({_USE}) DO UPDATE SET admitted = usage_day.admitted + 1"""  # noqa: S608
 
 
 _OPEN = f"id, {_USE}, usd, input_tokens, expires"
-OPEN_REQUEST = f"INSERT INTO open_request ({_OPEN}) VALUES ({marks(8)}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+OPEN_REQUEST = f"INSERT INTO open_request ({_OPEN}) VALUES (?, {_USED}, {marks(3)}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 CLOSE_REQUEST = f"DELETE FROM open_request WHERE id = ? RETURNING {_ESTIMATE}, settled"  # noqa: S608
 
 
@@ -108,6 +111,13 @@ class SqlTeam(SqlTables[D]):
             await self.database.change("DELETE FROM token WHERE person = ? AND id = ? RETURNING 1", (person, id))
         )
 
+    async def erase_person(self, person: str, scopes: Sequence[str], at: float) -> None:
+        await self.database.change(*erase(person, scopes, at))
+
+    async def erased_since(self, seq: int) -> Sequence[ErasedPerson]:
+        rows = await self.database.rows("SELECT seq, person, scopes FROM erased WHERE seq > ? ORDER BY seq", (seq,))
+        return [ErasedPerson(int(str(seq)), str(id), tuple(str(scopes).split())) for seq, id, scopes in rows]
+
     async def erase_scope(self, scope: str) -> None:
         await self.database.change("DELETE FROM provider_object WHERE scope = ? RETURNING 1", (scope,))
         for table in ("tombstone", "fact"):
@@ -126,7 +136,7 @@ class SqlTeam(SqlTables[D]):
         condition, values = _by_admin(by, at)
         rotate = SqlStatement(
             f"""UPDATE person SET token_hash = ?, rotated = ?, revoked = NULL WHERE name = ? AND {condition}
-                RETURNING {_PERSON}""",  # noqa: S608
+                AND NOT EXISTS (SELECT 1 FROM erased WHERE erased.person = person.id) RETURNING {_PERSON}""",  # noqa: S608
             (token_hash, at, name, *values),
         )
         # Not by their times alone: a server whose clock is ahead may have made them, or both may be of one millisecond.
@@ -192,9 +202,28 @@ def _by_admin(by: bytes | None, now: float) -> SqlStatement:
     return SqlStatement(f"EXISTS (SELECT 1 FROM person WHERE role = 'admin' AND {_CALLS})", (by, by, now))  # noqa: S608
 
 
+def login_row(login: LoginRecord) -> Row:
+    """Return the values of ADD_LOGIN."""
+    return *astuple(login), login.person, login.person
+
+
+def use_row(use: UsageKey) -> Row:
+    """Return the values of ADMIT, with which those of other requests that count usage begin."""
+    return use.day, use.person, use.person, use.team, use.model
+
+
 def open_row(one: OpenRequest) -> Row:
     """Return the values of OPEN_REQUEST."""
-    return one.id, *astuple(one.use), one.usd, one.input_tokens, one.expires
+    return one.id, *use_row(one.use), one.usd, one.input_tokens, one.expires
+
+
+def erase(person: str, scopes: Sequence[str], at: float) -> SqlStatement:
+    """Return what notes that a person's data is erased; doing it again adds the scopes that were found since."""
+    return SqlStatement(
+        """INSERT INTO erased (person, scopes, at) VALUES (?, ?, ?)
+           ON CONFLICT (person) DO UPDATE SET scopes = excluded.scopes RETURNING 1""",
+        (person, " ".join(scopes), at),
+    )
 
 
 def hold(ids: Sequence[str], expires: float) -> SqlStatement:
@@ -235,7 +264,7 @@ def select_spent(wanted: UsageRange) -> SqlStatement:
 
 def usage_rows(added: Sequence[tuple[UsageKey, UsageSum]]) -> list[Row]:
     """Return the values of ADD_USAGE for the usage of requests."""
-    return [(*astuple(key), *astuple(one)) for key, one in added]
+    return [(*use_row(key), *astuple(one)) for key, one in added]
 
 
 def _person(row: Row) -> PersonRecord:

@@ -13,6 +13,7 @@ from kimi_proxy.core.timing import measure_time
 from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
+    ERASED,
     LEAP_S,
     CompressedText,
     Moment,
@@ -21,6 +22,7 @@ from kimi_proxy.services.store.sql import (
     audit_block,
     compress,
     decompress,
+    erased_among,
     note_deleted,
     one_of,
     readable,
@@ -47,6 +49,7 @@ class PendingOriginal:
     original: Original
     compressed: CompressedText
     is_refused: bool = False  # its id already names something else
+    is_erased: bool = False  # its person's data was erased
 
     @property
     def size(self) -> int:
@@ -115,6 +118,8 @@ class SqliteOriginals(SqlTables[Database]):
             if pending.size > self._max_bytes // 4:
                 raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
             await self._group.add(pending)
+        if pending.is_erased:
+            raise StoreUnavailable(ERASED)
         if pending.is_refused:
             raise StoreUnavailable(f"{original.id} is already the id of another original")
 
@@ -249,7 +254,8 @@ class SqliteOriginals(SqlTables[Database]):
             gone = self._expire(connection, moment)
             gone += self._make_room(connection, sum(one.size for one in pending), moment)
             for one in pending:
-                one.is_refused = not _insert(connection, one, moment.latest)
+                one.is_erased = connection.execute(*erased_among([one.original.person])).fetchone() is not None
+                one.is_refused = not one.is_erased and not _insert(connection, one, moment.latest)
             if not pending:
                 _give_back_space(connection)
             return gone

@@ -11,7 +11,7 @@ from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, audit_block, note_deleted, team
+from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, note_deleted, team
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -19,6 +19,7 @@ from kimi_proxy.services.store.sql.decisions import (
     DECISIONS_AT_ONCE,
     SqlDecisions,
     active_compression,
+    check_added,
     decision,
     decision_row,
     new_compression,
@@ -95,7 +96,7 @@ class SqliteDecisions(SqlDecisions[Database]):
                 ],
             )
             connection.executemany(
-                ADD_DECISION, [decision_row(scope, record, moment.latest, self.database.cipher) for record in new]
+                ADD_DECISION, [decision_row(who, record, moment.latest, self.database.cipher) for record in new]
             )
             connection.execute(
                 """DELETE FROM decision WHERE seq IN
@@ -104,14 +105,14 @@ class SqliteDecisions(SqlDecisions[Database]):
             )
             return _fetch(connection, scope, (record.key for record in new), self.database.cipher)
 
-        return await self.database.write(work)
+        return check_added(await self.database.write(work), new)
 
     async def add_compression(self, who: Caller, made: CompressionRecord, after: str | None = None) -> bool:
         def work(connection: Connection, moment: Moment) -> bool:
             active = (connection.execute(*active_compression(who, made.session)).fetchone() or (None,))[0]
             if active == after:
-                connection.execute(*new_compression(who, made, self.database.cipher))
-            return active in (after, made.id)
+                return bool(connection.execute(*new_compression(who, made, self.database.cipher)).rowcount)
+            return active == made.id
 
         with audit_block(self.database.note, who, "compress", made.session):
             return await self.database.write(work)
@@ -132,7 +133,7 @@ class SqliteTeam(team.SqlTeam[Database]):
             "DELETE FROM login WHERE id_hash IN (SELECT id_hash FROM login WHERE expires <= ? LIMIT ?)",
             (login.began, team.EXPIRE_AT_ONCE),
         )
-        connection.execute(team.ADD_LOGIN, astuple(login))
+        connection.execute(team.ADD_LOGIN, team.login_row(login))
 
     @writes
     def admit(
@@ -145,7 +146,7 @@ class SqliteTeam(team.SqlTeam[Database]):
     ) -> Sequence[Spent]:
         used = [Spent(*connection.execute(*team.select_spent(each)).fetchone()) for each in ranges]
         if decide(used):
-            connection.execute(team.ADMIT, astuple(use))
+            connection.execute(team.ADMIT, team.use_row(use))
             if reserve is not None:
                 connection.execute(team.OPEN_REQUEST, team.open_row(reserve))
         return used
@@ -200,9 +201,13 @@ class SqliteSessions(SqlSessions[Database]):
     async def write(self, sessions: Sequence[SessionRecord], metrics: Sequence[Metric]) -> None:
         def work(connection: Connection, moment: Moment) -> None:
             _delete_old(connection, moment.earliest)
+            erased = _find_erased(connection, [*(one.person for one in sessions), *(one.person for one in metrics)])
             for session in sessions:
-                connection.execute(*open_session(session))
-            add_usage(connection, usage_of([metric for metric in metrics if _add(connection, metric)]))
+                if session.person not in erased:
+                    connection.execute(*open_session(session))
+            # What an erased person has used is still counted, under no name.
+            counted = [metric for metric in metrics if metric.person in erased or _add(connection, metric)]
+            add_usage(connection, usage_of(counted))
             _close_requests(connection, [metric.id for metric in metrics])
 
         await self.database.write(work)
@@ -239,6 +244,11 @@ class SqliteSessions(SqlSessions[Database]):
             rows = connection.execute(f"DELETE FROM sessions WHERE {where} RETURNING id", given)  # noqa: S608
             gone += [str(id) for (id,) in rows.fetchall()]
         return gone
+
+
+def _find_erased(connection: Connection, people: Sequence[str]) -> frozenset[str]:
+    """Return those of `people`, by id, whose data was erased."""
+    return frozenset(str(id) for (id,) in connection.execute(*erased_among(people)).fetchall())
 
 
 def _add(connection: Connection, metric: Metric) -> bool:
