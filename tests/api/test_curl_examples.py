@@ -103,6 +103,7 @@ def test_prune_then_recover(port: int, path: str):
             "prune_id": pruned["prune_id"],
             "ranges": [{"start_line": 1, "end_line": 50}],
             "line_numbering": "original",
+            "numbering": "lines",
         },
     }
 

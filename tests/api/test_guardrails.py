@@ -23,6 +23,7 @@ from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import FactKind
 
 LOG = "\n".join(f"2026-01-01 12:00:{n % 60:02} INFO item {n} of batch {n % 17} was stored" for n in range(400))
@@ -129,7 +130,9 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
             raise StoreUnavailable("the disk is full")
 
     async def shortened(facts: MemoryFacts) -> ShortenedMessages:
-        stage = Messages(cut, LocalSessions().find, MemoryOriginals(), ChatFacts(facts), lambda stage, error: None)
+        stage = Messages(
+            cut, LocalSessions().find, Recovery(MemoryOriginals()), ChatFacts(facts), lambda stage, error: None
+        )
         return await stage.shorten(LOCAL, MESSAGES)
 
     done, again = await shortened(MemoryFacts()), await shortened(FullFacts())

@@ -119,6 +119,7 @@ def test_what_was_pruned_comes_back_exactly(port: int, pruned: JsonObject):
         "prune_id": pruned["prune_id"],
         "ranges": [{"start_line": 1, "end_line": 300}],
         "line_numbering": "original",
+        "numbering": "lines",
     }
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.processes import Children, until
-from tests.support.texts import a_log, a_question, lines_of
+from tests.support.read_back import read_lines
+from tests.support.texts import a_log, a_question
 
 from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
@@ -27,7 +28,7 @@ async def test_a_prune_survives_the_end_of_its_runtime(tmp_path: Path) -> None:
         answer = await runtime.pruner.prune(LOCAL, a_question(text))
     assert answer.prune_id
     async with running(a_config(tmp_path)) as runtime:
-        assert await runtime.pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 300)])) == text
+        assert await read_lines(runtime.store.originals, answer.prune_id, [(1, 300)]) == text
         again = await runtime.pruner.prune(LOCAL, a_question(text))
         assert (again.prune_id, again.pruned) == (answer.prune_id, answer.pruned)
 
@@ -60,7 +61,7 @@ async def test_an_id_lives_as_long_as_the_settings_say(tmp_path: Path) -> None:
         # Asking whether it is still there would count as use.
         await asyncio.sleep(1.2)
         with pytest.raises(PruneIdNotFound) as gone:
-            await runtime.pruner.recover(LOCAL, lines_of(prune_id, [(1, 1)]))
+            await read_lines(runtime.store.originals, prune_id, [(1, 1)])
         assert gone.value.reason == "expired"
         # The cache still holds the answer, but its id is no longer honoured: a new one is given.
         again = await runtime.pruner.prune(LOCAL, a_question(a_log(300)))

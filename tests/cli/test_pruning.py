@@ -95,6 +95,7 @@ def test_recover_prints_the_contract_s_object_for_programs(cli: Cli):
             "prune_id": prune_id,
             "ranges": [{"start_line": 2, "end_line": 3}],
             "line_numbering": "original",
+            "numbering": "lines",
         },
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.cli.pruning import all_lines, parse
+from kimi_proxy.cli.pruning import parse
 from kimi_proxy.core.errors import InvalidRange
 
 
@@ -26,8 +26,3 @@ def test_ranges_keep_the_order_they_are_written_in(text: str, ranges: tuple[tupl
 def test_what_is_no_range_is_refused_with_an_example(text: str):
     with pytest.raises(InvalidRange, match="is not a line range"):
         parse(text, last=99)
-
-
-def test_the_whole_of_a_text_is_all_its_lines():
-    assert all_lines(99) == ((1, 99),)
-    assert all_lines(0) == ()

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.read_back import read_from
 
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import recovery
-from kimi_proxy.features.recovery import MAX_RANGES, LineRange, Recover, part, recover
-from kimi_proxy.features.tool import validate
+from kimi_proxy.features.recovery import MAX_RANGES, LineRange
+
+
+def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
+    recovery.check(ranges)
+    listed = [{"start_line": start, "end_line": end} for start, end in ranges]
+    return read_from(text, {"prune_id": "prn_1", "ranges": listed, "include_line_numbers": with_numbers})
+
 
 # Everything that other notions of a line would cut at, and what UTF-8 alone cannot carry.
 nasty_texts = st.text(st.sampled_from("ab \n\r\x0b\x0c\x1c\x85\u2028\x00\ud800é😀│⟦⟧"), min_size=1)
@@ -87,10 +94,10 @@ def test_ranges_that_overlap_are_weighed_without_walking_each_of_them() -> None:
     ],
 )
 def test_one_shape_and_what_a_model_would_write_in_its_place(given: JsonObject, found: str):
-    assert part("a\nb\nc", validate(Recover, given)) == found
+    assert read_from("a\nb\nc", given) == found
 
 
 def test_lines_and_characters_together_mean_nothing():
     lines: JsonObject = {"ranges": [{"start_line": 1, "end_line": 1}], "start_char": 0}
     with pytest.raises(InvalidRange, match="not both"):
-        part("a", validate(Recover, {"prune_id": "prn_1", **lines}))
+        read_from("a", {"prune_id": "prn_1", **lines})

@@ -1,6 +1,7 @@
 """The tool that reads what a marker hides."""
 
 import pytest
+from tests.support.read_back import read_from
 
 from kimi_proxy.core.errors import InvalidParams, InvalidRange
 from kimi_proxy.core.json import JsonObject
@@ -11,7 +12,7 @@ TEXT = "one\ntwo\r\n\x0cthree\n\u2028four 😀"
 
 
 def recover(**arguments: object) -> str:
-    return recovery.part(TEXT, validate(recovery.Recover, {"id": "msk_1", **arguments}))  # type: ignore[dict-item]
+    return read_from(TEXT, {"id": "msk_1", **arguments})
 
 
 def test_without_a_range_everything_comes_back_byte_for_byte():

@@ -49,6 +49,7 @@ from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions
 from kimi_proxy.services.chat.messages import Messages
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.team.report import columns
 
 LIMITS = MaskingSettings(max_chars=40, head_chars=12, tail_chars=9)
@@ -266,7 +267,11 @@ def compressed_messages(data: bytes) -> None:
 
     given = _object(data)
     stage = Messages(
-        keep_whole, LocalSessions().find, MemoryOriginals(), ChatFacts(MemoryFacts()), lambda stage, error: None
+        keep_whole,
+        LocalSessions().find,
+        Recovery(MemoryOriginals()),
+        ChatFacts(MemoryFacts()),
+        lambda stage, error: None,
     )
     model, session = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "session_id"))
     with suppress(KimiProxyError):

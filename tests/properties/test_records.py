@@ -16,13 +16,12 @@ from tests.support.deep import often
 
 from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.prune import Options, Origin, Question
-from kimi_proxy.features import masking, recovery
+from kimi_proxy.core.prune import Options, Origin, Question, rows_of
+from kimi_proxy.features import masking
 from kimi_proxy.features.pruning import engine
 from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.fitting import write_by_chars
 from kimi_proxy.features.records.read import read
-from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.features.sanitizer.lossless import aged_form, bounded_form
 from kimi_proxy.features.sanitizer.plan import result_of
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
@@ -147,10 +146,11 @@ def test_a_prune_of_records_keeps_its_limits_and_every_marker_leads_back(
     if pruned.annotations:
         assert pruned.original_lines - pruned.pruned_lines >= keep
         assert is_valid(form, pruned.text)
-    rebuilt, seam = pruned.text, "" if is_one_line(text) else "\n"
+    rebuilt, seam = pruned.text, "" if pruned.part_starts else "\n"
+    rows = rows_of(text, pruned.part_starts)
     for annotation in pruned.annotations:
         cut = annotation.cut
-        hidden = recovery.recover(text, [(cut.start, cut.end)], with_numbers=False)
+        hidden = seam.join(rows[cut.start - 1 : cut.end])
         assert annotation.marker in rebuilt
         rebuilt = rebuilt.replace(_around(rebuilt, annotation.marker, seam), hidden, 1)
     assert rebuilt == text

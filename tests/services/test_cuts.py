@@ -17,8 +17,9 @@ from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.services.cuts import Cuts
-from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.originals import Keeper, PrintedText
 from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import DecisionRecord, Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
@@ -50,7 +51,8 @@ async def world(home: Path, now: Callable[[], float] = time.monotonic) -> AsyncI
     try:
         async with opened(home) as store:
             pruner = Pruner(PrunerSettings(), store.originals, workers)
-            yield World(Cuts(store.originals, store.decisions, pruner, now), pruner, store)
+            cuts = Cuts(store.originals, store.decisions, pruner, Recovery(store.originals), now)
+            yield World(cuts, pruner, store)
     finally:
         await workers.close()
 
@@ -139,7 +141,7 @@ async def test_an_output_of_a_conversation_is_told_with_what_was_sent(tmp_path: 
 
 async def test_an_output_of_a_command_is_listed_under_the_tools(tmp_path: Path):
     async with world(tmp_path) as w:
-        await Keeper(w.store.originals).keep_text(LOCAL, b"the middle of what it printed", "output")
+        await Keeper(w.store.originals).keep_text(LOCAL, b"the middle of what it printed", PrintedText())
         (row,) = await w.listed()
 
     assert (row["kind"], row["via"], row["session_id"]) == ("output", "tools", "")

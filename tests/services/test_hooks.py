@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import fakes
-from tests.support.texts import lines_of
+from tests.support.read_back import read_lines
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
@@ -23,6 +23,7 @@ from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 from kimi_proxy.services.workers.pool import Workers
@@ -42,9 +43,9 @@ def warm() -> None:
 
 
 class World:
-    def __init__(self, hooks: ToolHooks, pruner: Pruner, cuts: Cuts) -> None:
+    def __init__(self, hooks: ToolHooks, originals: Originals, cuts: Cuts) -> None:
         self.hooks = hooks
-        self.pruner = pruner
+        self.originals = originals
         self.cuts = cuts
 
     async def ran(self, tool: str, response: JsonValue, call: str = "toolu_1", **arguments: JsonValue) -> JsonValue:
@@ -75,7 +76,8 @@ async def world(home: Path, toml: str = PATIENT, originals: Originals | None = N
     try:
         pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
         hooks = ToolHooks(config.hooks, config.sanitizer, kept, SessionNames(store.sessions), workers, metrics)
-        yield World(hooks, pruner, Cuts(store.originals, store.decisions, pruner))
+        cuts = Cuts(store.originals, store.decisions, pruner, Recovery(store.originals))
+        yield World(hooks, store.originals, cuts)
     finally:
         await workers.close()
         await store.close()
@@ -93,7 +95,7 @@ async def test_an_output_is_cut_in_its_own_shape_and_read_back_exactly(tmp_path:
         assert found
         lines = LOG.split("\n")[int(found[2]) - 1 : int(found[3])]
 
-        assert await w.pruner.recover(LOCAL, lines_of(found[1], [(int(found[2]), int(found[3]))])) == "\n".join(lines)
+        assert await read_lines(w.originals, found[1], [(int(found[2]), int(found[3]))]) == "\n".join(lines)
 
 
 async def test_a_cut_is_listed_as_made_by_a_hook(tmp_path: Path):

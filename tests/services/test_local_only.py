@@ -18,7 +18,8 @@ from pathlib import Path
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.assembly.runtime import running
-from tests.support.texts import a_log, a_question, lines_of
+from tests.support.read_back import read_lines
+from tests.support.texts import a_log, a_question
 import os
 
 async def main():
@@ -29,7 +30,7 @@ async def main():
                 text = a_log(lines)
                 answer = await runtime.pruner.prune(LOCAL, a_question(text, source_type=source_type, timeout_ms=60_000))
                 assert not answer.pruned.used_fallback, answer.pruned.warnings
-                assert await runtime.pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, lines)])) == text
+                assert await read_lines(runtime.store.originals, answer.prune_id, [(1, lines)]) == text
                 await runtime.pruner.explain(LOCAL, answer.prune_id)
         await runtime.tools["health"].call(LOCAL, {})
 

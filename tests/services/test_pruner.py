@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.support.deep import too
 from tests.support.fakes import Clock, MemoryOriginals
+from tests.support.read_back import read_lines
 from tests.support.services.workers import scripted, started
-from tests.support.texts import a_log, a_question, lines_of
+from tests.support.texts import a_log, a_question
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import PrunerSettings
@@ -14,8 +15,10 @@ from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound,
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.recovery import Wanted
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.workers.pool import Workers
 
@@ -53,38 +56,42 @@ def is_whole(answer: PruneAnswer, question: Question, *warnings: str) -> bool:
     return True
 
 
-async def recovered(pruner: Pruner, answer: PruneAnswer) -> str:
+async def recovered(store: MemoryOriginals, answer: PruneAnswer) -> str:
     assert answer.prune_id
-    return await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 10**9)]))
+    return await read_lines(store, answer.prune_id, [(1, 10**9)])
 
 
 # What a prune gives.
 
 
-async def test_a_prune_is_what_the_engine_says_under_an_id_that_recovers_the_text(pruner: Pruner) -> None:
+async def test_a_prune_is_what_the_engine_says_under_an_id_that_recovers_the_text(
+    store: MemoryOriginals, pruner: Pruner
+) -> None:
     question = a_question(LOG)
     answer = await pruner.prune(LOCAL, question)
     assert answer.prune_id and is_id(answer.prune_id)
     assert answer.pruned == engine.prune(question, answer.prune_id)
     assert answer.pruned.pruned_lines > 100
-    assert await recovered(pruner, answer) == LOG
+    assert await recovered(store, answer) == LOG
 
 
-async def test_a_large_text_is_pruned_in_a_child_with_the_same_promises(pruner: Pruner) -> None:
+async def test_a_large_text_is_pruned_in_a_child_with_the_same_promises(store: MemoryOriginals, pruner: Pruner) -> None:
     question = a_question(LONG)
     answer = await pruner.prune(LOCAL, question)
     assert answer.prune_id
     assert answer.pruned == engine.prune(question, answer.prune_id)
-    assert await recovered(pruner, answer) == LONG
+    assert await recovered(store, answer) == LONG
 
 
 @pytest.mark.parametrize("text", ["", "one line", "\n", "\ud800\x00\r\n\x0c\u2028", "a\n" * 50])
-async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(pruner: Pruner, text: str) -> None:
+async def test_a_text_with_nothing_to_cut_comes_back_as_it_is_with_an_id(
+    store: MemoryOriginals, pruner: Pruner, text: str
+) -> None:
     answer = await pruner.prune(LOCAL, a_question(text, min_keep_lines=0))
     assert (answer.pruned.text, answer.pruned.used_fallback) == (text, False)
     assert answer.prune_id
     if text:
-        assert await recovered(pruner, answer) == text
+        assert await recovered(store, answer) == text
 
 
 async def test_a_text_that_no_cut_would_shorten_says_so(pruner: Pruner) -> None:
@@ -97,11 +104,11 @@ async def test_a_text_that_no_cut_would_shorten_says_so(pruner: Pruner) -> None:
     assert again.pruned.warnings == ("nothing_worth_cutting", "cache_hit")
 
 
-async def test_limits_that_cannot_be_met_leave_the_text_whole(pruner: Pruner) -> None:
+async def test_limits_that_cannot_be_met_leave_the_text_whole(store: MemoryOriginals, pruner: Pruner) -> None:
     question = a_question(LOG, min_keep_lines=401)
     answer = await pruner.prune(LOCAL, question)
     assert is_whole(answer, question, "constraints_unmet")
-    assert await recovered(pruner, answer) == LOG
+    assert await recovered(store, answer) == LOG
 
 
 async def test_the_original_is_on_disk_before_the_answer_is_given(store: MemoryOriginals, pruner: Pruner) -> None:
@@ -173,16 +180,16 @@ async def test_an_id_that_is_no_longer_honoured_is_not_given_out_again(store: Me
     second = await pruner.prune(LOCAL, a_question(LOG))
     assert second.prune_id != first.prune_id
     assert second.pruned.warnings == ()
-    assert await recovered(pruner, second) == LOG
+    assert await recovered(store, second) == LOG
 
 
-async def test_scopes_share_nothing(pruner: Pruner) -> None:
+async def test_scopes_share_nothing(store: MemoryOriginals, pruner: Pruner) -> None:
     mine = await pruner.prune(Caller("mine"), a_question(LOG))
     yours = await pruner.prune(Caller("yours"), a_question(LOG))
     assert mine.prune_id and yours.prune_id != mine.prune_id
     assert yours.pruned.warnings == ()
     with pytest.raises(PruneIdNotFound):
-        await pruner.recover(Caller("yours"), lines_of(mine.prune_id, [(1, 1)]))
+        await read_lines(store, mine.prune_id, [(1, 1)], who=Caller("yours"))
 
 
 async def test_equal_questions_at_the_same_time_are_answered_once(store: MemoryOriginals, pruner: Pruner) -> None:
@@ -213,7 +220,7 @@ async def test_a_text_that_is_too_large_stays_whole_and_can_be_recovered(
     question = a_question(LOG)
     answer = await pruner.prune(LOCAL, question)
     assert is_whole(answer, question, "input_too_large")
-    assert await recovered(pruner, answer) == LOG
+    assert await recovered(store, answer) == LOG
     assert (await pruner.prune(LOCAL, question)).prune_id == answer.prune_id
 
 
@@ -223,12 +230,12 @@ async def test_a_text_of_just_the_limit_is_pruned(store: MemoryOriginals, worker
 
 
 @pytest.mark.parametrize("text", [LOG, LONG])
-async def test_one_millisecond_is_kept_too(pruner: Pruner, text: str) -> None:
+async def test_one_millisecond_is_kept_too(store: MemoryOriginals, pruner: Pruner, text: str) -> None:
     question = a_question(text, timeout_ms=1)
     answer = await pruner.prune(LOCAL, question)
     assert answer.elapsed_ms < 30_000
     assert is_whole(answer, question, "timeout")
-    assert await recovered(pruner, answer) == text
+    assert await recovered(store, answer) == text
 
 
 async def test_a_prune_that_takes_too_long_stays_whole_in_time(store: MemoryOriginals) -> None:
@@ -272,7 +279,7 @@ async def test_a_fault_of_the_engine_leaves_the_text_whole_and_is_counted(store:
     answer = await pruner.prune(LOCAL, question)
     await workers.close()
     assert is_whole(answer, question, "internal_error")
-    assert await recovered(pruner, answer) == LONG
+    assert await recovered(store, answer) == LONG
     counted = metrics.text().decode()
     assert 'kimi_proxy_prune_faults_total{code="internal_error",step="engine"} 1.0' in counted
     assert 'kimi_proxy_prune_warnings_total{code="internal_error"} 1.0' in counted
@@ -342,19 +349,18 @@ async def test_what_is_logged_of_a_fault_tells_nothing_of_the_text(
 # The way back.
 
 
-async def test_recovery_counts_what_it_did(store: MemoryOriginals, workers: Workers) -> None:
+async def test_recovery_counts_what_it_did(store: MemoryOriginals, pruner: Pruner) -> None:
     metrics = Metrics()
-    pruner = Pruner(PrunerSettings(), store, workers, metrics=metrics)
+    recovery = Recovery(store, metrics)
     answer = await pruner.prune(LOCAL, a_question(LOG))
     assert answer.prune_id
-    assert await pruner.recover(LOCAL, lines_of(answer.prune_id, [(2, 3), (1, 1)], True)) == "\n".join(
-        f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1)
-    )
+    numbered = await recovery.read(LOCAL, answer.prune_id, Wanted(((2, 3), (1, 1)), with_numbers=True))
+    assert numbered.text == "\n".join(f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1))
     with pytest.raises(InvalidRange) as beyond:
-        await pruner.recover(LOCAL, lines_of(answer.prune_id, [(401, 402)]))
+        await recovery.read(LOCAL, answer.prune_id, Wanted(((401, 402),)))
     assert beyond.value.max_line == 400
     with pytest.raises(PruneIdNotFound):
-        await pruner.recover(LOCAL, lines_of("prn_0000000000000000", [(1, 1)]))
+        await recovery.read(LOCAL, "prn_0000000000000000", Wanted(((1, 1),)))
     counted = metrics.text().decode()
     for outcome in ("ok", "invalid_range", "prune_id_not_found"):
         assert f'kimi_proxy_recoveries_total{{outcome="{outcome}"}} 1.0' in counted
@@ -368,7 +374,7 @@ async def test_what_is_not_an_id_recovers_nothing_and_never_reaches_the_store(
 ) -> None:
     store.illness = AssertionError("asked")
     with pytest.raises(PruneIdNotFound) as refused:
-        await pruner.recover(LOCAL, lines_of(forged, [(1, 1)]))
+        await read_lines(store, forged, [(1, 1)])
     assert refused.value.reason == "unknown"
 
 
@@ -377,7 +383,7 @@ async def test_a_store_that_cannot_read_says_so(store: MemoryOriginals, pruner: 
     store.illness = StoreUnavailable("locked")
     assert answer.prune_id
     with pytest.raises(StoreUnavailable, match="locked"):
-        await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 1)]))
+        await read_lines(store, answer.prune_id, [(1, 1)])
 
 
 @pytest.mark.parametrize("text", [LOG, LONG])

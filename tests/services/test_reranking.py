@@ -9,8 +9,9 @@ import pytest
 from pydantic import SecretStr
 from tests.support.fakes import Clock, MemoryOriginals
 from tests.support.proxy.reranker import stall
+from tests.support.read_back import read_lines
 from tests.support.services.workers import scripted as scripted_worker
-from tests.support.texts import a_log, a_question, lines_of
+from tests.support.texts import a_log, a_question
 from tests.support.upstream import Heard, Script, http, scripted
 
 from kimi_proxy.core.caller import LOCAL
@@ -35,13 +36,18 @@ def prefers_late(heard: Heard) -> bytes:
 
 @asynccontextmanager
 async def deepinfra(
-    endpoint: str, key: str | None = "sk", workers: Workers | None = None, clock: Clock | None = None, **settings: int
+    endpoint: str,
+    key: str | None = "sk",
+    workers: Workers | None = None,
+    clock: Clock | None = None,
+    store: MemoryOriginals | None = None,
+    **settings: int,
 ) -> AsyncIterator[Pruner]:
     config = PrunerSettings.model_validate({"backend": "deepinfra", "deepinfra_endpoint_url": endpoint} | settings)
     workers = workers or Workers(limit=1, thread_max_chars=32 * 1024)
     reranker = Reranker(endpoint, SecretStr(key) if key else None)
     try:
-        yield Pruner(config, MemoryOriginals(), workers, reranker, now=clock or Clock())
+        yield Pruner(config, store or MemoryOriginals(), workers, reranker, now=clock or Clock())
     finally:
         await reranker.close()
         await workers.close()
@@ -193,14 +199,15 @@ async def test_the_reranker_has_a_limit_of_its_own() -> None:
 
 
 async def test_the_promises_hold_with_the_reranker_too() -> None:
-    async with scripted(prefers_late) as server, deepinfra(server.url, deepinfra_max_docs=20) as pruner:
+    store = MemoryOriginals()
+    async with scripted(prefers_late) as server, deepinfra(server.url, store=store, deepinfra_max_docs=20) as pruner:
         for ratio, floor in ((0.5, 1), (0.9, 100), (0.0, 0), (1.0, 300), (1.0, 301)):
             answer = await pruner.prune(LOCAL, a_question(LOG, max_prune_ratio=ratio, min_keep_lines=floor))
             kept = answer.pruned.original_lines - answer.pruned.pruned_lines
             assert answer.pruned.pruned_lines <= 300 * ratio
             assert kept >= min(floor, 300)
             assert answer.prune_id
-            assert await pruner.recover(LOCAL, lines_of(answer.prune_id, [(1, 300)])) == LOG
+            assert await read_lines(store, answer.prune_id, [(1, 300)]) == LOG
 
 
 async def test_a_large_text_goes_through_the_reranker_in_a_child() -> None:

@@ -67,7 +67,9 @@ class MemoryOriginals(Originals):
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         await self._answer()
         numbered = [
-            StoredText(seq, o.id, o.text) for seq, o in enumerate(self.kept.values(), 1) if o.scope in who.scopes
+            StoredText(seq, o.id, o.about, o.text)
+            for seq, o in enumerate(self.kept.values(), 1)
+            if o.scope in who.scopes
         ]
         return [one for one in reversed(numbered) if one.seq < before][:limit]
 

@@ -42,12 +42,12 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
-from kimi_proxy.features import recovery
-from kimi_proxy.features.recovery import Recover
-from kimi_proxy.features.tool import validate
+from kimi_proxy.core.prune import Numbering
+from kimi_proxy.features.recovery import EVERYTHING, TO_END, LineRange, Wanted, check
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.supervisor import LOG_LINES, ServerBody, Supervisor
 from kimi_proxy.services.gateway.tool_directory import ToolDirectory
+from kimi_proxy.services.recover import Recovery
 
 ALL = "/api/mcp-gateway"
 PATH = f"{ALL}/{{server_name}}"
@@ -207,9 +207,9 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?", re.ASCII)
 
 
 class OriginalPart(BaseModel):
-    """A range of lines or characters: `10-20`, `10-` to the end, `10` for one."""
+    """Ranges of lines, or one of characters: `10-20`, `10-` to the end, `10` for one, `10-20,40` for several."""
 
-    lines: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})
+    lines: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}(?:,{_RANGE.pattern})*$"})
     chars: str | None = Field(default=None, json_schema_extra={"pattern": f"^{_RANGE.pattern}$"})
 
 
@@ -224,6 +224,7 @@ ORIGINAL = RouteSpec(
 class OriginalBody(TypedDict):
     id: str
     original_chars: int
+    numbering: Numbering
     text: str
 
 
@@ -235,21 +236,15 @@ class DeletedOriginalBody(TypedDict):
 DELETE_ORIGINAL = RouteSpec("Delete the text behind a marker", raises=(PruneIdNotFound,), access=Access.PEOPLE)
 
 
-def original_routes(gateway: Gateway) -> list[Route]:
+def original_routes(recovery: Recovery) -> list[Route]:
     async def read_original(request: Request) -> OriginalBody:
-        mask_id, asked = str(request.path_params["mask_id"]), query(request, OriginalPart)
-        arguments: JsonObject = {
-            "id": mask_id,
-            **_span(asked.lines, "lines", "line"),
-            **_span(asked.chars, "chars", "char"),
-        }
-        text = await gateway.original(caller_of(request), mask_id)
-        part = recovery.part(text, validate(Recover, arguments))
-        return {"id": mask_id, "original_chars": len(text), "text": part}
+        mask_id = str(request.path_params["mask_id"])
+        found = await recovery.read(caller_of(request), mask_id, _wanted(query(request, OriginalPart)))
+        return {"id": mask_id, "original_chars": found.chars, "numbering": found.numbering, "text": found.text}
 
     async def delete_original(request: Request) -> DeletedOriginalBody:
         mask_id = str(request.path_params["mask_id"])
-        await gateway.delete_original(caller_of(request), mask_id)
+        await recovery.delete(caller_of(request), mask_id)
         return {"id": mask_id, "deleted": True}
 
     return [
@@ -258,14 +253,28 @@ def original_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def _span(given: str | None, parameter: Literal["lines", "chars"], unit: str) -> dict[str, int]:
-    if given is None:
-        return {}
-    found = _RANGE.fullmatch(given)
+def _wanted(asked: OriginalPart) -> Wanted:
+    if asked.lines is not None and asked.chars is not None:
+        raise InvalidRange("request either lines or characters, not both")
+    if asked.chars is not None:
+        start, end = _range("chars", asked.chars)
+        if end is not None and end < start:
+            raise InvalidRange(f"characters {asked.chars} are not a range: characters are counted from 0")
+        return Wanted(chars=(start, start + 1 if "-" not in asked.chars else TO_END if end is None else end))
+    if asked.lines is None:
+        return EVERYTHING
+    ranges = tuple(_line_range(part) for part in asked.lines.split(","))
+    check(ranges)
+    return Wanted(ranges)
+
+
+def _line_range(given: str) -> LineRange:
+    start, end = _range("lines", given)
+    return start, start if "-" not in given else TO_END if end is None else end
+
+
+def _range(parameter: Literal["lines", "chars"], given: str) -> tuple[int, int | None]:
+    found = _RANGE.fullmatch(given.strip())
     if found is None:
         raise InvalidParams(parameter, "write it as 10-20, as 10- or as 10")
-    start = int(found[1])
-    single = start if parameter == "lines" else start + 1
-    if "-" not in given:
-        return {f"start_{unit}": start, f"end_{unit}": single}
-    return {f"start_{unit}": start} | ({f"end_{unit}": int(found[2])} if found[2] else {})
+    return int(found[1]), int(found[2]) if found[2] else None

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from kimi_proxy.api.routing import Access, RouteSpec, body, caller_of, json_route, query
 from kimi_proxy.core import json
-from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.tool import validate
@@ -47,7 +47,10 @@ class Preview(PruneText):
 PAGE = RouteSpec("List every prune and mask, newest first", query=CutPage, access=Access.PEOPLE)
 SEARCH = RouteSpec("Search the newest originals", query=CutSearch, access=Access.PEOPLE)
 ONE = RouteSpec(
-    "Show an original beside what was sent of it", query=CutLines, raises=(PruneIdNotFound,), access=Access.PEOPLE
+    "Show an original beside what was sent of it",
+    query=CutLines,
+    raises=(PruneIdNotFound, InvalidRange),
+    access=Access.PEOPLE,
 )
 PREVIEW = RouteSpec("Show what prune_text would cut; nothing is stored", body=Preview, access=Access.PEOPLE)
 SWE_PRUNE = RouteSpec("Prune as swe-pruner does", body=SwePrune, access=Access.PEOPLE)

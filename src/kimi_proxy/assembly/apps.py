@@ -233,7 +233,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *team.routes(runtime.store, runtime.team, runtime.sessions),
         *team.people_routes(runtime.team, runtime.config.team.token_days),
         *team.login_routes(runtime.team.logins if runtime.team else None),
-        *gateway.original_routes(runtime.gateway),
+        *gateway.original_routes(runtime.recovery),
         json_route("GET", "/health", health, HEALTH),
     ]
     return behind_guard(with_description(routes), rules)

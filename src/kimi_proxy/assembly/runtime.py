@@ -56,6 +56,7 @@ from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
@@ -76,6 +77,7 @@ class Runtime:
     pruner: Pruner
     tools: Mapping[str, AnyTool]  # by name, and by every alias
     metrics: Metrics
+    recovery: Recovery
     gateway: Gateway
     supervisor: Supervisor  # of the MCP servers that we run; it rests until it is started
     hub: Hub
@@ -228,6 +230,7 @@ async def running(
         parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now)
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
+        recovery = Recovery(store.originals, metrics)
         gateway = parts.end(Gateway(config, store.originals, pruner, metrics, env=env, publish=hub.publish))
         gateway.mode = mode
         supervisor = parts.end(Supervisor(gateway))
@@ -251,13 +254,14 @@ async def running(
             config=config,
             store=store,
             pruner=pruner,
-            tools=pruner_tools(pruner),
+            tools=pruner_tools(pruner, recovery),
             metrics=metrics,
+            recovery=recovery,
             gateway=gateway,
             supervisor=supervisor,
             hub=hub,
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, env)),
-            cuts=Cuts(store.originals, store.decisions, pruner),
+            cuts=Cuts(store.originals, store.decisions, pruner, recovery),
             settings=settings,
             chat=Chat(
                 config,
@@ -265,7 +269,7 @@ async def running(
                 metrics,
                 stages.in_order,
                 seen_by.in_order,
-                Recall(store.originals, known.facts, metrics, config.sanitizer.recover_rounds, stages.deferral.native),
+                Recall(recovery, known.facts, config.sanitizer.recover_rounds, stages.deferral.native),
                 providers.rate_limiter,
                 models,
                 sessions=known.finder,
@@ -279,7 +283,7 @@ async def running(
             latest_requests=seen_by.latest,
             compressions=compressions,
             project_memory=stages.memory,
-            messages=_messages(parts, known, stages),
+            messages=_messages(parts, known, stages, recovery),
             hooks=_hooks(parts, known, seen_by, mode),
             model_windows=seen_by.model_windows,
             team=team,
@@ -349,9 +353,9 @@ def _sessions(
     )
 
 
-def _messages(parts: _Parts, known: _Conversations, stages: ChatStages) -> Messages:
+def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
     shorten, on_fault = stages.sanitizer.shorten, parts.metrics.count_fault
-    return Messages(shorten, known.names.session_of, parts.store.originals, known.facts, on_fault, mode=stages.mode)
+    return Messages(shorten, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
 
 
 def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: ObserveMode) -> ToolHooks:

@@ -11,6 +11,7 @@ from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store import own_store
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
@@ -42,12 +43,12 @@ async def running_tools(config: Config, env: Mapping[str, str]) -> AsyncIterator
             alive.push_async_callback(rerank.close)
         pruner = Pruner(config.mcp_pruner, store.originals, workers, rerank)  # no one could read its counters
         agents = await alive.enter_async_context(agent_tools(config, store.originals, pruner, env))
-        yield ToolsRuntime(pruner, pruner_tools(pruner), agents, who)
+        yield ToolsRuntime(pruner, pruner_tools(pruner, Recovery(store.originals)), agents, who)
 
 
-def pruner_tools(pruner: Pruner) -> Mapping[str, AnyTool]:
+def pruner_tools(pruner: Pruner, recovery: Recovery) -> Mapping[str, AnyTool]:
     """Return the pruner's tools by name, and by every alias."""
-    tools = (prune_text.tool(pruner), recover_text.tool(pruner), prune_text.health_tool())
+    tools = (prune_text.tool(pruner), recover_text.tool(recovery), prune_text.health_tool())
     return {name: tool for tool in tools for name in (tool.name, *tool.aliases)}
 
 

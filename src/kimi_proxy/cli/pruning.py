@@ -16,22 +16,18 @@ from kimi_proxy.core.prune import Options, Question, SourceType
 from kimi_proxy.quick import PRUNE_OPTIONS, TEXT_SAMPLE, PruneOption, is_binary, savings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.features.pruning.explain import LineWhy
     from kimi_proxy.services.pruner import Pruner
+    from kimi_proxy.services.recover import ReadBack
     from kimi_proxy.services.store.protocols import Store
 
 
 Range = tuple[int, int]
 
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})?)?", re.ASCII)
-
-
-def all_lines(last: int) -> tuple[Range, ...]:
-    """Return the range of all lines up to `last`; no range for an empty text."""
-    return ((1, last),) if last else ()
 
 
 def parse(text: str, last: int) -> tuple[Range, ...]:
@@ -178,47 +174,30 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
 
     Example: kimi-proxy recover prn_0123456789abcdef 120-154
     """
-    from kimi_proxy.features.records.read import parts
-    from kimi_proxy.features.recovery import recover as pick
-
-    found = with_store(lambda store, who: _original(store, who, prune_id, ranges, numbers))
-    if not isinstance(found, str):
-        raw, chosen, last = found
-        _write_recovered(prune_id, raw, chosen, last, as_json)
-        return
-    text = found
-    last = len(parts(text))
-    chosen = parse(ranges, last) if ranges else all_lines(last)
-    raw = pick(text, chosen, numbers) if chosen else ""
-    _write_recovered(prune_id, raw, chosen, last, as_json)
-
-
-def _write_recovered(prune_id: str, raw: str, chosen: Sequence[tuple[int, int]], last: int, as_json: bool) -> None:
-    if as_json:
-        listed = [{"start_line": start, "end_line": end} for start, end in chosen]
-        metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original"}
-        console.write_json({"raw_text": raw, "metadata": metadata})
-    else:
+    found = with_store(lambda store, who: _recover(store, who, prune_id, ranges, numbers, as_json))
+    if not as_json:
         # Only the last line of the original may lack a final newline.
-        console.write(raw + "\n" if chosen and chosen[-1][1] < last else raw)
+        ends_inside = found.numbering == "lines" and found.ranges and found.ranges[-1][1] < found.last
+        console.write(found.text + "\n" if ends_inside else found.text)
+        return
+    listed = [{"start_line": start, "end_line": end} for start, end in found.ranges]
+    metadata = {"prune_id": prune_id, "ranges": listed, "line_numbering": "original", "numbering": found.numbering}
+    console.write_json({"raw_text": found.text, "metadata": metadata})
 
 
-async def _original(
-    store: Store, who: Caller, prune_id: str, ranges: str, numbers: bool
-) -> str | tuple[str, Sequence[tuple[int, int]], int]:
-    """Return the text behind an id; for an output in parts: the requested lines, their ranges and the last line."""
-    from kimi_proxy.core.lines import decode_text
-    from kimi_proxy.features.recovery import LinesArgument, Recover
-    from kimi_proxy.services.originals import is_list_of_parts, last_line, read_parts
+async def _recover(store: Store, who: Caller, prune_id: str, ranges: str, numbers: bool, as_json: bool) -> ReadBack:
+    """Return the wanted lines. Of an original that is kept in parts all but the last are written at once."""
+    from kimi_proxy.features.recovery import Wanted
+    from kimi_proxy.services.recover import ReadBack, Recovery
 
-    original = await store.originals.get(who, prune_id)
-    if not is_list_of_parts(original):
-        return decode_text(original.text)
-    last = last_line(original)
-    chosen = parse(ranges, last) if ranges else []
-    listed = [LinesArgument(start_line=start, end_line=end) for start, end in chosen]
-    asked = Recover(id=prune_id, ranges=listed or None, include_line_numbers=numbers)
-    return await read_parts(who, store.originals, original, asked), chosen or [(1, last)], last
+    original = await Recovery(store.originals).open(who, prune_id)
+    if ranges or numbers or as_json:
+        return await original.read(Wanted(parse(ranges, original.last) if ranges else (), with_numbers=numbers))
+    last = ""
+    async for text in original.texts():
+        console.write_bytes(console.encode(last))
+        last = text
+    return ReadBack(last, original.numbering, original.all_lines, original.last, original.chars)
 
 
 @click.command()
@@ -235,10 +214,8 @@ def explain(prune_id: str, as_json: bool) -> None:
         origin = {"goal_hint": question.goal, "source_type": question.source_type}
         console.write_json({"prune_id": explanation.prune_id, **origin, "lines": explanation.lines})
     else:
-        from kimi_proxy.features.records.read import parts
-
-        lines = parts(explanation.question.text)
-        console.write("".join(_row(why, lines[why.line - 1]) for why in explanation.lines))
+        rows = (_row(why, explanation.texts[why.line - 1]) for why in explanation.lines)
+        console.write("".join(rows))
 
 
 def _row(why: LineWhy, line: str) -> str:

@@ -26,6 +26,11 @@ def split(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
+def split_at(text: str, starts: Sequence[int]) -> list[str]:
+    """Return the parts of a text that begin at `starts`; joined without anything between them they are the text."""
+    return [text[start:end] for start, end in zip(starts, (*starts[1:], len(text)), strict=True)]
+
+
 def join(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 

@@ -1,11 +1,14 @@
 """The question to the pruner, and its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from kimi_proxy.core import lines
 from kimi_proxy.core.errors import WarningCode
 
 SourceType = Literal["code", "logs", "docs"]
+Numbering = Literal["lines", "parts"]  # what the numbers of an answer count
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
 
 
@@ -93,6 +96,11 @@ class Pruned:
     tokens_after: int
     used_fallback: bool = False
     warnings: tuple[WarningCode, ...] = ()
+    part_starts: tuple[int, ...] = ()  # of a text that is counted in parts; without them lines are counted
+
+    @property
+    def numbering(self) -> Numbering:
+        return "parts" if self.part_starts else "lines"
 
     @property
     def pruned_lines(self) -> int:
@@ -105,6 +113,11 @@ class Pruned:
             warnings=(*self.warnings, *(c for c in codes if c not in self.warnings)),
             used_fallback=self.used_fallback or fallback,
         )
+
+
+def rows_of(text: str, part_starts: Sequence[int]) -> list[str]:
+    """Return what the numbers of an answer count: the lines of its text, or the parts that begin there."""
+    return lines.split_at(text, part_starts) if part_starts else lines.split(text)
 
 
 def no_op_result(text: str, original_lines: int, tokens: int, *warnings: WarningCode) -> Pruned:

@@ -2,23 +2,36 @@
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.lines import with_number
 from kimi_proxy.core.prune import Cut
-from kimi_proxy.features.records.read import parts
-from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.features.tool import Integer
 
 LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included
 
 MAX_RANGES = 10_000
-MAX_CHARS = 64 * 1024**2  # twice the largest request body: only overlapping ranges get there
+MAX_CHARS = 64 * 1024**2  # of an answer: twice the largest request body
+TO_END = 2**62  # the end of a range that has none
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read of an original: these lines, or these characters, else all of it."""
+
+    lines: tuple[LineRange, ...] = ()
+    chars: tuple[int, int] | None = None  # from 0, the end not included
+    with_numbers: bool = False
+    first_chars: int | None = None  # of these lines, no more than so many characters
+
+
+EVERYTHING = Wanted()
 
 
 def check(ranges: Sequence[LineRange]) -> None:
@@ -34,25 +47,58 @@ def check(ranges: Sequence[LineRange]) -> None:
             raise InvalidRange(f"start_line {start} is after end_line {end}")
 
 
-def recover(text: str, ranges: Sequence[LineRange], with_numbers: bool) -> str:
-    """Return the lines of each range, in the order given; an end beyond the last line means the last line.
-
-    A text of one long line is counted in parts, which are given back without anything between them.
-    """
-    check(ranges)
-    # In a text of one long line, 1 is that line; higher numbers count its parts.
-    by_parts = is_one_line(text) and any(end > 1 for _, end in ranges)
-    lines, seam = (parts(text), "") if by_parts else (text_lines.split(text), "\n")
+def check_inside(ranges: Sequence[LineRange], first: int, last: int) -> None:
+    """Raise InvalidRange for a range that begins where there is no line."""
     for start, _ in ranges:
-        if start > len(lines):
-            raise InvalidRange(f"start_line {start} is beyond the last line, {len(lines)}", len(lines))
-    # Sums from the start: ten thousand ranges that overlap must not be walked line by line.
-    until = [0, *accumulate(len(line) + len(seam) for line in lines)]
-    chars = sum(until[min(end, len(lines))] - until[start - 1] for start, end in ranges)
-    if chars > MAX_CHARS:
-        raise InvalidRange(f"these ranges contain {chars} characters: request fewer lines at a time")
-    picked = (text_lines.pick(lines, start, end, with_numbers and not by_parts) for start, end in ranges)
-    return seam.join(chain.from_iterable(picked))
+        if start > last and first == 1:
+            raise InvalidRange(f"start_line {start} is beyond the last line, {last}", last)
+        if not first <= start <= last:
+            raise InvalidRange(f"line {start} is not stored here: lines {first} to {last} are", last)
+
+
+class PickedLines:
+    """Ranges of lines, picked from the pieces of a text as they come: each piece is read once for all ranges.
+
+    The last line of a piece goes on in the first line of the next one.
+    """
+
+    def __init__(self, ranges: Sequence[LineRange], with_numbers: bool, seam: str = "\n") -> None:
+        self._ranges = ranges
+        self._with_numbers = with_numbers
+        self._seam = seam
+        self._chunks: list[list[str]] = [[] for _ in ranges]
+        self._open: list[int | None] = [None] * len(ranges)  # the line that goes on, of each range
+        self.chars = 0
+
+    def add(self, first: int, rows: Sequence[str]) -> None:
+        """Take the wanted ones of `rows`, which are numbered from `first`. Raise InvalidRange if they are too much."""
+        last = first + len(rows) - 1
+        found = [
+            (at, max(start, first), min(end, last))
+            for at, (start, end) in enumerate(self._ranges)
+            if start <= last and end >= first
+        ]
+        # Sums from the start: ten thousand ranges that overlap must not be walked line by line.
+        extra = len(self._seam) + (len(with_number(last, "")) if self._with_numbers else 0)
+        until = [0, *accumulate(len(row) + extra for row in rows)]
+        self.chars += sum(until[end - first + 1] - until[start - first] for _, start, end in found)
+        if self.chars > MAX_CHARS:
+            raise InvalidRange(f"these ranges contain more than {MAX_CHARS} characters: request fewer lines at a time")
+        for at, start, end in found:
+            chosen = rows[start - first : end - first + 1]
+            shown = _numbered(chosen, start, goes_on=self._open[at] == start) if self._with_numbers else chosen
+            self._chunks[at].append(self._seam.join(shown))
+            self._open[at] = end
+
+    def text(self) -> str:
+        """Return the ranges in the order in which they were given."""
+        return self._seam.join("".join(chunks) for chunks in self._chunks)
+
+
+def _numbered(rows: Sequence[str], first: int, goes_on: bool) -> list[str]:
+    """Return the rows with their numbers; the first one has none if it goes on from the piece before."""
+    numbered = [with_number(first + at, row) for at, row in enumerate(rows)]
+    return [rows[0], *numbered[1:]] if goes_on else numbered
 
 
 NAME = "recover_text"
@@ -129,23 +175,26 @@ def describe_tool(name: str) -> JsonObject:
     }
 
 
-def part(text: str, asked: Recover) -> str:
-    """Return some lines of `text`, some of its characters, or all of it."""
+def wanted(asked: Recover) -> Wanted:
+    """Return what is asked for; raise InvalidRange if that means nothing whatever the text is."""
     asked = _named_by_marker(asked)
     by_line = bool(asked.ranges) or asked.start_line is not None or asked.end_line is not None
     by_char = asked.start_char is not None or asked.end_char is not None
     if by_line and by_char:
         raise InvalidRange("request either lines or characters, not both")
-    if by_line or asked.include_line_numbers:
-        listed = [(lines.start_line, lines.end_line) for lines in asked.ranges or ()]
-        return recover(text, listed or [_one_range(asked, len(text))], asked.include_line_numbers)
-    return _characters(text, asked.start_char or 0, asked.end_char) if by_char else text
+    if by_char and not asked.include_line_numbers:
+        return Wanted(chars=_char_range(asked.start_char or 0, asked.end_char))
+    if not by_line:
+        return Wanted(with_numbers=asked.include_line_numbers)
+    ranges = tuple((lines.start_line, lines.end_line) for lines in asked.ranges or ()) or (_one_range(asked),)
+    check(ranges)
+    return Wanted(ranges, with_numbers=asked.include_line_numbers)
 
 
-def _one_range(asked: Recover, chars: int) -> LineRange:
-    """Return the single range given without a list; a missing end is beyond the last line."""
+def _one_range(asked: Recover) -> LineRange:
+    """Return the single range given without a list; without an end it goes to the last line."""
     start = 1 if asked.start_line is None else asked.start_line
-    return start, max(start, chars + 1) if asked.end_line is None else asked.end_line
+    return start, max(start, TO_END) if asked.end_line is None else asked.end_line
 
 
 def _named_by_marker(asked: Recover) -> Recover:
@@ -158,12 +207,10 @@ def _named_by_marker(asked: Recover) -> Recover:
     return Recover.model_validate(others | {name: place for name, place in named.items() if place is not None})
 
 
-def _characters(text: str, start: int, end: int | None) -> str:
+def _char_range(start: int, end: int | None) -> tuple[int, int]:
     if start < 0 or (end is not None and end < start):
         raise InvalidRange(f"characters {start} to {end} are not a range: characters are counted from 0")
-    if start > len(text):
-        raise InvalidRange(f"start_char {start} is beyond the end: the text has {len(text)} characters")
-    return text[start:end]
+    return start, max(start, TO_END) if end is None else end
 
 
 REASON = "hors sujet selon swe-pruner"

@@ -10,24 +10,26 @@ from typing import Literal, NotRequired, TypeAlias, TypedDict
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound
+from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.lines import decode_text
-from kimi_proxy.core.markers import is_id
-from kimi_proxy.core.prune import Cut
+from kimi_proxy.core.prune import Cut, Numbering, rows_of
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.records.read import parts
+from kimi_proxy.features.recovery import EVERYTHING, Wanted, check_inside
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.originals import (
     HookOutput,
     MaskedText,
+    OutputParts,
     PrintedText,
     PrunedLines,
     Source,
     SummarizedHistory,
+    part_starts_of,
     read_source,
 )
 from kimi_proxy.services.pruner import Explanation, Pruner
+from kimi_proxy.services.recover import OpenOriginal, Recovery
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Decisions, ListedOriginal, Originals, StoredText
 
 CHARS_PER_TOKEN = 4
@@ -86,14 +88,15 @@ class CutLineBody(TypedDict):
     why: str
 
 
-# With "by": "lines" it has cuts and lines, with "by": "text" the two texts.
+# With "by": "lines" it has cuts and lines, with "by": "text" the two texts; both begin at the line "from".
 _Parts = TypedDict(
     "_Parts",
     {
         "id": str,
         "by": Literal["lines", "text"],
+        "numbering": Numbering,
+        "from": int,
         "cuts": NotRequired[Sequence[Cut]],
-        "from": NotRequired[int],
         "lines": NotRequired[list[CutLineBody]],
         "original": NotRequired[str],
         "sent": NotRequired[str | None],
@@ -141,11 +144,13 @@ class Cuts:
         originals: Originals,
         decisions: Decisions,
         pruner: Pruner,
+        recovery: Recovery,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._originals = originals
         self._decisions = decisions
         self._pruner = pruner
+        self._recovery = recovery
         self._now = now
         # The dashboard reads a text page by page while it is scrolled.
         self._explained: LruCache[tuple[str, str], Explanation] = LruCache(
@@ -169,31 +174,43 @@ class Cuts:
         return {"cuts": found, "before": at}
 
     async def one(self, who: Caller, id: str, start: int, count: int) -> OneCutBody:
-        """Return an original next to the sent text: line by line if lines were cut, otherwise as two texts.
+        """Return some lines of an original next to the sent text: each by itself if lines were cut, else two texts.
 
-        Raise PruneIdNotFound if it is unknown or has expired.
+        Raise PruneIdNotFound if it is unknown or has expired, and InvalidRange if it has no such lines.
         """
-        if not is_id(id):
-            raise PruneIdNotFound(id, "unknown")
-        original = await self._originals.get(who, id)
+        original = await self._recovery.open(who, id)
         decision = await self._decisions.of_original(who, id)
-        note, text = describe(id, read_source(original.about), decision), decode_text(original.text)
+        note = describe(id, original.source, decision)
         about = _to_json(note, decision)
-        about["chars"] = len(text)
+        about["chars"] = original.chars
+        start = max(start, original.first)
         if note.cuts:
             explained = await self._explain(who, id)
-            texts = parts(explained.question.text)
-            about["original_lines"] = len(texts)
-            rows = list(_rows(explained.lines[start - 1 : start - 1 + count], texts))
-            return {"id": id, **about, "by": "lines", "cuts": explained.cuts, "from": start, "lines": rows}
-        sent = _sent_text(id, text, note, decision)
+            about["original_lines"] = len(explained.texts)
+            check_inside([(start, start)], 1, len(explained.texts))
+            rows = list(_rows(explained.lines[start - 1 : start - 1 + count], explained.texts))
+            return {
+                "id": id,
+                **about,
+                "by": "lines",
+                "numbering": original.numbering,
+                "cuts": explained.cuts,
+                "from": start,
+                "lines": rows,
+            }
+        # An empty text has no lines to ask for.
+        wanted = Wanted(((start, start + count - 1),), first_chars=SHOWN_CHARS) if original.chars else EVERYTHING
+        shown = (await original.read(wanted)).text
+        sent = await _sent_text(id, original, note, decision)
         return {
             "id": id,
             **about,
             "by": "text",
-            "original": text[:SHOWN_CHARS],
+            "numbering": original.numbering,
+            "from": start,
+            "original": shown,
             "sent": None if sent is None else sent[:SHOWN_CHARS],
-            "truncated": max(len(text), len(sent or "")) > SHOWN_CHARS,
+            "truncated": len(shown) < original.chars or len(sent or "") > SHOWN_CHARS,
         }
 
     async def search(self, who: Caller, wanted: str, limit: int) -> HitsBody:
@@ -273,11 +290,13 @@ def _rows(rows: Sequence[LineWhy], texts: Sequence[str]) -> Iterator[CutLineBody
         yield {"line": row.line, "text": text, "kept": row.kept, "score": row.score, "why": row.why}
 
 
-def _sent_text(id: str, text: str, note: CutNote, decision: DecisionRecord | None) -> str | None:
+async def _sent_text(id: str, original: OpenOriginal, note: CutNote, decision: DecisionRecord | None) -> str | None:
     """Return the text that was sent instead of the original; None if it is unknown."""
     if decision is not None and decision.shown is not None:
         return decode_text(decision.shown)
-    cut = None if note.limits is None else masking.plan_text(text, note.limits, note.goal)
+    if note.limits is None:
+        return None
+    cut = masking.plan_text((await original.read(EVERYTHING)).text, note.limits, note.goal)
     return cut.render(id) if isinstance(cut, masking.MaskCut) else None
 
 
@@ -286,7 +305,8 @@ def _hits(batch: Sequence[StoredText], wanted: str) -> Iterator[HitBody]:
         text = "" if original.text is None else decode_text(original.text)
         if wanted not in text.casefold():
             continue
-        for number, line in enumerate(parts(text), 1):
+        part_starts = part_starts_of(read_source(original.about), text)
+        for number, line in enumerate(rows_of(text, part_starts), 1):
             at = line.casefold().find(wanted)
             if at >= 0:
                 yield {"id": original.id, "line": number, "text": line[max(0, at - 40) :][:EXCERPT_CHARS]}
@@ -312,6 +332,8 @@ def describe(id: str, source: Source | None, decision: DecisionRecord | None) ->
             via: Via = "chat" if decision or session else "pruner"
             found = CutNote(via, "prune", question.goal, question.source_type, session=session)
             return replace(found, cuts=cuts, lines=lines, tokens=tokens)
+        case OutputParts():
+            return CutNote("tools", "output")
         case PrintedText(what, session):
             is_chat = what == "output" and bool(decision or session)
             return CutNote("chat" if is_chat else "tools", "output", session=session)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
@@ -18,14 +19,14 @@ from kimi_proxy.core.aside import HASHED_BYTES, aside
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.config.servers import MaskingSettings
-from kimi_proxy.core.errors import InvalidParams, InvalidRange, ParseError, PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.lines import decode_text, encode_text, join, split, with_number
+from kimi_proxy.core.lines import decode_text, encode_text, join, split
 from kimi_proxy.core.markers import PruneMarker, new_id
 from kimi_proxy.core.prune import CallContext, Cut, Options, Pruned, Question, SourceType
-from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.recovery import LineRange, Recover
+from kimi_proxy.features.records.read import read
+from kimi_proxy.features.records.tree import is_one_line, part_starts
 from kimi_proxy.services.store.protocols import Original, Originals, Store
 
 if TYPE_CHECKING:  # a command that prunes does not load the sanitizer
@@ -72,6 +73,8 @@ def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place
 
 # The origin of an original.
 
+PARTS = "parts"
+
 
 @dataclass(frozen=True, slots=True)
 class PrunedLines:
@@ -84,11 +87,13 @@ class PrunedLines:
     backend: str = "heuristic"
     warnings: tuple[str, ...] = ()
     session: str = ""
+    part_starts: tuple[int, ...] | None = ()  # of a text that is counted in parts; None: the note does not say
 
     @classmethod
     def of(cls, question: Question, pruned: Pruned, backend: str) -> "PrunedLines":
         cuts, tokens = tuple(a.cut for a in pruned.annotations), (pruned.tokens_before, pruned.tokens_after)
-        return cls(question, cuts, pruned.original_lines, tokens, backend, pruned.warnings)
+        lines, warnings, starts = pruned.original_lines, pruned.warnings, pruned.part_starts
+        return cls(question, cuts, lines, tokens, backend, warnings, part_starts=starts)
 
     def to_note(self) -> Mapping[str, object]:
         question, (before, after) = self.question, self.tokens or (0, 0)
@@ -105,6 +110,8 @@ class PrunedLines:
                 "tokens_est_after": after,
             },
             "warnings": list(self.warnings),
+            # Later versions may divide the text elsewhere: the numbers that were given out stay what they are.
+            "part_chars": [end - start for start, end in pairwise(self.part_starts or ())],
             **({"context": asdict(question.context)} if question.context else {}),
             **({"session": self.session} if self.session else {}),
         }
@@ -119,6 +126,16 @@ class PrintedText:
 
     def to_note(self) -> Mapping[str, object]:
         return {"what": self.what} | ({"session": self.session} if self.session else {})
+
+
+@dataclass(frozen=True, slots=True)
+class OutputParts:
+    """The list of the parts of an output that is too long for one original, and the size of each."""
+
+    chars: tuple[int, ...]
+
+    def to_note(self) -> Mapping[str, object]:
+        return {"what": PARTS, "chars": list(self.chars)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +191,7 @@ class SummarizedHistory:
         return {"what": "history", "session": self.session}
 
 
-Source: TypeAlias = PrunedLines | PrintedText | HookOutput | MaskedText | SummarizedHistory
+Source: TypeAlias = PrunedLines | PrintedText | OutputParts | HookOutput | MaskedText | SummarizedHistory
 
 
 def hidden_source(hidden: "Hidden", goal: str, session: str = "") -> PrunedLines | PrintedText:
@@ -212,13 +229,19 @@ def _source(value: Mapping[str, JsonValue]) -> Source | None:
             return MaskedText(server)
         case {"what": "history"}:
             return SummarizedHistory(session)
+        case {"what": "parts", "chars": list(chars)}:
+            return OutputParts(tuple(size for size in chars if isinstance(size, int)))
         case {"what": str(what)}:
             return PrintedText(what, session)
         case {"stats": dict(stats)}:
             note = PruneNote.model_validate(value)
-            tokens = _pair(stats.get("tokens_est_before") or None, stats.get("tokens_est_after"))
             return PrunedLines(
-                note.question, tuple(note.cuts), _number(stats.get("original_lines")), tokens, session=session
+                note.question,
+                tuple(note.cuts),
+                _number(stats.get("original_lines")),
+                _pair(stats.get("tokens_est_before") or None, stats.get("tokens_est_after")),
+                session=session,
+                part_starts=note.part_starts,
             )
     return None
 
@@ -239,6 +262,12 @@ class PruneNote(BaseModel):
     options: Options
     cuts: list[Cut]
     context: CallContext | None = None
+    part_chars: list[int] | None = None
+
+    @property
+    def part_starts(self) -> tuple[int, ...] | None:
+        """Return where each part begins; empty where lines are counted, None in a note of an earlier version."""
+        return None if self.part_chars is None else _starts(self.part_chars)
 
     @property
     def question(self) -> Question:
@@ -252,6 +281,22 @@ def decode_note(note: bytes, prune_id: str) -> PruneNote:
         return PruneNote.model_validate(json.decode(note))
     except (ParseError, ValidationError) as e:
         raise InvalidParams("prune_id", f"{prune_id} was not pruned for a goal, so there is nothing to explain") from e
+
+
+def _starts(part_chars: Sequence[int]) -> tuple[int, ...]:
+    """Return where parts begin, of which all but the last have these lengths."""
+    return tuple(accumulate(part_chars, initial=0)) if part_chars else ()
+
+
+def part_starts_of(source: Source | None, text: str) -> tuple[int, ...]:
+    """Return where the parts begin that the answer for a text counted; none if it counted lines."""
+    match source:
+        case PrunedLines(cuts=cuts, part_starts=starts) | HookOutput(PrunedLines(cuts=cuts, part_starts=starts)):
+            if starts is None and cuts and is_one_line(text):  # by an earlier version, which did not note them
+                root = read(text)
+                return () if root is None else tuple(part_starts(root))
+            return starts or ()
+    return ()
 
 
 class Keeper:
@@ -278,11 +323,12 @@ class Keeper:
         key = await aside(len(raw) <= HASHED_BYTES, key_of, "output", raw, place)
         await self.keep(who, hidden.id, key, raw, hidden_source(hidden, goal, session))
 
-    async def keep_text(self, who: Caller, text: bytes, what: str) -> str:
+    async def keep_text(self, who: Caller, text: bytes, source: PrintedText | OutputParts) -> str:
         """Store `text` under a new id, and return the id."""
+        what = source.what if isinstance(source, PrintedText) else PARTS
         key = await asyncio.to_thread(text_fingerprint, what.encode(), text)
         prune_id = await self.id_for(who, key)
-        await self.keep(who, prune_id, key, text, PrintedText(what))
+        await self.keep(who, prune_id, key, text, source)
         return prune_id
 
 
@@ -304,15 +350,17 @@ async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | No
     return DeletedTexts(len(deleted), decisions)
 
 
-PARTS = "parts"  # of an original that lists the parts, one marker a line
 REST_OF_OUTPUT = "suite de la sortie"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class KeptPart:
+    """A part of an output that is too long for one original."""
+
     id: str
     first: int  # lines of the whole output, both included; where a line is cut, both parts have it
     last: int
+    chars: int
 
 
 async def keep_parts(who: Caller, keeper: Keeper, parts: AsyncIterator[bytes], first_line: int) -> str | None:
@@ -320,76 +368,26 @@ async def keep_parts(who: Caller, keeper: Keeper, parts: AsyncIterator[bytes], f
 
     Raise StoreUnavailable if they cannot be kept.
     """
-    kept: list[_Part] = []
+    kept: list[KeptPart] = []
     first, newlines = first_line, 0
     async for part in parts:
-        id = await keeper.keep_text(who, part, "output")
+        id = await keeper.keep_text(who, part, PrintedText())
         newlines = part.count(b"\n")
-        kept.append(_Part(id, first, first + newlines - part.endswith(b"\n")))
+        kept.append(KeptPart(id, first, first + newlines - part.endswith(b"\n"), len(decode_text(part))))
         first += newlines
     if not kept:
         return None
     if len(kept) == 1:
         return str(PruneMarker(kept[0].id, 1, newlines + 1, REST_OF_OUTPUT))
     table = join([str(PruneMarker(part.id, part.first, part.last, REST_OF_OUTPUT)) for part in kept])
-    id = await keeper.keep_text(who, table.encode(), PARTS)
+    id = await keeper.keep_text(who, table.encode(), OutputParts(tuple(part.chars for part in kept)))
     return str(PruneMarker(id, kept[0].first, kept[-1].last, f"{REST_OF_OUTPUT}, {len(kept)} parties"))
 
 
-def is_list_of_parts(original: Original) -> bool:
-    source = read_source(original.about)
-    return isinstance(source, PrintedText) and source.what == PARTS
-
-
-async def read_parts(who: Caller, originals: Originals, listed: Original, asked: Recover) -> str:
-    """Return the requested lines, by their numbers in the whole output; without ranges, everything that is stored.
-
-    Raise InvalidRange for missing lines, and PruneIdNotFound if a part has expired.
-    """
-    parts = _parts(listed)
-    if set(asked.model_dump(exclude_none=True, exclude_defaults=True)) == {"id"}:
-        raw = [(await originals.get(who, part.id)).text for part in parts]
-        return await asyncio.to_thread(lambda: decode_text(b"".join(raw)))
-    ranges = _ranges(asked, parts)
-    found = [await _lines(who, originals, parts, start, end, asked.include_line_numbers) for start, end in ranges]
-    return "\n".join(found)
-
-
-def last_line(listed: Original) -> int:
-    """Return the number of the last line that the parts hold, in the whole output."""
-    return _parts(listed)[-1].last
-
-
-def _parts(listed: Original) -> list[_Part]:
+def read_parts(listed: Original, source: OutputParts) -> list[KeptPart]:
+    """Return the parts that an original lists, one marker a line."""
     found = filter(None, map(markers.read, split(decode_text(listed.text))))
-    parts = [_Part(marker.prune_id, marker.start, marker.end) for marker in found]
-    if not parts:
-        raise PruneIdNotFound(listed.id, "unknown")
-    return parts
-
-
-def _ranges(asked: Recover, parts: Sequence[_Part]) -> list[LineRange]:
-    first, last = parts[0].first, parts[-1].last
-    if asked.start_char is not None or asked.end_char is not None:
-        raise InvalidRange("this output is stored in parts: request lines, not characters")
-    start, end = asked.start_line or asked.start, asked.end_line or asked.end
-    ranges = [(one.start_line, one.end_line) for one in asked.ranges or ()] or [(start or first, end or last)]
-    recovery.check(ranges)
-    for start_line, _ in ranges:
-        if not first <= start_line <= last:
-            raise InvalidRange(f"line {start_line} is not stored here: lines {first} to {last} are", last)
-    return [(start_line, min(end_line, last)) for start_line, end_line in ranges]
-
-
-async def _lines(
-    who: Caller, originals: Originals, parts: Sequence[_Part], start: int, end: int, with_numbers: bool
-) -> str:
-    wanted = [part for part in parts if part.first <= end and start <= part.last]
-    raw = [(await originals.get(who, part.id)).text for part in wanted]
-    return await asyncio.to_thread(_cut_out, b"".join(raw), wanted[0].first, start, end, with_numbers)
-
-
-def _cut_out(raw: bytes, first: int, start: int, end: int, with_numbers: bool) -> str:
-    """Return the lines from `start` to `end` of a text whose first line has the number `first`."""
-    lines = split(decode_text(raw))[start - first : end - first + 1]
-    return join([with_number(start + at, line) for at, line in enumerate(lines)] if with_numbers else lines)
+    return [
+        KeptPart(marker.prune_id, marker.start, marker.end, chars)
+        for marker, chars in zip(found, source.chars, strict=True)
+    ]

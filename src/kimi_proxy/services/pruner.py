@@ -21,29 +21,25 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config, PrunerSettings
 from kimi_proxy.core.errors import (
     InvalidParams,
-    KimiProxyError,
     PruneIdNotFound,
     RerankFailed,
     WarningCode,
 )
 from kimi_proxy.core.lines import decode_text, encode_text, join, split
 from kimi_proxy.core.markers import is_id, new_id
-from kimi_proxy.core.prune import Annotation, Cut, Pruned, Question, no_op_result
-from kimi_proxy.features import recovery
+from kimi_proxy.core.prune import Annotation, Cut, Numbering, Pruned, Question, no_op_result, rows_of
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
-from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint
+from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint, part_starts_of, read_source
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
 if TYPE_CHECKING:
     from kimi_proxy.proxy.pruners import Reranked, Reranker
     from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import is_list_of_parts, read_parts
 
 USD_PER_TOKEN_SAVED = 0.01 / 1_000_000
 COMMIT_GRACE_S = 0.2  # a text that timed out is still committed; the answer may be 0.25 s late
@@ -103,6 +99,7 @@ class PruneFields(DeepInfraFields):
     pruned_lines: int
     tokens_est_before: int
     tokens_est_after: int
+    numbering: NotRequired[Numbering]
     via: NotRequired[Literal["hooks"]]
     door: NotRequired[Literal["hooks"]]  # the old name of `via`
     kept_lines: NotRequired[int]
@@ -114,6 +111,7 @@ class PruneFields(DeepInfraFields):
 
 
 class PruneStatsBody(DeepInfraFields):
+    numbering: Numbering
     original_lines: int
     kept_lines: int
     pruned_lines: int
@@ -174,13 +172,14 @@ class PruneAnswer:
     def without_id(self, text: str) -> PruneAnswer:
         """Return `text` uncut, because a cut could not be restored."""
         codes = (*self.pruned.warnings, "recovery_unavailable")
-        uncut = no_op_result(text, self.pruned.original_lines, self.pruned.tokens_before, *codes)
+        uncut = no_op_result(text, len(split(text)), self.pruned.tokens_before, *codes)
         return replace(self, prune_id=None, pruned=uncut)
 
     def stats(self) -> PruneStatsBody:
         pruned = self.pruned
         ratio = pruned.pruned_lines / pruned.original_lines if pruned.original_lines else 0.0
         return {
+            "numbering": pruned.numbering,
             "original_lines": pruned.original_lines,
             "kept_lines": pruned.original_lines - pruned.pruned_lines,
             "pruned_lines": pruned.pruned_lines,
@@ -267,6 +266,7 @@ class Explanation:
     question: Question
     cuts: Sequence[Cut]
     lines: Sequence[LineWhy]
+    texts: Sequence[str]  # of the lines, or of the parts that are counted
 
 
 def reranker(config: Config) -> Reranker | None:
@@ -422,23 +422,6 @@ class Pruner:
 
         return await self.fail_open.run("commit", keep(), lambda code: answer.without_id(request.question.text))
 
-    async def recover(self, who: Caller, asked: Recover) -> str:
-        """Return the requested original lines byte for byte, in the order of their ranges; all lines without any."""
-        try:
-            if asked.ranges is not None:
-                recovery.check([(lines.start_line, lines.end_line) for lines in asked.ranges])
-            original = await self._original(who, asked.id)
-            if is_list_of_parts(original):
-                raw = await read_parts(who, self._originals, original, asked)
-            else:
-                text = original.text
-                raw = await aside(len(text) <= SPLIT_CHARS, lambda: recovery.part(decode_text(text), asked))
-        except KimiProxyError as e:
-            self._count_recovery(e.code)
-            raise
-        self._count_recovery("ok")
-        return raw
-
     async def explain(self, who: Caller, prune_id: str) -> Explanation:
         """Return why each line stayed or went; raise PruneIdNotFound, or InvalidParams if it was not pruned."""
         original = await self._original(who, prune_id)
@@ -446,10 +429,11 @@ class Pruner:
         if len(original.text) > 4 * self._config.max_input_chars:
             raise InvalidParams("prune_id", f"{prune_id} is too large to explain: it was never pruned")
         question = replace(note.question, text=decode_text(original.text))
+        part_starts = part_starts_of(read_source(original.about), question.text)
         # A tool's row numbers carry no information about a line: they are removed before scoring.
         judged = replace(question, text=join(strip_row_numbers(split(question.text)))) if question.context else question
-        lines = await self._workers.explain(judged, note.cuts, EXPLAIN_TIMEOUT_S)
-        return Explanation(prune_id, question, note.cuts, lines)
+        lines = await self._workers.explain(judged, note.cuts, part_starts, EXPLAIN_TIMEOUT_S)
+        return Explanation(prune_id, question, note.cuts, lines, rows_of(question.text, part_starts))
 
     async def preview(self, question: Question, with_why: bool) -> tuple[Pruned, Sequence[LineWhy]]:
         """Return what would be cut, with the reason for each line; store nothing and issue no id."""
@@ -461,7 +445,7 @@ class Pruner:
         if not with_why:
             return pruned, []
         cuts = [annotation.cut for annotation in pruned.annotations]
-        why = self._workers.explain(question, cuts, timeout_s)
+        why = self._workers.explain(question, cuts, pruned.part_starts, timeout_s)
         return pruned, await self.fail_open.run("preview", why, lambda code: [])
 
     async def line_scores(self, question: Question) -> list[float]:
@@ -477,10 +461,6 @@ class Pruner:
     def _count_fault(self, step: str, code: WarningCode) -> None:
         if self._metrics is not None:
             self._metrics.faults.labels(step, code).inc()
-
-    def _count_recovery(self, outcome: str) -> None:
-        if self._metrics is not None:
-            self._metrics.recoveries.labels(outcome).inc()
 
     def _no_reranking(self) -> Reranking | None:
         return None if self._ask_reranker is None else Reranking()

@@ -15,9 +15,8 @@ from tests.clients.programs.worker import MARKER
 from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil
-from tests.support.texts import lines_of
+from tests.support.read_back import read_lines
 
-from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import parse
 from kimi_proxy.features.clients import CLIENTS, Connection, server_entry
 from kimi_proxy.services.clients.places import HookTarget, Wanted
@@ -38,7 +37,7 @@ async def test_a_plugin_cuts_what_a_command_printed(tmp_path: Path, case: AgentC
         found = MARKER.search(model.requests[1])
         assert found, (outcome, model.requests[1][-3000:])
         lines = int(found[2]), int(found[3])
-        hidden = await p.runtime.pruner.recover(LOCAL, lines_of(found[1].decode(), [lines]))
+        hidden = await read_lines(p.runtime.store.originals, found[1].decode(), [lines])
 
     assert outcome.is_success, outcome
     assert hidden and hidden in LOG.text

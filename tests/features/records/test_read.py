@@ -10,10 +10,11 @@ import pytest
 import yaml
 from tests.support import outputs
 
+from kimi_proxy.core.lines import split_at
 from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.fitting import write_by_chars
-from kimi_proxy.features.records.read import parts, read
-from kimi_proxy.features.records.tree import is_one_line
+from kimi_proxy.features.records.read import read
+from kimi_proxy.features.records.tree import is_one_line, part_starts
 
 ID = "msk_0123456789abcdef"
 MARKED = "[KIMI_PROXY_OBSERVATION_MASKED "
@@ -145,9 +146,11 @@ def test_code_logs_and_prose_are_not_made_of_records(text: str):
     ],
 )
 def test_the_parts_of_one_line_make_up_the_whole_line(text: str):
-    assert is_one_line(text)
-    assert "".join(parts(text)) == text
-    assert len(parts(text)) > 5
+    root = read(text)
+    assert is_one_line(text) and root is not None
+    found = split_at(text, part_starts(root))
+    assert "".join(found) == text
+    assert len(found) > 5
 
 
 @pytest.mark.parametrize("word", ["\\n", "\n", "\\", "😀", "é", "a word ", '"'])
@@ -159,7 +162,3 @@ def test_a_gap_in_a_long_string_breaks_no_escape(word: str):
     assert MARKED in left["log"]
     before, _, after = left["log"].partition(" ... " + MARKED)
     assert before == (word * 3000)[: len(before)] and after
-
-
-def test_lines_are_the_parts_of_a_text_that_has_lines():
-    assert parts("a\nb\n") == ["a", "b", ""]

@@ -1,31 +1,27 @@
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.fakes import MemoryOriginals
 from tests.support.tool_schemas import RECOVER_SCHEMA
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import Tool
-from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.tools import recover_text
-from kimi_proxy.services.workers.pool import Workers
 
 ID = "prn_0123456789abcdef"
 TEXT = "one\ntwo \r\n\nfour\ud800\n"
 
 
 @pytest.fixture
-async def tool() -> AsyncIterator[Tool[Recover]]:
-    store, workers = MemoryOriginals(), Workers(limit=1, thread_max_chars=32 * 1024)
+async def tool() -> Tool[Recover]:
+    store = MemoryOriginals()
     await store.keep(Original(ID, "local", bytes(32), TEXT.encode("utf-8", "surrogatepass"), b"{}"))
-    yield recover_text.tool(Pruner(PrunerSettings(), store, workers))
-    await workers.close()
+    return recover_text.tool(Recovery(store))
 
 
 def arguments(*ranges: tuple[JsonValue, JsonValue], numbers: JsonValue = False, prune_id: JsonValue = ID) -> JsonObject:
@@ -54,6 +50,7 @@ async def test_lines_come_with_their_numbers_and_what_was_asked(tool: Tool[Recov
             "prune_id": ID,
             "ranges": [{"start_line": 4, "end_line": 99}, {"start_line": 1, "end_line": 2}],
             "line_numbering": "original",
+            "numbering": "lines",
         },
     }
     assert json.loads(answer.text) == answer.structured
@@ -126,6 +123,7 @@ async def test_without_ranges_the_whole_text_comes_back(tool: Tool[Recover]) -> 
             "prune_id": ID,
             "ranges": [{"start_line": 1, "end_line": 5}],
             "line_numbering": "original",
+            "numbering": "lines",
         },
     }
 

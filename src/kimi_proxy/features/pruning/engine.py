@@ -11,7 +11,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import WarningCode
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END, PruneMarker
-from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, no_op_result
+from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, no_op_result, rows_of
 from kimi_proxy.features.failures import REPORT_MARKS
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
@@ -25,7 +25,6 @@ from kimi_proxy.features.pruning.structure import code, docs, languages, logs
 from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
 from kimi_proxy.features.pruning.structure.syntax import parser
 from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
-from kimi_proxy.features.records.read import parts
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
 VERSION = "5"
@@ -98,12 +97,17 @@ def local_scores(question: Question, check: Callable[[], None] = _no_deadline) -
     return [float(s) for s in analyze(question, lines, None, check, load_scorers()).scores]
 
 
-def explain(question: Question, cuts: Sequence[Cut], check: Callable[[], None] = _no_deadline) -> list[LineWhy]:
-    """Return why each line, or part of a text of one line, stayed or went in the prune that made `cuts`."""
-    by_records = explain_records(question, cuts, check)
+def explain(
+    question: Question,
+    cuts: Sequence[Cut],
+    part_starts: Sequence[int] = (),
+    check: Callable[[], None] = _no_deadline,
+) -> list[LineWhy]:
+    """Return why each line stayed or went in the prune that made `cuts`, or each part that begins at `part_starts`."""
+    by_records = explain_records(question, cuts, part_starts, check)
     if by_records is not None:
         return by_records
-    lines, scorers = parts(question.text), load_scorers()
+    lines, scorers = rows_of(question.text, part_starts), load_scorers()
     with outlining(lines, question.source_type, check) as outlined:
         found, asked, of_use = _measure(question, lines, check, scorers, outlined)
     added = score.contributions(question.source_type, asked, scorers)
@@ -384,14 +388,14 @@ def _shortest(
     records: RecordCuts | None = None,
 ) -> Pruned:
     """Return the pruned text, or the original where pruning would not make it shorter."""
-    rows = len(lines) if records is None else records.rows
     if not annotations:
-        return no_op_result(question.text, rows, before)
+        return no_op_result(question.text, len(lines), before)
     by_parts = records.shown if records else None
     text = render(lines, annotations, question.options) if by_parts is None else by_parts
     plain = after = tokens.count(text)
     if by_parts is None and (question.options.annotate_lines or not question.options.include_markers):
         plain = tokens.count(render(lines, annotations, _PLAIN))
     if after >= before or before - plain < MIN_SAVING * before:
-        return no_op_result(question.text, rows, before)
-    return Pruned(text, annotations, rows, before, after)
+        return no_op_result(question.text, len(lines), before)
+    part_starts = records.part_starts if records else ()
+    return Pruned(text, annotations, len(part_starts or lines), before, after, part_starts=part_starts)

@@ -20,19 +20,17 @@ LARGER = 1.15  # the share of the text that stays grows so until few enough line
 TRIES = 24
 
 
-def row_starts(text: str, starts_of_parts: Callable[[], Sequence[int]]) -> Sequence[int]:
-    """Return where each line begins, or each part of a text of one line."""
-    if is_one_line(text):
-        return starts_of_parts()
+def line_starts(text: str) -> list[int]:
+    """Return where each line begins."""
     return list(accumulate((len(line) + 1 for line in text_lines.split(text)[:-1]), initial=0))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCuts:
-    """The cuts in a text of records; for a single line, `shown` is the remaining text, and `rows` counts its parts."""
+    """The cuts in a text of records. Where they count parts, `shown` is the remaining text."""
 
     annotations: tuple[Annotation, ...]
-    rows: int
+    part_starts: tuple[int, ...] = ()
     shown: str | None = None
 
 
@@ -44,7 +42,7 @@ def prune_records(question: Question, prune_id: str, check: Callable[[], None]) 
         return None
     if not is_one_line(text):
         pin_broken_lines(text, root)
-    starts = row_starts(text, lambda: part_starts(root))
+    starts = part_starts(root) if is_one_line(text) else line_starts(text)
     room = min(math.floor(len(starts) * options.max_prune_ratio), len(starts) - options.min_keep_lines)
     if room <= 0:
         return None
@@ -55,9 +53,9 @@ def prune_records(question: Question, prune_id: str, check: Callable[[], None]) 
         found = ranking.pick(len(text), int(floor)) or []
         cuts = [cut_of(starts, gap) for gap in found]
         if sum(cut.count for cut in cuts) <= room:
-            return _record_cuts(question, prune_id, found, cuts, len(starts))
+            return _record_cuts(question, prune_id, found, cuts, starts)
         floor *= LARGER
-    return RecordCuts((), len(starts))
+    return RecordCuts(())
 
 
 def cut_of(starts: Sequence[int], gap: RecordGap) -> Cut:
@@ -81,18 +79,18 @@ def is_of_records(cut: Cut) -> bool:
 
 
 def _record_cuts(
-    question: Question, prune_id: str, found: Sequence[RecordGap], cuts: Sequence[Cut], rows: int
+    question: Question, prune_id: str, found: Sequence[RecordGap], cuts: Sequence[Cut], starts: Sequence[int]
 ) -> RecordCuts:
     text = question.text
     markers = [str(PruneMarker(prune_id, cut.start, cut.end, cut.reason)) for cut in cuts]
     if not is_one_line(text):
         lines = (_line_around(text, gap, marker) for gap, marker in zip(found, markers, strict=True))
-        return RecordCuts(tuple(map(Annotation, cuts, lines)), rows)
+        return RecordCuts(tuple(map(Annotation, cuts, lines)))
     said = dict(zip((gap.start for gap in found), markers, strict=True))
     if not question.options.include_markers:
         found, said = [replace(gap, style=PLAIN) for gap in found], dict.fromkeys(said, "")
     shown = write(text, found, lambda gap: said[gap.start])
-    return RecordCuts(tuple(map(Annotation, cuts, markers)), rows, shown)
+    return RecordCuts(tuple(map(Annotation, cuts, markers)), tuple(starts), shown)
 
 
 def _line_around(text: str, gap: RecordGap, marker: str) -> str:
@@ -105,8 +103,10 @@ def _line_around(text: str, gap: RecordGap, marker: str) -> str:
 FRAME = "an example of the records, or the surroundings of kept ones"
 
 
-def explain_records(question: Question, cuts: Sequence[Cut], check: Callable[[], None]) -> list[LineWhy] | None:
-    """Return a row for each line, or part of a text of one line; None if it was not cut by its records."""
+def explain_records(
+    question: Question, cuts: Sequence[Cut], part_starts: Sequence[int], check: Callable[[], None]
+) -> list[LineWhy] | None:
+    """Return a row for each line, or each part that begins at `part_starts`; None if it was not cut by its records."""
     text = question.text
     if NO_PRUNE_BEGIN in text or not cuts or not all(map(is_of_records, cuts)):
         return None
@@ -115,7 +115,7 @@ def explain_records(question: Question, cuts: Sequence[Cut], check: Callable[[],
         return None
     budget = max(1, int((1 - question.options.max_prune_ratio) * len(text)))
     judged = list(Ranking(text, root, question.goal, budget, check).judge())
-    starts = row_starts(text, lambda: part_starts(root))
+    starts = part_starts or line_starts(text)
     reason_of = {row: cut.reason for cut in cuts for row in range(cut.start, cut.end + 1)}
     rows: list[LineWhy] = []
     at = 0

@@ -49,15 +49,6 @@ def read_rows(text: str) -> tree.Node | None:
     return root if len(rows.filled) >= MIN_ROWS or any(line.children for line in root.children) else None
 
 
-def parts(text: str) -> list[str]:
-    """Return the parts of a text that line numbers count: its lines, or the parts of one long line."""
-    root = read(text) if tree.is_one_line(text) else None
-    if root is None:
-        return split(text)
-    starts = tree.part_starts(root)
-    return [text[start:end] for start, end in zip(starts, (*starts[1:], len(text)), strict=True)]
-
-
 class Rows:
     """The lines of a text, and where each begins."""
 

@@ -33,7 +33,7 @@ from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scale_
 from kimi_proxy.features.pruning.structure.logs import log_style, message_of, notable_rows
 from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_chars, write_by_lines
-from kimi_proxy.features.records.prune import cut_of, row_starts
+from kimi_proxy.features.records.prune import cut_of, line_starts
 from kimi_proxy.features.records.read import read, read_rows
 from kimi_proxy.features.records.tree import RecordGap, is_one_line
 from kimi_proxy.features.sanitizer.plan import READERS
@@ -514,7 +514,7 @@ def _fit(
 
 def _hide_rows(task: Task, id: str, gaps: Sequence[RecordGap], before: int) -> Hidden:
     """Return what markers name, with the rows that were cut and the share that was to go."""
-    starts = row_starts(task.text, lambda: ())
+    starts = line_starts(task.text)
     kind = source_type.guess(task.origin.path, task.text)
     ratio = max(0.0, 1 - _chars_of(task, before) / len(task.text))
     return Hidden(id, task.text, kind, ratio, tuple(cut_of(starts, gap) for gap in gaps))

@@ -11,15 +11,14 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import InvalidParams, PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import ALPHABET
 from kimi_proxy.features.chat.context import tokens_of
 from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import SessionOf
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.settings import ObserveMode
-from kimi_proxy.services.store.protocols import Originals
 
 HASH_DIGITS = 20  # 80 bits, as an id has
 PREFIXES = ("prn", "msk")
@@ -47,7 +46,7 @@ class Messages:
         self,
         shorten: Stage,
         session_of: SessionOf,
-        originals: Originals,
+        recovery: Recovery,
         facts: ChatFacts,
         on_fault: OnFault,
         mode: ObserveMode | None = None,
@@ -55,7 +54,7 @@ class Messages:
         self._mode = mode or ObserveMode()
         self._session_of = session_of
         self._shorten = shorten
-        self._originals = originals
+        self._recovery = recovery
         self._facts = facts
         self._on_fault = on_fault
 
@@ -97,7 +96,7 @@ class Messages:
         ids = [f"{prefix}_{_digits(hashed)}" for prefix in PREFIXES] if is_known else []
         for id in ids:
             try:
-                return decode_text((await self._originals.get(who, id)).text)
+                return (await self._recovery.read(who, id)).text
             except PruneIdNotFound as e:
                 if e.reason == "expired":
                     raise

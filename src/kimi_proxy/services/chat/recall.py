@@ -25,7 +25,6 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
@@ -39,9 +38,7 @@ from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s, value_of
 from kimi_proxy.services.chat.deferral import NativeSearch
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
-from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.notes import session_of
-from kimi_proxy.services.store.protocols import Originals
+from kimi_proxy.services.recover import Recovery
 
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # a result up to this length is hardly why a provider rejects a request as too long
@@ -152,16 +149,14 @@ class Recall:
 
     def __init__(
         self,
-        originals: Originals,
+        recovery: Recovery,
         facts: ChatFacts,
-        metrics: Metrics,
         max_rounds: int,
         native: NativeSearch | None = None,
     ) -> None:
         self._native = native or NativeSearch()
-        self._originals = originals
+        self._recovery = recovery
         self._facts = facts
-        self._metrics = metrics
         self._max_rounds = max_rounds
 
     @asynccontextmanager
@@ -279,19 +274,20 @@ class Recall:
             if arguments is None:
                 raise InvalidParams("arguments", "must be a JSON object")
             recover = validate(Recover, arguments)
+            wanted = recovery.wanted(recover)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
-            original = await self._originals.get(progress.draft.caller, recover.id)
-            if not progress.may_read(recover.id, session_of(original.about)):
+            original = await self._recovery.open(progress.draft.caller, recover.id)
+            if not progress.may_read(recover.id, original.session):
                 raise PruneIdNotFound(recover.id, "unknown")
-            part = recovery.part(decode_text(original.text), recover)
+            part = (await original.read(wanted)).text
         except KimiProxyError as e:
-            self._metrics.recoveries.labels(e.code).inc()
+            self._recovery.count(e.code)
             return f"{e.code}: {e}"
         if progress.read_chars + len(part) > MAX_READ_CHARS:
-            self._metrics.recoveries.labels("too_long").inc()
+            self._recovery.count("too_long")
             return _fitting(part, 0)
-        self._metrics.recoveries.labels("ok").inc()
+        self._recovery.count("ok")
         progress.add_text(part)
         return part
 

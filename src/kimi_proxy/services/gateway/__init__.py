@@ -26,7 +26,6 @@ from kimi_proxy.core.errors import (
     CallRefused,
     InvalidRequest,
     KimiProxyError,
-    PruneIdNotFound,
     StoreUnavailable,
     UnknownServer,
     UpstreamTimeout,
@@ -35,8 +34,8 @@ from kimi_proxy.core.errors import (
 )
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.jsonrpc import RpcCall
-from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.core.markers import is_id, new_id
+from kimi_proxy.core.lines import encode_text
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.core.prune import Options, Question
 from kimi_proxy.features import gateway, masking, recovery
 from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBreaker, PathArgument
@@ -55,6 +54,7 @@ from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import Keeper, MaskedText, key_of
 from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
@@ -109,6 +109,7 @@ class Gateway:
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
         self._keeper = Keeper(originals)
+        self.recovery = Recovery(originals, metrics)
         self._pruner = pruner
         self._metrics = metrics
         self._fail_open = FailOpen("answer not masked", self._count_uncut)
@@ -171,19 +172,6 @@ class Gateway:
             raise UnknownServer(name, self.servers.names)
         return self._switched_on[name]
 
-    async def original(self, who: Caller, mask_id: str) -> str:
-        """Return the text behind a marker; raise PruneIdNotFound if it was never kept, or has expired."""
-        if not is_id(mask_id):
-            raise PruneIdNotFound(mask_id, "unknown")
-        return decode_text((await self._originals.get(who, mask_id)).text)
-
-    async def delete_original(self, who: Caller, mask_id: str) -> None:
-        """Delete the text behind a marker: its id is "expired" from then on. Raise PruneIdNotFound if there is none."""
-        if not is_id(mask_id):
-            raise PruneIdNotFound(mask_id, "unknown")
-        if not await self._originals.delete(who, [mask_id]):
-            await self._originals.get(who, mask_id)  # raises for the reason that it is not there
-
     async def apply_observation_masking(
         self, who: Caller, payload: JsonValue, limits: MaskingSettings | None = None, server_name: str = ""
     ) -> JsonValue:
@@ -215,7 +203,7 @@ class Gateway:
         arguments = call.params.get("arguments")
         try:
             asked = validate(Recover, arguments if isinstance(arguments, dict) else {})
-            text, is_error = recovery.part(await self.original(who, asked.id), asked), False
+            text, is_error = (await self.recovery.read(who, asked.id, recovery.wanted(asked))).text, False
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
             text, is_error = f"{e.code}: {e.explain(who)}", True

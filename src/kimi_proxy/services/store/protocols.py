@@ -97,6 +97,7 @@ class StoredText:
 
     seq: int
     id: str
+    about: bytes
     text: bytes | None
 
 

@@ -10,7 +10,7 @@ from kimi_proxy.core.markers import PruneMarker
 from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_lines
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.services.fail_open import FailOpen
-from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.originals import Keeper, PrintedText
 
 READ_BYTES_PER_TOKEN = 16  # of an end, to find its last line in; more bytes than this a token seldom has
 CHOSEN_SHARE = 0.9  # of the tokens: until then ordinary records and lines stay
@@ -56,7 +56,9 @@ async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str
     gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens)
     if not gaps:
         return None
-    return write_by_lines(text, gaps, await keeper.keep_text(who, text_lines.encode_text(text), "contents"))
+    return write_by_lines(
+        text, gaps, await keeper.keep_text(who, text_lines.encode_text(text), PrintedText("contents"))
+    )
 
 
 def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
@@ -88,7 +90,7 @@ async def fit_text(
     if parts is not None:
         begin, middle, end, rows = parts
         try:
-            prune_id = await keeper.keep_text(who, text_lines.encode_text(middle), "contents")
+            prune_id = await keeper.keep_text(who, text_lines.encode_text(middle), PrintedText("contents"))
         except StoreUnavailable:
             parts = None
     if parts is None:

@@ -16,12 +16,10 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, WarningCode
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType
+from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, rows_of
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
-from kimi_proxy.features.records.read import parts
-from kimi_proxy.features.records.tree import is_one_line
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrunedLines, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
@@ -75,17 +73,17 @@ async def prune(who: Caller, asked: SwePrune, pruner: Pruner) -> SwePrunedBody:
 
 
 def _to_swe_answer(asked: SwePrune, answer: PruneAnswer, scores: Sequence[float]) -> SwePrunedBody:
-    lines = parts(asked.code)
+    pruned = answer.pruned
+    lines = rows_of(asked.code, pruned.part_starts)
     cuts = _cuts(asked, answer)
     pruned_code = asked.code
     if cuts:
-        pruned_code = answer.pruned.text if is_one_line(asked.code) else recovery.write(lines, cuts)
+        pruned_code = pruned.text if pruned.part_starts else recovery.write(lines, cuts)
     gone = {number for cut in cuts for number in range(cut.start, cut.end + 1)}
-    pruned = answer.pruned
     return {
         "score": max(scores, default=0.0),
         "pruned_code": pruned_code,
-        "token_scores": list(zip(lines, scores, strict=False)),
+        "token_scores": list(zip(text_lines.split(asked.code), scores, strict=False)),
         "kept_frags": [number for number in range(1, len(lines) + 1) if number not in gone],
         "origin_token_cnt": pruned.tokens_before,
         "left_token_cnt": tokens.count(pruned_code) if cuts else pruned.tokens_before,
@@ -119,6 +117,7 @@ class PrunedOutput:
     tokens_before: int
     tokens_after: int
     exact: bool = True
+    part_starts: tuple[int, ...] = ()  # where parts are counted
 
     @property
     def is_applied(self) -> bool:
@@ -126,7 +125,7 @@ class PrunedOutput:
 
     @property
     def lines(self) -> int:
-        return len(parts(self.original))
+        return len(rows_of(self.original, self.part_starts))
 
     @property
     def hidden(self) -> int:
@@ -134,7 +133,7 @@ class PrunedOutput:
 
     def number_lines(self, first: int) -> str:
         """Return the text with the numbers of its lines, which begin at `first`; markers have none."""
-        if not self.exact or is_one_line(self.original):
+        if not self.exact or self.part_starts:
             return self.text
         lines = [text_lines.with_number(first + i, line) for i, line in enumerate(self.original.split("\n"))]
         return render(lines, self.annotations, _PLAIN)
@@ -186,7 +185,13 @@ async def _shorten_here(
         reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
         raise PruneFailed(reason, f"the pruner returned the text uncut: {reason}")
     return PrunedOutput(
-        pruned.text, text, answer.prune_id, pruned.annotations, pruned.tokens_before, pruned.tokens_after
+        pruned.text,
+        text,
+        answer.prune_id,
+        pruned.annotations,
+        pruned.tokens_before,
+        pruned.tokens_after,
+        part_starts=pruned.part_starts,
     )
 
 

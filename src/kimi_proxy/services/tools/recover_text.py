@@ -1,11 +1,13 @@
 """`recover_text`: the original lines behind a marker."""
 
+from collections.abc import Sequence
+
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.recovery import RANGES, Recover
+from kimi_proxy.features.recovery import RANGES, LineRange, Recover, check, wanted
 from kimi_proxy.features.tool import Tool, ToolAnswer
-from kimi_proxy.services.pruner import Pruner
+from kimi_proxy.services.recover import Recovery
 
 DESCRIPTION = """\
 Read original lines behind a ⟦PRUNÉ: prune_id=<id> lignes <start>-<end> …⟧ marker, exactly as they were.
@@ -26,13 +28,18 @@ SCHEMA: JsonObject = {
 }
 
 
-def tool(pruner: Pruner) -> Tool[Recover]:
+def tool(recovery: Recovery) -> Tool[Recover]:
     async def recover_text(who: Caller, asked: Recover) -> ToolAnswer:
-        raw = await pruner.recover(who, asked)
-        answer: JsonObject = {
-            "raw_text": raw,
-            "metadata": {"prune_id": asked.id, "ranges": _ranges(asked, raw), "line_numbering": "original"},
+        if asked.ranges == []:
+            check(())
+        found = await recovery.read(who, asked.id, wanted(asked))
+        metadata: JsonObject = {
+            "prune_id": asked.id,
+            "ranges": _ranges(asked, found.ranges),
+            "line_numbering": "original",
+            "numbering": found.numbering,
         }
+        answer: JsonObject = {"raw_text": found.text, "metadata": metadata}
         return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool(
@@ -46,11 +53,8 @@ def tool(pruner: Pruner) -> Tool[Recover]:
     )
 
 
-def _ranges(asked: Recover, raw: str) -> list[JsonValue]:
-    """Return the requested ranges; without a list, the lines that were returned."""
+def _ranges(asked: Recover, found: Sequence[LineRange]) -> list[JsonValue]:
+    """Return the ranges as they were listed; without a list, the lines that were returned."""
     if asked.ranges is not None:
         return [lines.model_dump() for lines in asked.ranges]
-    if asked.start_char is not None or asked.end_char is not None:
-        return []
-    start = asked.start_line or asked.start or 1
-    return [{"start_line": start, "end_line": start + raw.count("\n")}]
+    return [{"start_line": start, "end_line": end} for start, end in found]

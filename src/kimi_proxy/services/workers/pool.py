@@ -168,10 +168,12 @@ class Workers:
         job = worker.ScoreJob(worker.pack_texts(question), within_s)
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[float])
 
-    async def explain(self, question: Question, cuts: Sequence[Cut], within_s: float) -> list[LineWhy]:
+    async def explain(
+        self, question: Question, cuts: Sequence[Cut], part_starts: Sequence[int], within_s: float
+    ) -> list[LineWhy]:
         if self._is_in_thread(question.text):
-            return await self._in_thread(lambda check: engine.explain(question, cuts, check), within_s)
-        job = worker.ExplainJob(worker.pack_texts(question), list(cuts), within_s)
+            return await self._in_thread(lambda check: engine.explain(question, cuts, part_starts, check), within_s)
+        job = worker.ExplainJob(worker.pack_texts(question), list(cuts), tuple(part_starts), within_s)
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:

@@ -57,6 +57,7 @@ class ScoreJob(msgspec.Struct, frozen=True, tag="score"):
 class ExplainJob(msgspec.Struct, frozen=True, tag="explain"):
     question: Question
     cuts: list[Cut]
+    part_starts: tuple[int, ...]
     within_s: float
 
 
@@ -108,7 +109,7 @@ def perform(job: Job) -> bytes:
         case ScoreJob():
             answer = engine.local_scores(_unpack_texts(job.question))
         case ExplainJob():
-            answer = engine.explain(_unpack_texts(job.question), job.cuts)
+            answer = engine.explain(_unpack_texts(job.question), job.cuts, job.part_starts)
         case ShortenJob():
             task = _unpack_texts(job.task)
             done = shorten_within(task, job.cpu_s, time.process_time, _hurried_after(OWN_SHARE * job.within_s))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.fakes import MemoryOriginals
-from tests.support.texts import lines_of
+from tests.support.read_back import read_lines
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
@@ -23,13 +23,13 @@ from kimi_proxy.services.workers.pool import Workers
 @dataclass(frozen=True)
 class Toolbox:
     tools: Mapping[str, AnyTool]
-    pruner: Pruner
+    originals: Originals
 
     async def call(self, name: str, **arguments: JsonValue) -> ToolAnswer:
         return await self.tools[name].call(LOCAL, arguments)
 
     async def recovered(self, prune_id: str, start: int = 1, end: int = 10**9) -> str:
-        return await self.pruner.recover(LOCAL, lines_of(prune_id, [(start, end)]))
+        return await read_lines(self.originals, prune_id, [(start, end)])
 
 
 @asynccontextmanager
@@ -49,6 +49,6 @@ async def toolbox(
     pruner = Pruner(config.mcp_pruner, store, workers)
     try:
         async with agent_tools(config, store, pruner, env or os.environ, lambda path: rg) as tools:
-            yield Toolbox(tools, pruner)
+            yield Toolbox(tools, store)
     finally:
         await workers.close()

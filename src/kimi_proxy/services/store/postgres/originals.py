@@ -151,7 +151,7 @@ class PostgresOriginals:
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         async def work(connection: Connection, moment: Moment) -> list[Row]:
             rows = await connection.execute(
-                """SELECT record.seq, record.id, text.hash, text.frame
+                """SELECT record.seq, record.id, record.about, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
                    WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
                 ([*map(encode_text, who.scopes)], before, limit),
@@ -165,9 +165,10 @@ class PostgresOriginals:
                 StoredText(
                     read_int(seq),
                     decode_text(read_bytes(id)),
+                    read_bytes(about),
                     readable(read_bytes(hashed), read_bytes(frame), cipher),
                 )
-                for seq, id, hashed, frame in rows
+                for seq, id, about, hashed, frame in rows
             ]
 
     async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:

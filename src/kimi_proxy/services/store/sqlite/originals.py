@@ -183,14 +183,14 @@ class SqliteOriginals(SqlTables[Database]):
     @reads
     def _texts(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         rows = connection.execute(
-            f"""SELECT record.seq, record.id, text.hash, text.frame
+            f"""SELECT record.seq, record.id, record.about, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text
                WHERE {one_of("record.scope", who.scopes)} AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
             (*map(encode_text, who.scopes), before, limit),
         )
         return [
-            StoredText(seq, decode_text(id), readable(hashed, frame, self.database.cipher))
-            for seq, id, hashed, frame in rows.fetchall()
+            StoredText(seq, decode_text(id), about, readable(hashed, frame, self.database.cipher))
+            for seq, id, about, hashed, frame in rows.fetchall()
         ]
 
     @reads
