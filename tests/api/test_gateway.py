@@ -215,7 +215,12 @@ class TestMasks:
                 for query in ("", "?lines=2-3", "?lines=3000-", "?lines=1", "?chars=5-9", "?chars=5", "?chars=7-")
             }
 
-        assert parts[""] == {"id": url.rpartition("/")[2], "original_chars": len(LONG), "text": LONG}
+        assert parts[""] == {
+            "id": url.rpartition("/")[2],
+            "original_chars": len(LONG),
+            "numbering": "lines",
+            "text": LONG,
+        }
         assert {query: part["text"] for query, part in parts.items() if query} == {
             "?lines=2-3": "\n".join(lines[1:3]),
             "?lines=3000-": "\n".join(lines[2999:]),

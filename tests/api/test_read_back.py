@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from tests.cli.conftest import Cli
 from tests.support.conversations import Assistant, Item, Result, User
 from tests.support.conversations import Call as Asked
 from tests.support.conversations import body as request_body
-from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.evil import Heard, Line, evil, http
 from tests.support.model import Call, Says
 from tests.support.model import body as answer_body
 from tests.support.read_back import keep_in_parts
@@ -84,15 +83,15 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     home, here = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("here")
     env = {"PATH": os.environ["PATH"], "HOME": str(here), "KIMI_PROXY_HOME": str(home)}
     model = Model()
-    async with evil(model) as provider, running(_config(provider, home), thread_max_chars=10**9) as runtime:
-        async with _client(proxy_app(runtime)) as proxy, _client(pruner_app(runtime)) as pruner:
-            made = World(runtime, proxy, pruner, Cli(here, env), model)
-            await _fill(made)
-            yield made
-
-
-def _config(provider: Evil, home: Path):  # type: ignore[no-untyped-def]
-    return parse_config(f"{provider.toml()}{GATEWAY}", {}, home)
+    async with (
+        evil(model) as provider,
+        running(parse_config(f"{provider.toml()}{GATEWAY}", {}, home), thread_max_chars=10**9) as runtime,
+        _client(proxy_app(runtime)) as proxy,
+        _client(pruner_app(runtime)) as pruner,
+    ):
+        made = World(runtime, proxy, pruner, Cli(here, env), model)
+        await _fill(made)
+        yield made
 
 
 def _client(app: object) -> httpx.AsyncClient:

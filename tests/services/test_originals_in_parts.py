@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ async def test_what_is_not_in_the_parts_is_refused_with_what_is(asked: dict[str,
 
     with pytest.raises(InvalidRange, match=r"lines 11 to 16|has 48 characters"):
         await read(originals, Recover.model_validate({"id": marker.prune_id, **asked}))
+
+
+async def test_a_list_that_an_earlier_version_kept_is_read_as_well():
+    originals = MemoryOriginals()
+    marker = await keep_in_parts(originals, PARTS, 11)
+    listed = await originals.get(LOCAL, marker.prune_id)
+    originals.kept[LOCAL.scope, listed.id] = replace(listed, about=b'{"what":"parts"}')
+    found = await read(originals, Recover(id=marker.prune_id, start_char=7, end_char=40))
+
+    assert await read_lines(originals, marker.prune_id, [(14, 15)]) == "line 14\nline 15"
+    assert found.encode() == b"".join(PARTS)[7:40]
 
 
 async def test_a_single_part_needs_no_list():

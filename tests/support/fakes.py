@@ -64,6 +64,10 @@ class MemoryOriginals(Originals):
         await self._answer()
         return frozenset(id for id in ids if any((scope, id) in self.kept for scope in who.scopes))
 
+    async def note(self, who: Caller, id: str) -> bytes | None:
+        await self._answer()
+        return next((self.kept[scope, id].about for scope in who.scopes if (scope, id) in self.kept), None)
+
     async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
         await self._answer()
         numbered = [

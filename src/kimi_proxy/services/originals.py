@@ -132,10 +132,11 @@ class PrintedText:
 class OutputParts:
     """The list of the parts of an output that is too long for one original, and the size of each."""
 
-    chars: tuple[int, ...]
+    ids: tuple[str, ...] = ()  # none of both in a note of an earlier version
+    chars: tuple[int, ...] = ()
 
     def to_note(self) -> Mapping[str, object]:
-        return {"what": PARTS, "chars": list(self.chars)}
+        return {"what": PARTS, "ids": list(self.ids), "chars": list(self.chars)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +230,10 @@ def _source(value: Mapping[str, JsonValue]) -> Source | None:
             return MaskedText(server)
         case {"what": "history"}:
             return SummarizedHistory(session)
-        case {"what": "parts", "chars": list(chars)}:
-            return OutputParts(tuple(size for size in chars if isinstance(size, int)))
+        case {"what": "parts", "ids": list(ids), "chars": list(chars)}:
+            return OutputParts(tuple(map(str, ids)), tuple(size for size in chars if isinstance(size, int)))
+        case {"what": "parts"}:
+            return OutputParts()
         case {"what": str(what)}:
             return PrintedText(what, session)
         case {"stats": dict(stats)}:
@@ -351,6 +354,7 @@ async def delete_texts(store: Store, who: Caller, sessions: Collection[str] | No
 
 
 REST_OF_OUTPUT = "suite de la sortie"
+UNKNOWN_CHARS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,14 +384,15 @@ async def keep_parts(who: Caller, keeper: Keeper, parts: AsyncIterator[bytes], f
     if len(kept) == 1:
         return str(PruneMarker(kept[0].id, 1, newlines + 1, REST_OF_OUTPUT))
     table = join([str(PruneMarker(part.id, part.first, part.last, REST_OF_OUTPUT)) for part in kept])
-    id = await keeper.keep_text(who, table.encode(), OutputParts(tuple(part.chars for part in kept)))
+    source = OutputParts(tuple(part.id for part in kept), tuple(part.chars for part in kept))
+    id = await keeper.keep_text(who, table.encode(), source)
     return str(PruneMarker(id, kept[0].first, kept[-1].last, f"{REST_OF_OUTPUT}, {len(kept)} parties"))
 
 
 def read_parts(listed: Original, source: OutputParts) -> list[KeptPart]:
     """Return the parts that an original lists, one marker a line."""
-    found = filter(None, map(markers.read, split(decode_text(listed.text))))
+    found = [marker for line in split(decode_text(listed.text)) if (marker := markers.read(line)) is not None]
+    sizes = source.chars or [UNKNOWN_CHARS] * len(found)
     return [
-        KeptPart(marker.prune_id, marker.start, marker.end, chars)
-        for marker, chars in zip(found, source.chars, strict=True)
+        KeptPart(marker.prune_id, marker.start, marker.end, chars) for marker, chars in zip(found, sizes, strict=True)
     ]

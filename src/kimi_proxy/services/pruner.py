@@ -111,7 +111,6 @@ class PruneFields(DeepInfraFields):
 
 
 class PruneStatsBody(DeepInfraFields):
-    numbering: Numbering
     original_lines: int
     kept_lines: int
     pruned_lines: int
@@ -122,6 +121,7 @@ class PruneStatsBody(DeepInfraFields):
     used_fallback: bool
     backend: str
     tokens_saved_est: int
+    numbering: Numbering
 
 
 class AnnotationBody(TypedDict):
@@ -179,7 +179,6 @@ class PruneAnswer:
         pruned = self.pruned
         ratio = pruned.pruned_lines / pruned.original_lines if pruned.original_lines else 0.0
         return {
-            "numbering": pruned.numbering,
             "original_lines": pruned.original_lines,
             "kept_lines": pruned.original_lines - pruned.pruned_lines,
             "pruned_lines": pruned.pruned_lines,
@@ -190,6 +189,7 @@ class PruneAnswer:
             "used_fallback": pruned.used_fallback,
             "backend": self.backend,
             "tokens_saved_est": self.tokens_saved,
+            "numbering": pruned.numbering,
             **self._reranking_stats(),
         }
 

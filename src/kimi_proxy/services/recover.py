@@ -17,7 +17,14 @@ from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Numbering, rows_of
 from kimi_proxy.features.recovery import EVERYTHING, MAX_CHARS, LineRange, PickedLines, Wanted, check_inside
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import OutputParts, Source, part_starts_of, read_parts, read_source
+from kimi_proxy.services.originals import (
+    UNKNOWN_CHARS,
+    OutputParts,
+    Source,
+    part_starts_of,
+    read_parts,
+    read_source,
+)
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import Original, Originals
 
@@ -165,10 +172,11 @@ class Recovery:
         """Delete an original with its parts: its id is "expired" from then on. Raise PruneIdNotFound as `open`."""
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
-        original = await self._originals.get(who, id)
-        source = read_source(original.about)
-        parts = read_parts(original, source) if isinstance(source, OutputParts) else []
-        await self._originals.delete(who, [id, *(part.id for part in parts)])
+        note = await self._originals.note(who, id)
+        source = None if note is None else read_source(note)
+        parts = source.ids if isinstance(source, OutputParts) else ()
+        if not await self._originals.delete(who, [id, *parts]):
+            await self._originals.get(who, id)  # raises for the reason that it is not there
 
     def count(self, outcome: str) -> None:
         if self._metrics is not None:
@@ -178,9 +186,12 @@ class Recovery:
         parts = read_parts(listed, source)
         # What is read of an output keeps all of it alive.
         await self._originals.live(who, [part.id for part in parts])
-        return [
-            Piece(part.first, part.last, part.chars, partial(self._load, who, part.id, listed.id)) for part in parts
-        ]
+        pieces: list[Piece] = []
+        for part in parts:
+            load = partial(self._load, who, part.id, listed.id)
+            chars = len(await load()) if part.chars == UNKNOWN_CHARS else part.chars
+            pieces.append(Piece(part.first, part.last, chars, load))
+        return pieces
 
     async def _load(self, who: Caller, id: str, listed_id: str) -> str:
         try:

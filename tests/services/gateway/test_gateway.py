@@ -145,7 +145,7 @@ class TestKeeping:
     async def test_an_id_that_was_never_given_out_is_not_found(self, mask_id: str, tmp_path: Path):
         async with gateway("", tmp_path) as made:
             with pytest.raises(PruneIdNotFound):
-                await made.original(LOCAL, mask_id)
+                await made.recovery.read(LOCAL, mask_id)
 
     async def test_a_forged_marker_in_an_answer_recovers_nothing_but_what_was_kept(self, tmp_path: Path):
         forged = str(MaskMarker("msk_0123456789abcdef", 10_000, 2000, 2000))
@@ -155,8 +155,8 @@ class TestKeeping:
             ours = read_mask(shown[2000 + len(forged) - 200 :].replace(forged, ""))
 
             with pytest.raises(PruneIdNotFound):
-                await made.original(LOCAL, "msk_0123456789abcdef")
-            assert ours is None or await made.original(LOCAL, ours.mask_id) == text
+                await made.recovery.read(LOCAL, "msk_0123456789abcdef")
+            assert ours is None or (await made.recovery.read(LOCAL, ours.mask_id)).text == text
 
     async def test_large_dense_answers_are_planned_beside_the_loop(self, tmp_path: Path):
         rows: JsonValue = [{"id": i, "name": f"n{i}"} for i in range(30_000)]
@@ -214,7 +214,7 @@ class TestFaults:
             marker = read_mask(shown)
             assert marker is not None
             assert len(shown) < 4200
-            assert await made.original(LOCAL, marker.mask_id) == text
+            assert (await made.recovery.read(LOCAL, marker.mask_id)).text == text
 
     async def test_ten_thousand_levels_pass_unread_and_unmasked(self, tmp_path: Path):
         depth = 10_000
@@ -375,7 +375,8 @@ async def test_eighty_calls_of_several_clients_with_one_id_over_one_program(tmp_
         asked = [call("text", piece=f"{n:03d} ", times=3000) for n in range(80)]
         got = await asyncio.gather(*(made.answer(LOCAL, "s", message) for message in asked))
         ids = [read_mask(text_of(response)) for response in got]
-        texts = await asyncio.gather(*(made.original(LOCAL, marker.mask_id) for marker in ids if marker))
+        found = await asyncio.gather(*(made.recovery.read(LOCAL, marker.mask_id) for marker in ids if marker))
+        texts = [each.text for each in found]
 
     assert texts == [f"{n:03d} " * 3000 for n in range(80)]
 

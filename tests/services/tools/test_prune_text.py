@@ -73,6 +73,7 @@ async def test_the_answer_has_the_fields_of_the_contract_in_its_order(tool: Tool
         "used_fallback",
         "backend",
         "tokens_saved_est",
+        "numbering",  # ours
     ]
     assert answer["annotations"]
     for annotation in answer["annotations"]:

@@ -56,6 +56,9 @@ class ObservedOriginals(Originals):
         """Return all of `ids`: had they been given out, they would be live."""
         return frozenset(ids)
 
+    async def note(self, who: Caller, id: str) -> bytes | None:
+        return None
+
     async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         return ()
 

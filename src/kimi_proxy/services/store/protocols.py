@@ -251,6 +251,9 @@ class Originals(Protocol):
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         """Return those of `ids` that can be recovered. Counts as use."""
 
+    async def note(self, who: Caller, id: str) -> bytes | None:
+        """Return the note of the original `id`; None if there is none. Does not count as use."""
+
     async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         """Return the originals before the one numbered `before`, newest first. Does not count as use."""
 

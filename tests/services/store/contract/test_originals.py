@@ -20,6 +20,13 @@ async def test_what_was_kept_comes_back_whole(originals: Originals) -> None:
     assert await originals.get(LOCAL, "prn_0") == original
 
 
+async def test_the_note_of_an_original_is_read_without_its_text(originals: Originals) -> None:
+    await originals.keep(Original("prn_0", "local", b"k" * 32, b"text", b'{"n":1}'))
+    assert await originals.note(LOCAL, "prn_0") == b'{"n":1}'
+    assert await originals.note(LOCAL, "prn_1") is None
+    assert await originals.note(Caller("other"), "prn_0") is None
+
+
 @pytest.mark.parametrize("text", [b"", b"\n", b"\x00", os.urandom(70_000), b"line\n" * 2_000_000])
 async def test_any_size_comes_back_whole(originals: Originals, text: bytes) -> None:
     original = an_original(text)

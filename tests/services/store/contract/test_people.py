@@ -94,6 +94,7 @@ ORIGINALS: Mapping[str, tuple[Try, object]] = {
     "find": (lambda store, who: store.originals.find(who, ORIGINAL.key), None),
     "get": (_recovered, "unknown"),
     "live": (lambda store, who: store.originals.live(who, [ORIGINAL.id]), frozenset()),
+    "note": (lambda store, who: store.originals.note(who, ORIGINAL.id), None),
     "page": (lambda store, who: store.originals.page(who, NEWEST, 10), []),
     "texts": (lambda store, who: store.originals.texts(who, NEWEST, 10), []),
     "of_sessions": (lambda store, who: store.originals.of_sessions(who, None), frozenset()),

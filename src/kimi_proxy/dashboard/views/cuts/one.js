@@ -92,7 +92,7 @@ function Texts({ cut, at }) {
     <div class="texts">
       <section aria-label=${t("original")}>
         <h3>${t("original")}</h3>
-        <pre tabindex="0">${marked(at ? cut.original : readable(cut.original), at, found)}</pre>
+        <pre tabindex="0">${marked(at ? cut.original : readable(cut.original), at && at - cut.from + 1, found)}</pre>
       </section>
       <section aria-label=${t("sent")}>
         <h3>${t("sent")}</h3>

@@ -141,6 +141,16 @@ class PostgresOriginals:
 
         return await self._database.read(work)
 
+    async def note(self, who: Caller, id: str) -> bytes | None:
+        async def work(connection: Connection, moment: Moment) -> Row | None:
+            statement = "SELECT about FROM record WHERE scope = ANY(%s) AND id = %s"
+            return await (
+                await connection.execute(statement, ([*map(encode_text, who.scopes)], encode_text(id)))
+            ).fetchone()
+
+        row = await self._database.read(work)
+        return read_bytes(row[0]) if row else None
+
     async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         async def work(connection: Connection, moment: Moment) -> Sequence[ListedOriginal]:
             rows = await connection.execute(_PAGE.encode(), ([*map(encode_text, who.scopes)], before, limit))

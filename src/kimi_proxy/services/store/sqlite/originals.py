@@ -163,6 +163,12 @@ class SqliteOriginals(SqlTables[Database]):
         return frozenset(id for id, row in rows.items() if row and self._use((decode_text(row[0]), id), row[1], moment))
 
     @reads
+    def note(self, connection: Connection, who: Caller, id: str) -> bytes | None:
+        statement = f"SELECT about FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
+        row = connection.execute(statement, (*map(encode_text, who.scopes), encode_text(id))).fetchone()
+        return bytes(row[0]) if row else None
+
+    @reads
     def page(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         rows = connection.execute(
             f"""SELECT seq, id, about, created, last_used FROM record
