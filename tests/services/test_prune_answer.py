@@ -38,6 +38,7 @@ def test_an_answer_reads_as_the_contract_says() -> None:
             "used_fallback": False,
             "backend": "heuristic",
             "tokens_saved_est": 6_600,
+            "numbering": "lines",  # ours
         },
         "warnings": [],
     }
@@ -54,6 +55,7 @@ def test_the_reranker_adds_its_own_numbers() -> None:
         ("deepinfra_http_status", 200),
         ("deepinfra_cached", False),
         ("cost_estimated_usd", pytest.approx(0.000066)),
+        ("numbering", "lines"),
     ]
 
 

@@ -83,6 +83,7 @@ async def test_the_answer_tells_about_the_reranker_in_the_words_of_the_contract(
         "deepinfra_http_status",
         "deepinfra_cached",
         "cost_estimated_usd",
+        "numbering",
     ]
     assert stats["backend"] == "deepinfra"
     assert isinstance(stats["deepinfra_latency_ms"], int)
@@ -118,7 +119,7 @@ async def test_a_text_without_words_calls_without_asking(text: str) -> None:
         answer = await pruner.prune(LOCAL, a_question(text, min_keep_lines=0))
     assert server.heard == []
     assert answer.pruned.text == text
-    assert (answer.pruned.warnings, answer.pruned.used_fallback) == ((), False)
+    assert (answer.pruned.warnings, answer.pruned.used_fallback) == (("nothing_worth_cutting",), False)
 
 
 async def test_a_repeated_question_is_answered_from_the_cache_without_a_call() -> None:

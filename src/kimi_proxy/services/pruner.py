@@ -189,8 +189,8 @@ class PruneAnswer:
             "used_fallback": pruned.used_fallback,
             "backend": self.backend,
             "tokens_saved_est": self.tokens_saved,
-            "numbering": pruned.numbering,
             **self._reranking_stats(),
+            "numbering": pruned.numbering,
         }
 
     def json(self) -> PruneBody:
