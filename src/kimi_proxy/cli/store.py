@@ -1,9 +1,6 @@
-"""`kimi-proxy store`: copy one machine's store into a team's database, and encrypt stored texts."""
+"""`kimi-proxy store`: copy one machine's store into a team's database."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,62 +8,10 @@ from kimi_proxy.cli.console import CommandGroup, json_option, remark, write, wri
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from kimi_proxy.services.store.protocols import Store
-
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Copy the store into another database, or encrypt it."""
-
-
-@store.command()
-@json_option
-def encrypt(as_json: bool) -> None:
-    """Encrypt stored texts with the newest key of KIMI_PROXY_STORE_KEY or store.key_command.
-
-    Run it after setting a key or adding a newer one; servers may keep running. Older keys can be removed afterwards.
-    """
-    count = _rewrite(lambda opened: opened.reencrypt())
-    if as_json:
-        write_json({"encrypted": count})
-    else:
-        remark(f"encrypted {count:,} texts with the newest key; all others already were")
-
-
-@store.command()
-@json_option
-def decrypt(as_json: bool) -> None:
-    """Write all texts into the database as they are, without encryption.
-
-    Keep the keys set for it, and stop the servers first. Afterwards a version without encryption of single columns can
-    read the store.
-    """
-    count = _rewrite(lambda opened: opened.decrypt())
-    if as_json:
-        write_json({"decrypted": count})
-    else:
-        remark(f"wrote {count:,} texts as they are; all others already were")
-
-
-def _rewrite(work: Callable[[Store], Awaitable[int]]) -> int:
-    """Return what `work` with the configured store returns."""
-    import asyncio
-
-    from kimi_proxy.cli.console import log_errors_only, server_config
-    from kimi_proxy.services.store import open_store
-
-    log_errors_only()
-    config = server_config()
-
-    async def run() -> int:
-        opened = await open_store(config)
-        try:
-            return await work(opened)
-        finally:
-            await opened.close()
-
-    return asyncio.run(run())
+    """Copy the store into another database."""
 
 
 @store.command()

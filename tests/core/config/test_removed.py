@@ -32,6 +32,11 @@ def config(toml: str = "", **env: str) -> Config:
             "remove the setting (`kimi-proxy start` refuses a store with texts elsewhere)",
         ),
         (
+            '[store]\nkey_command = "pass show kimi"\n',
+            "ignored: store.key_command (line 2): texts are stored as they are: encrypt the disk or the database "
+            "(docs/team-deployment.md); unset it",
+        ),
+        (
             '[store]\nreport_url = "postgresql://db/x"\n',
             "ignored: store.report_url (line 2): lists, reports and exports are read from the database itself; remove "
             "the setting",

@@ -255,6 +255,15 @@ async def test_what_differs_after_the_copy_is_an_error_and_what_was_damaged_befo
     assert (done.verified, done.damaged) == (4, (originals[1].id,))
 
 
+async def test_a_file_with_texts_that_only_an_earlier_version_reads_is_not_copied(server: str, tmp_path: Path):
+    await _filled(tmp_path, 5)
+    file, url = sqlite_file(str(tmp_path)), postgres_server.url_of(server, tmp_path)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE text SET frame = CAST('KPE1' || frame AS BLOB) WHERE seq = 2")
+    with pytest.raises(ConfigError, match="encrypted, which this version cannot read"):
+        await _in_thread(file, url)
+
+
 async def test_what_is_no_store_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="is not a file"):
         sqlite_file(f"sqlite://{tmp_path}/{new_id('prn')}")

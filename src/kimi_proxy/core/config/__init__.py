@@ -90,7 +90,6 @@ class StoreSettings(SettingsSection):
     pool_size: int = Field(default=8, ge=1, le=200)
     transaction_pooler: bool = False
     listen_url: DatabaseUrl = NO_ADDRESS
-    key_command: str = ""
 
 
 class AccessSettings(SettingsSection):
@@ -145,7 +144,6 @@ class Config(FileSettings):
     file: Path | None = None  # where a change made at run time is written
     token: SecretStr | None = None
     oidc_client_secret: SecretStr | None = None
-    store_key: SecretStr | None = None  # of texts at rest
     deepinfra_api_key: SecretStr | None = None
     provider_keys: Mapping[str, SecretStr] = Field(default_factory=dict)  # of the enabled providers
     key_problems: tuple[str, ...] = ()  # of keys that are missing, for whom a provider is to be asked
@@ -160,7 +158,6 @@ _RESERVED = (
     "file",
     "token",
     "oidc_client_secret",
-    "store_key",
     "deepinfra_api_key",
     "provider_keys",
     "key_problems",
@@ -188,7 +185,6 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,
         "token": _token(env),
         "oidc_client_secret": _secret(env, "KIMI_PROXY_OIDC_CLIENT_SECRET"),
-        "store_key": _secret(env, "KIMI_PROXY_STORE_KEY"),
         "deepinfra_api_key": _secret(env, "DEEPINFRA_API_KEY"),
         "ignored": ignored,
     }

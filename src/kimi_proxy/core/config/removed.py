@@ -8,6 +8,7 @@ _KEEP_WARM = "kimi-proxy sends no requests of its own to keep a prompt cache war
 _RESPONSES_SOCKET = "clients of the Responses API send POST requests, Codex by itself; remove the setting"
 _REPORTS = "lists, reports and exports are read from the database itself; remove the setting"
 _OBJECTS = "originals are in the database; remove the setting (`kimi-proxy start` refuses a store with texts elsewhere)"
+_ENCRYPTION = "texts are stored as they are: encrypt the disk or the database (docs/team-deployment.md); unset it"
 
 # A setting, or a whole section → what to do instead. Settings with the same advice share a warning.
 REMOVED: Mapping[str, str] = {
@@ -17,11 +18,15 @@ REMOVED: Mapping[str, str] = {
     "cache.keep_warm_plans": _KEEP_WARM,
     "proxy.responses_websocket": _RESPONSES_SOCKET,
     "store.report_url": _REPORTS,
+    "store.key_command": _ENCRYPTION,
     "store.object_storage": _OBJECTS,
     "store.object_endpoint": _OBJECTS,
     "store.object_min_bytes": _OBJECTS,
 }
-REMOVED_VARIABLES: Mapping[str, str] = {"KIMI_PROXY_DATABASE_REPORT_URL": _REPORTS}
+REMOVED_VARIABLES: Mapping[str, str] = {
+    "KIMI_PROXY_DATABASE_REPORT_URL": _REPORTS,
+    "KIMI_PROXY_STORE_KEY": _ENCRYPTION,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kimi_proxy.core.config import Config, StoreSettings
-    from kimi_proxy.services.store.encryption import TextCipher
     from kimi_proxy.services.store.protocols import Store
 
 __all__ = ["file_usage", "open_store", "own_store", "shortened_sessions", "sqlite_version"]
@@ -34,14 +33,9 @@ async def open_store(config: Config) -> Store:
 
     ttl_s, max_bytes = config.mcp_pruner.prune_id_ttl_s, config.store.max_bytes
     timeout_s = config.store.timeout_ms / 1000
-    cipher = None
-    if config.store_key is not None or config.store.key_command:
-        from kimi_proxy.services.store.encryption import load_cipher
-
-        cipher = load_cipher(config)
     if config.store.url:
-        return await _postgres(config.store, ttl_s, cipher)
-    return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, cipher=cipher)
+        return await _postgres(config.store, ttl_s)
+    return await SqliteStore.open(config.home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s)
 
 
 @asynccontextmanager
@@ -81,7 +75,7 @@ def shortened_sessions(home: str) -> frozenset[str]:
     return shortened_sessions(f"{home}/store/originals.sqlite3")
 
 
-async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | None) -> Store:
+async def _postgres(settings: StoreSettings, ttl_s: float) -> Store:
     try:
         from kimi_proxy.services.store.postgres.database import Pooling
         from kimi_proxy.services.store.postgres.store import PostgresStore
@@ -95,5 +89,4 @@ async def _postgres(settings: StoreSettings, ttl_s: float, cipher: TextCipher | 
         max_bytes=settings.max_bytes,
         timeout_s=settings.timeout_ms / 1000,
         pooling=Pooling(settings.pool_size, settings.transaction_pooler, settings.listen_url),
-        cipher=cipher,
     )

@@ -17,7 +17,7 @@ from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres.database import PostgresDatabase, read_bytes, storable
 from kimi_proxy.services.store.postgres.originals import PAGE
-from kimi_proxy.services.store.sql import WallClock, readable
+from kimi_proxy.services.store.sql import FOREIGN, FOREIGN_MARKS, WallClock, readable, refuse_marks
 from kimi_proxy.services.store.sqlite import schema
 from kimi_proxy.services.store.sqlite.store import store_path
 
@@ -96,6 +96,7 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
         ):
             if schema.version(source) != schema.VERSION:
                 raise ConfigError(f"{file} was written by another version: start and stop this version on it once")
+            refuse_marks(source.execute(FOREIGN, FOREIGN_MARKS).fetchall())
             copied = {
                 name: _copy_whole(source, target, name, progress)
                 if name in WITHOUT_NUMBERS

@@ -472,12 +472,6 @@ class Store(Protocol):
     def audit_by(self, note: AuditNote) -> None:
         """Have `note` called whenever a person recovers, searches, exports, compresses or deletes something."""
 
-    async def reencrypt(self) -> int:
-        """Encrypt by the newest key whatever is not; return how many texts that were."""
-
-    async def decrypt(self) -> int:
-        """Write all texts as they are; return how many were encrypted."""
-
     async def usage(self) -> StoreUsage:
         """Never raises: a store that does not work reports it in `state`."""
 

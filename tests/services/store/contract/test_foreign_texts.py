@@ -23,7 +23,7 @@ async def replace_frame(store: Store, id: str, frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
-@pytest.mark.parametrize(("mark", "named"), [(b"KPO1", "in object storage")])
+@pytest.mark.parametrize(("mark", "named"), [(b"KPO1", "in object storage"), (b"KPE1", "encrypted")])
 async def test_a_store_with_such_texts_is_refused(opened: Opening, tmp_path: Path, place: int, mark: bytes, named: str):
     originals = [an_original(b"text %d" % number, key=b"%032d" % number) for number in range(3)]
     async with opened(tmp_path, now=Clock()) as store:

@@ -13,7 +13,6 @@ from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.chat.prompt_cache import ExplainedMiss
 from kimi_proxy.features.metering import Metric, QuotaWindow
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import Original, Originals, SessionRecord, SessionStore
 from kimi_proxy.services.store.sqlite.database import Connect, connect
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -35,10 +34,9 @@ async def opened(
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,  # a loaded machine may be slow; tests of timeouts say theirs
     connect: Connect = connect,
-    cipher: TextCipher | None = None,
 ) -> AsyncIterator[SqliteStore]:
     store = await SqliteStore.open(
-        home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, connect=connect, cipher=cipher
+        home, ttl_s=ttl_s, max_bytes=max_bytes, timeout_s=timeout_s, now=now, connect=connect
     )
     try:
         yield store

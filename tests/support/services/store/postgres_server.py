@@ -16,7 +16,6 @@ import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
 from kimi_proxy.core.addresses import Address
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
@@ -149,7 +148,6 @@ async def opened(
     ttl_s: float = TTL_S,
     max_bytes: int = MAX_BYTES,
     timeout_s: float = 30.0,
-    cipher: TextCipher | None = None,
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
         Address(url_of(server, home)),
@@ -157,7 +155,6 @@ async def opened(
         max_bytes=max_bytes,
         timeout_s=timeout_s,
         now=now,
-        cipher=cipher,
     )
     try:
         yield store

@@ -14,7 +14,6 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.timing import measure_time
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.schema import SchemaTooNew, bring_up
 from kimi_proxy.services.store.protocols import AuditNote, PoolUsage
 from kimi_proxy.services.store.sql import Moment, Row, SqlStatement, WallClock, note_nothing
@@ -74,7 +73,6 @@ class PostgresDatabase:
         self.pooling = pooling or Pooling()
         self.trouble: StoreUnavailable | None = None
         self.note = note_nothing
-        self.cipher: TextCipher | None = None
         self._timeout_s = timeout_s
         self._bringing_up: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None

@@ -85,7 +85,7 @@ class PostgresOriginals:
         self.commits = 0
 
     async def keep(self, original: Original) -> None:
-        compressed = await asyncio.to_thread(compress, original.text, self._database.cipher)
+        compressed = await asyncio.to_thread(compress, original.text)
         size = len(compressed.frame) + len(original.about) + PAGE
         if size > self._max_bytes // 4:
             raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
@@ -129,7 +129,7 @@ class PostgresOriginals:
 
         with audit_block(self._database.note, who, "recover", id):
             scope, key, about, hashed, frame = map(read_bytes, await self._database.read(work))
-            text = decompress(CompressedText(hashed, frame), self._database.cipher)
+            text = decompress(CompressedText(hashed, frame))
             return Original(id, decode_text(scope), key, text, about)
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
@@ -170,13 +170,12 @@ class PostgresOriginals:
 
         with audit_block(self._database.note, who, "search") if before == NEWEST else nullcontext():
             rows = await self._database.read(work)
-            cipher = self._database.cipher
             return [
                 StoredText(
                     read_int(seq),
                     decode_text(read_bytes(id)),
                     read_bytes(about),
-                    readable(read_bytes(hashed), read_bytes(frame), cipher),
+                    readable(read_bytes(hashed), read_bytes(frame)),
                 )
                 for seq, id, about, hashed, frame in rows
             ]
@@ -368,5 +367,5 @@ def _read_listed(row: Row) -> ListedOriginal:
         about=read_bytes(about),
         created=read_float(created),
         last_used=read_float(last_used),
-        decision=decision(tuple(decided), None) if decided[0] is not None else None,
+        decision=decision(tuple(decided)) if decided[0] is not None else None,
     )

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 from kimi_proxy.core.addresses import Address, show_address
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import Pooling, PostgresDatabase
 from kimi_proxy.services.store.postgres.originals import PostgresOriginals
 from kimi_proxy.services.store.postgres.partitions import Partitions
 from kimi_proxy.services.store.postgres.replicas import PostgresReplicas
 from kimi_proxy.services.store.postgres.tables import PostgresDecisions, PostgresSessions, PostgresTeam
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import WallClock, reencrypt, refuse_foreign_texts, write_plain
+from kimi_proxy.services.store.sql import WallClock, refuse_foreign_texts
 from kimi_proxy.services.store.sql.decisions import SqlFacts
 
 SWEEP_S = 60.0
@@ -48,14 +47,12 @@ class PostgresStore:
         timeout_s: float,
         pooling: Pooling | None = None,
         now: Callable[[], float] = time.time,
-        cipher: TextCipher | None = None,
     ) -> "PostgresStore":
         """Return the store; if its database is unavailable, `usage` reports it, and it works as soon as that is back.
 
         Raise ConfigError if this version cannot read its tables or its texts.
         """
         database = PostgresDatabase(url, WallClock(now, last_seen=0.0), timeout_s, pooling)
-        database.cipher = cipher
         await database.open()
         store = cls(database, url, ttl_s, max_bytes)
         try:
@@ -81,14 +78,6 @@ class PostgresStore:
         except StoreUnavailable as e:
             return replace(usage, state=f"degraded: {e.full}")
         return replace(usage, originals=originals, bytes_on_disk=size, oldest=oldest)
-
-    async def reencrypt(self) -> int:
-        """Encrypt by the newest key whatever is not; return how many texts that were."""
-        return await reencrypt(self._database)
-
-    async def decrypt(self) -> int:
-        """Write all texts as they are; return how many were encrypted."""
-        return await write_plain(self._database)
 
     async def sweep(self) -> int:
         """Delete all that has expired and what does not fit the budget; return how many originals went."""

@@ -11,7 +11,6 @@ from psycopg import errors
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -91,7 +90,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
         scope = who.scope
 
         async def work(connection: Connection, moment: Moment) -> Mapping[bytes, DecisionRecord]:
-            found = await _fetch(connection, scope, keys, self.database.cipher)
+            found = await _fetch(connection, scope, keys)
             # A use is written once a day, or twice within a short ttl: not with every request.
             stale = moment.earliest - min(DAY_S, self._ttl_s / 2)
             used = [key for key, record in found.items() if record.last_used < stale]
@@ -138,7 +137,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                 )
             # In one order on every server, so that no two of them wait for each other.
             ordered = sorted(new, key=lambda one: one.key)
-            rows = [decision_row(who, record, moment.latest, self.database.cipher) for record in ordered]
+            rows = [decision_row(who, record, moment.latest) for record in ordered]
             await connection.cursor().executemany(to_psycopg(ADD_DECISION), rows)
             await connection.execute(
                 """DELETE FROM decision WHERE seq IN
@@ -146,7 +145,7 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
                       FOR UPDATE SKIP LOCKED)""",
                 (moment.earliest - self._ttl_s, DECISIONS_AT_ONCE),
             )
-            return await _fetch(connection, scope, [record.key for record in new], self.database.cipher)
+            return await _fetch(connection, scope, [record.key for record in new])
 
         return check_added(await self.database.run(work), new)
 
@@ -157,21 +156,19 @@ class PostgresDecisions(SqlDecisions[PostgresDatabase]):
             found = await execute(connection, *active_compression(who, made.session))
             active = (await found.fetchone() or (None,))[0]
             if active == after:
-                return bool((await execute(connection, *new_compression(who, made, self.database.cipher))).rowcount)
+                return bool((await execute(connection, *new_compression(who, made))).rowcount)
             return active == made.id
 
         with audit_block(self.database.note, who, "compress", made.session):
             return await self.database.run(work)
 
 
-async def _fetch(
-    connection: Connection, scope: str, keys: Sequence[bytes], cipher: TextCipher | None
-) -> dict[bytes, DecisionRecord]:
+async def _fetch(connection: Connection, scope: str, keys: Sequence[bytes]) -> dict[bytes, DecisionRecord]:
     rows = await connection.execute(
         f"SELECT {DECISION} FROM decision WHERE scope = %s AND place = ANY(%s)".encode(),  # noqa: S608 - one fixed text
         (encode_text(scope), list(keys)),
     )
-    found = {record.key: record for row in await rows.fetchall() for record in (decision(row, cipher),)}
+    found = {record.key: record for row in await rows.fetchall() for record in (decision(row),)}
     return {key: found[key] for key in keys if key in found}
 
 

@@ -13,7 +13,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError, PruneIdNotFound, StoreUnavailable
-from kimi_proxy.services.store.encryption import MAGIC, VARIABLE, TextCipher
 from kimi_proxy.services.store.protocols import AuditNote
 
 if sys.version_info >= (3, 14):
@@ -60,7 +59,6 @@ class SqlDatabase(Protocol):
 
     clock: "WallClock"
     note: AuditNote
-    cipher: TextCipher | None
 
     async def rows(self, statement: str, values: Row = ()) -> list[Row]:
         """Return the rows of a statement that only reads."""
@@ -167,9 +165,10 @@ class WallClock:
 
 # Texts: compressed, with the hash that they must have when they come out.
 
-REFERENCE = b"KPO1"  # how a frame begins that earlier versions wrote, where the text was in object storage
+# How frames begin that earlier versions wrote, and where such a text is; no zstd frame begins so.
+_FOREIGN = {b"KPO1": "in object storage", b"KPE1": "encrypted"}
 READABLE_BY = "b6d1baf8"  # the last commit that reads such texts
-ENDS = 50  # the texts looked at: the newest and the oldest ones
+ENDS = 50  # the texts looked at when a store is opened: the newest and the oldest ones
 LEVEL = 3  # logs and code shrink to a quarter or less, at hundreds of megabytes a second
 
 
@@ -181,22 +180,16 @@ class CompressedText:
     frame: bytes
 
 
-def compress(text: bytes, cipher: TextCipher | None = None) -> CompressedText:
-    hashed, frame = hashlib.sha256(text).digest(), zstd.compress(text, LEVEL)
-    return CompressedText(hashed, cipher.encrypt(frame, hashed) if cipher else frame)
+def compress(text: bytes) -> CompressedText:
+    return CompressedText(hashlib.sha256(text).digest(), zstd.compress(text, LEVEL))
 
 
-def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> bytes:
+def decompress(compressed: CompressedText) -> bytes:
     """Return the text, byte for byte; raise StoreUnavailable if the disk gave back something else."""
-    frame = compressed.frame
-    if frame.startswith(REFERENCE):
-        raise StoreUnavailable(f"this text is in object storage, which this version cannot read: {_EXPORT}")
-    if frame.startswith(MAGIC):
-        if cipher is None:
-            raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
-        frame = cipher.decrypt(frame, compressed.hash)
+    if where := _FOREIGN.get(compressed.frame[:4]):
+        raise StoreUnavailable(f"this text is {where}, which this version cannot read: {_EXPORT}")
     try:
-        text = zstd.decompress(frame)
+        text = zstd.decompress(compressed.frame)
     except zstd.ZstdError as e:
         raise StoreUnavailable(f"this original is damaged on disk ({e}): read the source again") from e
     if hashlib.sha256(text).digest() != compressed.hash:
@@ -205,87 +198,28 @@ def decompress(compressed: CompressedText, cipher: TextCipher | None = None) -> 
 
 
 _EXPORT = f"run `kimi-proxy store decrypt` of commit {READABLE_BY} with the settings of before, then start this version"
-_FOREIGN = """SELECT count(*) FROM (
-  SELECT frame FROM (SELECT frame FROM text ORDER BY seq DESC LIMIT ?) AS newest UNION ALL
-  SELECT frame FROM (SELECT frame FROM text ORDER BY seq LIMIT ?) AS oldest) AS ends WHERE substr(frame, 1, 4) = ?"""
+FOREIGN = f"""SELECT substr(frame, 1, 4) FROM (
+  SELECT frame FROM (SELECT frame FROM text ORDER BY seq DESC LIMIT {ENDS}) AS newest UNION ALL
+  SELECT frame FROM (SELECT frame FROM text ORDER BY seq LIMIT {ENDS}) AS oldest) AS ends
+  WHERE substr(frame, 1, 4) IN (?, ?) LIMIT 1"""  # noqa: S608 - fixed numbers
+FOREIGN_MARKS = tuple(_FOREIGN)
 
 
 async def refuse_foreign_texts(database: SqlDatabase) -> None:
     """Raise ConfigError if a store has texts of an earlier version that this one cannot read: none may get lost."""
     with suppress(StoreUnavailable):
-        ((count,),) = await database.rows(_FOREIGN, (ENDS, ENDS, REFERENCE))
-        if count:
-            raise ConfigError(f"the store has texts in object storage, which this version cannot read: {_EXPORT}")
+        refuse_marks(await database.rows(FOREIGN, FOREIGN_MARKS))
 
 
-def readable(hashed: bytes, frame: bytes, cipher: TextCipher | None = None) -> bytes | None:
+def refuse_marks(found: Sequence[Row]) -> None:
+    """Raise ConfigError if FOREIGN has found a frame of an earlier version."""
+    for (mark,) in found:
+        where = next(where for known, where in _FOREIGN.items() if known == mark)
+        raise ConfigError(f"the store has texts that are {where}, which this version cannot read: {_EXPORT}")
+
+
+def readable(hashed: bytes, frame: bytes) -> bytes | None:
     """Return the text, or None if the disk gave back something else."""
     with suppress(StoreUnavailable):
-        return decompress(CompressedText(hashed, frame), cipher)
+        return decompress(CompressedText(hashed, frame))
     return None
-
-
-# Columns that hold frames, by table: the number of a row, the hash of the text, the frame.
-_FRAMES = (
-    ("text", "seq", "hash", "frame"),
-    ("decision", "seq", "hash", "shown"),
-    ("fact", "seq", "hash", "frame"),
-    ("compression_log", "id", "hash", "frame"),
-)
-REENCRYPT_AT_ONCE = 100
-
-
-async def reencrypt(database: SqlDatabase) -> int:
-    """Encrypt texts that are not encrypted with the newest key; return their number.
-
-    Raise StoreUnavailable if there is no key, or an older one is missing.
-    """
-    cipher = database.cipher
-    if cipher is None:
-        raise StoreUnavailable(f"no key is set: set {VARIABLE}")
-
-    async def encrypt(text: CompressedText) -> bytes | None:
-        return encrypt_frame(cipher, text.hash, text.frame)
-
-    return await _rewrite(database, encrypt)
-
-
-async def write_plain(database: SqlDatabase) -> int:
-    """Write texts into the database as they are, not encrypted; return how many were.
-
-    Raise StoreUnavailable if a key is missing.
-    """
-
-    async def plain(text: CompressedText) -> bytes | None:
-        if not text.frame.startswith(MAGIC):
-            return None
-        if database.cipher is None:
-            raise StoreUnavailable(f"this text is encrypted: set {VARIABLE} to its key")
-        return database.cipher.decrypt(text.frame, text.hash)
-
-    return await _rewrite(database, plain)
-
-
-async def _rewrite(database: SqlDatabase, rewrite: Callable[[CompressedText], Awaitable[bytes | None]]) -> int:
-    """Replace each frame by what `rewrite` returns, unless that is None; return how many were replaced."""
-    total = 0
-    for table, number, hash_column, frame_column in _FRAMES:
-        last = 0
-        columns = f"{number}, {hash_column}, {frame_column}"
-        select = f"SELECT {columns} FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?"  # noqa: S608 - fixed names
-        change = f"UPDATE {table} SET {frame_column} = ? WHERE {number} = ? AND {frame_column} = ? RETURNING 1"  # noqa: S608
-        while rows := await database.rows(select, (last, REENCRYPT_AT_ONCE)):
-            last = int(str(rows[-1][0]))
-            for seq, hashed, frame in rows:
-                if isinstance(frame, bytes) and isinstance(hashed, bytes):
-                    written = await rewrite(CompressedText(hashed, frame))
-                    if written is not None:
-                        total += len(await database.change(change, (written, seq, frame)))
-    return total
-
-
-def encrypt_frame(cipher: TextCipher, hashed: bytes, frame: bytes) -> bytes | None:
-    """Return a frame encrypted by the newest key, None if it is already."""
-    if not frame or cipher.is_current(frame):
-        return None
-    return cipher.encrypt(cipher.decrypt(frame, hashed) if frame.startswith(MAGIC) else frame, hashed)

@@ -10,7 +10,6 @@ from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
     CompressionTotals,
@@ -62,7 +61,7 @@ class SqlDecisions(SqlTables[D]):
 
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         rows = await self.database.rows(*decision_of(who, id))
-        return decision(rows[0], self.database.cipher) if rows else None
+        return decision(rows[0]) if rows else None
 
     async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
         rows = await self.database.rows(
@@ -70,7 +69,7 @@ class SqlDecisions(SqlTables[D]):
                ORDER BY seq LIMIT ?""",
             (*map(encode_text, who.scopes), after, limit),
         )
-        return [(int(str(seq)), decision(tuple(row), self.database.cipher)) for seq, *row in rows]
+        return [(int(str(seq)), decision(tuple(row))) for seq, *row in rows]
 
     async def sole_originals(
         self, who: Caller, sessions: Collection[str] | None, also: Collection[str] = ()
@@ -114,7 +113,7 @@ class SqlDecisions(SqlTables[D]):
                ORDER BY id DESC LIMIT ?""",
             (session, *who.scopes, limit),
         )
-        return [_compression(row, self.database.cipher) for row in rows]
+        return [_compression(row) for row in rows]
 
     async def compressed_sessions(self, who: Caller) -> frozenset[str]:
         rows = await self.database.rows(
@@ -163,9 +162,9 @@ def decision_of(who: Caller, id: str, columns: str = DECISION) -> SqlStatement:
 ADD_DECISION = f"INSERT INTO decision (scope, {DECISION}) SELECT {marks(12)} WHERE {NOT_ERASED} ON CONFLICT DO NOTHING"
 
 
-def decision_row(who: Caller, record: DecisionRecord, now: float, cipher: TextCipher | None) -> Row:
+def decision_row(who: Caller, record: DecisionRecord, now: float) -> Row:
     """Return the values for ADD_DECISION."""
-    shown = None if record.shown is None else compress(record.shown, cipher)
+    shown = None if record.shown is None else compress(record.shown)
     return (
         encode_text(who.scope),
         record.key,
@@ -199,10 +198,10 @@ def active_compression(who: Caller, session: str) -> SqlStatement:
     )
 
 
-def new_compression(who: Caller, made: CompressionRecord, cipher: TextCipher | None) -> SqlStatement:
+def new_compression(who: Caller, made: CompressionRecord) -> SqlStatement:
     """Return what adds a compression."""
     *counted, kept, fingerprint, message, summary, original, summary_by, kind, is_automatic, undone = astuple(made)
-    text = compress(json.encode({"message": message, "summary": summary}), cipher)
+    text = compress(json.encode({"message": message, "summary": summary}))
     ratio = round(1 - made.compressed_tokens / made.original_tokens, 4) if made.original_tokens else 0.0
     rest = (original, summary_by, kind, is_automatic, undone, ratio, who.scope)
     return SqlStatement(
@@ -211,21 +210,21 @@ def new_compression(who: Caller, made: CompressionRecord, cipher: TextCipher | N
     )
 
 
-def decision(row: Row, cipher: TextCipher | None) -> DecisionRecord:
+def decision(row: Row) -> DecisionRecord:
     """Return the decision of a row. Raise StoreUnavailable if it is damaged."""
     match row:
         case (bytes(key), str(why), hashed, frame, bytes(ids), bytes(preview), bytes(session), *counts):
             is_cut = isinstance(hashed, bytes) and isinstance(frame, bytes)
-            shown = decompress(CompressedText(hashed, frame), cipher) if is_cut else None  # type: ignore[arg-type]
+            shown = decompress(CompressedText(hashed, frame)) if is_cut else None  # type: ignore[arg-type]
             names = tuple(decode_text(ids).split())
             return DecisionRecord(key, why, shown, names, decode_text(preview), decode_text(session), *counts)  # type: ignore[arg-type]
         case _:
             raise StoreUnavailable("a decision in the database cannot be read")
 
 
-def _compression(row: Row, cipher: TextCipher | None) -> CompressionRecord:
+def _compression(row: Row) -> CompressionRecord:
     *counted, kept, fingerprint, hashed, frame, original, summary_by, kind, is_automatic, undone = row
-    match json.decode(decompress(CompressedText(hashed, frame), cipher)):  # type: ignore[arg-type]
+    match json.decode(decompress(CompressedText(hashed, frame))):  # type: ignore[arg-type]
         case {"message": str(message), "summary": str(summary)}:
             places = tuple(map(int, str(kept).split()))
             rest = (fingerprint, message, summary, original, summary_by, kind, bool(is_automatic), undone)
@@ -260,7 +259,7 @@ class SqlFacts(SqlTables[D]):
                 (encode_text(who.scope), kind, *some),
             )
             for key, hashed, frame, last_used in rows:
-                found[key] = decompress(CompressedText(hashed, frame), self.database.cipher)  # type: ignore[index, arg-type]
+                found[key] = decompress(CompressedText(hashed, frame))  # type: ignore[index, arg-type]
                 if last_used < stale:  # type: ignore[operator]
                     self._used.setdefault(who.scope, set()).add(key)  # type: ignore[arg-type]
         return found
@@ -271,7 +270,7 @@ class SqlFacts(SqlTables[D]):
         scope, now, added = encode_text(who.scope), self.database.clock.look().latest, set[object]()
         ends = encode_text(session), now, now
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
-            compressed = [(key, compress(facts[key], self.database.cipher)) for key in some]
+            compressed = [(key, compress(facts[key])) for key in some]
             rows = await self.database.change(
                 f"""INSERT INTO fact ({_FACT})
                    SELECT * FROM (VALUES {", ".join([f"({marks(8)})"] * len(some))}) AS new WHERE {NOT_ERASED}

@@ -23,7 +23,6 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import AuditNote
 from kimi_proxy.services.store.sql import Moment, Row, SqlStatement, SqlTables, WallClock, note_nothing
 from kimi_proxy.services.store.sqlite import schema
@@ -232,7 +231,6 @@ class Database:
         self.clock = WallClock(now, last_seen=0.0)  # uncertain until the newest timestamp in the file was read
         self.trouble: StoreUnavailable | None = None
         self.note = note_nothing
-        self.cipher: TextCipher | None = None
         self.turn = asyncio.Lock()  # of the writer thread
         self._timeout_s = timeout_s
         self._lock_timeout_s = timeout_s * 0.75  # so that SQLite says who holds a lock before we time out

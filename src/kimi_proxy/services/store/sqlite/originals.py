@@ -111,9 +111,9 @@ class SqliteOriginals(SqlTables[Database]):
     async def _keep(self, original: Original) -> None:
         async with self.database.timeout():
             if len(original.text) <= COMPRESSED_IN_LOOP_BYTES:
-                compressed = compress(original.text, self.database.cipher)
+                compressed = compress(original.text)
             else:
-                compressed = await self.database.in_reader(lambda: compress(original.text, self.database.cipher))
+                compressed = await self.database.in_reader(lambda: compress(original.text))
             pending = PendingOriginal(original, compressed)
             if pending.size > self._max_bytes // 4:
                 raise StoreUnavailable("a text may take at most a quarter of store.max_bytes: raise that setting")
@@ -153,7 +153,7 @@ class SqliteOriginals(SqlTables[Database]):
         scope = decode_text(raw)
         if not self._use((scope, id), last_used, moment):
             raise PruneIdNotFound(id, "expired")
-        return Original(id, scope, key, decompress(CompressedText(hashed, frame), self.database.cipher), about)
+        return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
 
     @reads
     def live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
@@ -178,7 +178,7 @@ class SqliteOriginals(SqlTables[Database]):
         asked = (decision_of(who, decode_text(row[1]), LISTED_DECISION) for row in rows)
         decided = [connection.execute(*each).fetchone() for each in asked]
         return [
-            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row, None) if row else None)
+            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
@@ -195,7 +195,7 @@ class SqliteOriginals(SqlTables[Database]):
             (*map(encode_text, who.scopes), before, limit),
         )
         return [
-            StoredText(seq, decode_text(id), about, readable(hashed, frame, self.database.cipher))
+            StoredText(seq, decode_text(id), about, readable(hashed, frame))
             for seq, id, about, hashed, frame in rows.fetchall()
         ]
 

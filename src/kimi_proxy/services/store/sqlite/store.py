@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
-from kimi_proxy.services.store.sql import WallClock, reencrypt, refuse_foreign_texts, write_plain
+from kimi_proxy.services.store.sql import WallClock, refuse_foreign_texts
 from kimi_proxy.services.store.sqlite.database import Connect, Database, connect, set_aside_files
 from kimi_proxy.services.store.sqlite.originals import SqliteOriginals
 from kimi_proxy.services.store.sqlite.peek import counts
@@ -51,10 +50,8 @@ class SqliteStore:
         timeout_s: float,
         now: Callable[[], float] = time.time,
         connect: Connect = connect,
-        cipher: TextCipher | None = None,
     ) -> "SqliteStore":
         database = Database(store_path(home), now, timeout_s, connect)
-        database.cipher = cipher
         store = cls(database, ttl_s, max_bytes)
         with suppress(StoreUnavailable):
             async with database.timeout():
@@ -111,14 +108,6 @@ class SqliteStore:
         except StoreUnavailable as e:
             trouble = self._database.trouble or e
         return replace(usage, state=f"degraded: {trouble.full}") if trouble else usage
-
-    async def reencrypt(self) -> int:
-        """Encrypt by the newest key whatever is not; return how many texts that were."""
-        return await reencrypt(self._database)
-
-    async def decrypt(self) -> int:
-        """Write all texts as they are; return how many were encrypted."""
-        return await write_plain(self._database)
 
     async def sweep(self) -> int:
         """Write when originals were used and delete all that has expired; return how many originals went."""

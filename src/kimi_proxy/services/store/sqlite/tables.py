@@ -9,7 +9,6 @@ from types import MappingProxyType
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.store.encryption import TextCipher
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
 from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, note_deleted, team
 from kimi_proxy.services.store.sql.decisions import (
@@ -58,7 +57,7 @@ class SqliteDecisions(SqlDecisions[Database]):
 
     async def get(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
         scope = who.scope
-        found = await self.database.read(lambda connection: _fetch(connection, scope, keys, self.database.cipher))
+        found = await self.database.read(lambda connection: _fetch(connection, scope, keys))
         self._used |= {(scope, key): record for key, record in found.items()}
         return found
 
@@ -95,15 +94,13 @@ class SqliteDecisions(SqlDecisions[Database]):
                     if record.last_used < stale
                 ],
             )
-            connection.executemany(
-                ADD_DECISION, [decision_row(who, record, moment.latest, self.database.cipher) for record in new]
-            )
+            connection.executemany(ADD_DECISION, [decision_row(who, record, moment.latest) for record in new])
             connection.execute(
                 """DELETE FROM decision WHERE seq IN
                      (SELECT seq FROM decision WHERE last_used < ? ORDER BY last_used LIMIT ?)""",
                 (moment.earliest - self._ttl_s, DECISIONS_AT_ONCE),
             )
-            return _fetch(connection, scope, (record.key for record in new), self.database.cipher)
+            return _fetch(connection, scope, (record.key for record in new))
 
         return check_added(await self.database.write(work), new)
 
@@ -111,19 +108,17 @@ class SqliteDecisions(SqlDecisions[Database]):
         def work(connection: Connection, moment: Moment) -> bool:
             active = (connection.execute(*active_compression(who, made.session)).fetchone() or (None,))[0]
             if active == after:
-                return bool(connection.execute(*new_compression(who, made, self.database.cipher)).rowcount)
+                return bool(connection.execute(*new_compression(who, made)).rowcount)
             return active == made.id
 
         with audit_block(self.database.note, who, "compress", made.session):
             return await self.database.write(work)
 
 
-def _fetch(
-    connection: Connection, scope: str, keys: Iterable[bytes], cipher: TextCipher | None
-) -> dict[bytes, DecisionRecord]:
+def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[bytes, DecisionRecord]:
     statement = f"SELECT {DECISION} FROM decision WHERE scope = ? AND place = ?"  # noqa: S608 - one fixed text
     rows = (connection.execute(statement, (encode_text(scope), key)).fetchone() for key in keys)
-    return {record.key: record for row in rows if row for record in (decision(row, cipher),)}
+    return {record.key: record for row in rows if row for record in (decision(row),)}
 
 
 class SqliteTeam(team.SqlTeam[Database]):
