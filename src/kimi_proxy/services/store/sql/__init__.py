@@ -6,7 +6,7 @@ Each driver adds the parts specific to its database. Placeholders in statements 
 import hashlib
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
