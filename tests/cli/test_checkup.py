@@ -11,8 +11,10 @@ from tests.support.cli.checkup import free_port
 from tests.support.cli.serving import serving
 
 from kimi_proxy.cli import checks
+from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pruning import model
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli
@@ -82,6 +84,31 @@ def test_an_agent_that_refuses_to_read_cut_text_back_is_a_warning_for_a_week(cli
     assert "way back" not in before
     assert code == 1 and after["way back"][0] == "warning"
     assert "permissions.allow" in after["way back"][1]
+
+
+def test_hooks_whose_cuts_may_not_be_read_back_are_a_warning(cli: Cli):
+    (Path(cli.env["HOME"])).mkdir(exist_ok=True)
+    env = {"MCP_PRUNER_PORT": free_port(), "KIMI_PROXY_PORT": free_port()}
+    assert cli("init", "claude", "--hooks", "--yes", env=env).returncode == 0
+    _, granted = report(cli, **env)
+    settings = Path(cli.env["HOME"]) / ".claude" / "settings.json"
+    settings.write_text(settings.read_text().replace('mcp__pruner__recover_text"', 'mcp__other__tool"'))
+    _, missing = report(cli, **env)
+
+    assert "claude code" not in granted
+    assert missing["claude code"] == ("warning", "run kimi-proxy init claude --hooks again")
+
+
+def test_a_session_in_which_a_hook_met_a_refusal_is_a_warning(cli: Cli):
+    async def write() -> None:
+        store = await SqliteStore.open(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=3600, max_bytes=2**30, timeout_s=60)
+        await ChatFacts(store.facts).save_refused_recall(LOCAL, "ses_1")
+        await store.close()
+
+    anyio.run(write)
+    _, checks = report(cli, MCP_PRUNER_PORT=free_port())
+
+    assert checks["way back"][0] == "warning"
 
 
 def test_a_stranger_on_the_port_is_an_error(cli: Cli):

@@ -518,6 +518,9 @@ def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli
     assert [entry["hooks"] for entry in hooks["PostToolUse"]] == [[], [hook]]
     assert "Read" not in hooks["PostToolUse"][1]["matcher"]
     assert hooks["UserPromptSubmit"] == [{"hooks": [hook]}]
+    (asked,) = hooks["PermissionRequest"]
+    assert asked == {"matcher": asked["matcher"], "hooks": [{**hook, "timeout": 5}]}
+    assert hooks["PermissionDenied"] == [asked] and "mcp__pruner__recover_text" in asked["matcher"]
     server = read(world / "home" / ".claude.json")["mcpServers"]["pruner"]  # type: ignore[index]
     assert server == {"type": "http", "url": "http://127.0.0.1:8016/mcp", "alwaysLoad": True}
 
@@ -528,6 +531,52 @@ def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli
     assert "ANTHROPIC_BASE_URL" in settings.read_text()
     assert cli("init", "claude", "--undo", "--yes", env=env).returncode == 0
     assert files(world) == before
+
+
+OWN_RULES = (
+    "",
+    '{"model": "opus"}',
+    '{\n  "permissions": {\n    "allow": [\n      "Bash(ls:*)" // mine\n    ],\n    "deny": ["Read(.env)"]\n  }\n}\n',
+    '{\n\t"permissions": {"allow": ["mcp__pruner__recover_text", "mcp__other__read"]}\n}\n',
+)
+
+
+@pytest.mark.parametrize("own", OWN_RULES)
+@pytest.mark.parametrize("options", [(), ("--tools",), ("--hooks",), ("--user", "--tools", "--with-guidance")])
+def test_claude_code_is_granted_recover_text_alone_and_the_grant_is_taken_back_byte_for_byte(
+    cli: Cli, world: Path, options: tuple[str, ...], own: str
+):
+    is_personal = "--hooks" in options or "--user" in options
+    place = world / ("home/.claude/settings.json" if is_personal else "here/.claude/settings.local.json")
+    if own:
+        place.parent.mkdir()
+        place.write_text(own)
+    before = files(world)
+    env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
+    shown = cli("init", "claude", *options, "--dry-run", env=env)
+    assert files(world) == before
+    assert cli("init", "claude", *options, "--yes", env=env).returncode == 0
+
+    assert (b'"mcp__pruner__recover_text"' in shown.stdout) or "recover_text" in own
+    had = json.loads(own.replace("// mine", ""))["permissions"] if "permissions" in own else {}
+    rules = json.loads(place.read_text().replace("// mine", ""))["permissions"]
+    assert rules.get("deny") == had.get("deny")
+    assert set(rules["allow"]) - set(had.get("allow", ())) <= {"mcp__pruner__recover_text"}
+    assert rules["allow"].count("mcp__pruner__recover_text") == 1
+
+    assert cli("init", "claude", *options, "--yes", env=env).stdout == b""
+    assert cli("init", "claude", "--undo", "--yes", env=env).returncode == 0
+    assert files(world) == before
+
+
+def test_a_rule_that_the_user_adds_later_stays_when_ours_is_taken_back(cli: Cli, world: Path):
+    assert cli("init", "claude", "--user", "--yes").returncode == 0
+    settings = world / "home" / ".claude" / "settings.json"
+    written = settings.read_text()
+    settings.write_text(written.replace('"mcp__pruner__recover_text"', '"mcp__pruner__recover_text", "Bash(ls:*)"'))
+    assert cli("init", "claude", "--undo", "--yes").returncode == 0
+
+    assert json.loads(settings.read_text()) == {"permissions": {"allow": ["Bash(ls:*)"]}}
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,8 @@ def test_claude_code_is_told_by_a_file(cli: Cli, tmp_path: Path):
     done = cli("run", "--", str(agent), "-p", "why?")
 
     told, config = done.stdout.decode().split("\n", 1)
-    assert told == f"--mcp-config={runs(cli)[0]}/mcp.json -p why?"
+    grant = "--allowedTools=mcp__kimi-proxy__recover_text"
+    assert told == f"--mcp-config={runs(cli)[0]}/mcp.json {grant} -p why?"
     assert json.loads(config)["mcpServers"]["kimi-proxy"]["url"].startswith("http://127.0.0.1:")
     assert not (runs(cli)[0] / "mcp.json").exists()
 

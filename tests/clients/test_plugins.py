@@ -19,7 +19,7 @@ from tests.support.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
 from tests.support.deep import deep
 
 from kimi_proxy import __version__
-from kimi_proxy.features.clients.hooks import claude_items
+from kimi_proxy.features.clients.hooks import claude_items, plugin_items
 
 PLUGINS = ROOT / "plugins"
 CLAUDE, CODEX, DESKTOP = PLUGINS / "claude-code", PLUGINS / "codex", PLUGINS / "desktop"
@@ -53,10 +53,11 @@ def test_the_bundle_asks_for_the_version_of_the_package():
     assert (project["version"], project["dependencies"]) == (__version__, [f"kimi-proxy=={__version__}"])
 
 
-def test_the_hooks_are_those_that_init_writes():
+def test_the_hooks_are_those_that_init_writes_and_the_one_that_grants_the_plugin_s_recall_tool():
     written = json.loads((CLAUDE / "hooks" / "hooks.json").read_text())["hooks"]
 
-    assert written == {path[-1]: [item] for path, item in claude_items("http://127.0.0.1:8000", False).items()}
+    assert written == {path[-1]: [item] for path, item in plugin_items("http://127.0.0.1:8000").items()}
+    assert {path[-1] for path in claude_items("http://127.0.0.1:8000", False)} == set(written) - {"PreToolUse"}
 
 
 def test_both_plugins_teach_the_same_skill():

@@ -9,10 +9,13 @@ URL = 'mcp_servers.kimi-proxy.url="http://127.0.0.1:1234/mcp"'
 TOKEN = 'mcp_servers.kimi-proxy.bearer_token_env_var="KIMI_PROXY_MCP_TOKEN"'
 
 
-def test_claude_code_gets_a_file_and_keeps_its_arguments():
+GRANT = "--allowedTools=mcp__kimi-proxy__recover_text"
+
+
+def test_claude_code_gets_a_file_and_the_permission_for_one_tool_and_keeps_its_arguments():
     told = ENDPOINT.command(["claude", "-p", "why?"], "/run/mcp.json")
 
-    assert told == ["claude", "--mcp-config=/run/mcp.json", "-p", "why?"]
+    assert told == ["claude", "--mcp-config=/run/mcp.json", GRANT, "-p", "why?"]
 
 
 def test_codex_gets_overrides_before_its_own_words():
@@ -24,7 +27,7 @@ def test_other_agents_keep_their_command_line():
 
 
 def test_the_user_may_say_which_agent_it_is():
-    assert ENDPOINT.command(["my-agent", "x"], "f", "claude") == ["my-agent", "--mcp-config=f", "x"]
+    assert ENDPOINT.command(["my-agent", "x"], "f", "claude") == ["my-agent", "--mcp-config=f", GRANT, "x"]
     assert ENDPOINT.command(["claude", "x"], "f", "other") == ["claude", "x"]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,13 @@ from tests.support import fakes
 from tests.support.read_back import read_lines
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.hooks import ToolHooks
@@ -43,16 +44,19 @@ def warm() -> None:
 
 
 class World:
-    def __init__(self, hooks: ToolHooks, originals: Originals, cuts: Cuts) -> None:
+    def __init__(self, hooks: ToolHooks, originals: Originals, cuts: Cuts, outcomes: list[object]) -> None:
         self.hooks = hooks
         self.originals = originals
         self.cuts = cuts
+        self.outcomes = outcomes  # of the published events
 
-    async def ran(self, tool: str, response: JsonValue, call: str = "toolu_1", **arguments: JsonValue) -> JsonValue:
+    async def ran(
+        self, tool: str, response: JsonValue, call: str = "toolu_1", session: str = "s", **arguments: JsonValue
+    ) -> JsonValue:
         """What the model reads; None if the hook leaves it as it is."""
         event: JsonObject = {
             "hook_event_name": "PostToolUse",
-            "session_id": "s",
+            "session_id": session,
             "tool_name": tool,
             "tool_input": arguments,
             "tool_response": response,
@@ -75,9 +79,16 @@ async def world(home: Path, toml: str = PATIENT, originals: Originals | None = N
     kept = originals or store.originals
     try:
         pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
-        hooks = ToolHooks(config.hooks, config.sanitizer, kept, SessionNames(store.sessions), workers, metrics)
+        names = SessionNames(store.sessions)
+        facts = ChatFacts(store.facts)
+        outcomes: list[object] = []
+
+        def publish(who: Caller, name: str, fields: Mapping[str, object]) -> None:
+            outcomes.append(fields["outcome"])
+
+        hooks = ToolHooks(config.hooks, config.sanitizer, kept, names, workers, metrics, facts, publish)
         cuts = Cuts(store.originals, store.decisions, pruner, Recovery(store.originals))
-        yield World(hooks, store.originals, cuts)
+        yield World(hooks, store.originals, cuts, outcomes)
     finally:
         await workers.close()
         await store.close()
@@ -208,6 +219,46 @@ async def test_an_output_that_is_printed_again_after_it_was_cut_is_whole_also_af
 
     assert first is not None
     assert (second, third, later) == (None, None, None)
+
+
+def permission_event(name: str, tool: str) -> JsonObject:
+    return {"hook_event_name": name, "session_id": "s", "tool_name": tool, "tool_input": {}}
+
+
+@pytest.mark.parametrize("name", ["PermissionRequest", "PermissionDenied"])
+async def test_nothing_new_is_cut_in_a_session_that_may_not_read_back(tmp_path: Path, name: str):
+    printed: JsonObject = {"stdout": LOG, "stderr": ""}
+    async with world(tmp_path) as w:
+        for _ in range(2):
+            assert await w.hooks.answer(LOCAL, permission_event(name, "mcp__pruner__recover_text")) == {}
+        reported = list(w.outcomes)
+        after = await w.ran("Bash", printed, command="cat app.log")
+        elsewhere = await w.ran("Bash", printed, session="another", command="cat app.log")
+    async with world(tmp_path) as w:
+        restarted = await w.ran("Bash", printed, command="cat app.log")
+
+    assert after is None and restarted is None
+    assert elsewhere is not None
+    assert reported == ["recall_refused"]
+
+
+async def test_a_permission_for_another_tool_is_not_ours_to_mind_or_to_grant(tmp_path: Path):
+    async with world(tmp_path) as w:
+        assert await w.hooks.answer(LOCAL, permission_event("PermissionRequest", "mcp__pruner__bash")) == {}
+        for tool in ("Bash", "mcp__pruner__recover_text", "mcp__plugin_kimi-proxy_pruner__bash"):
+            assert await w.hooks.answer(LOCAL, permission_event("PreToolUse", tool)) == {}
+        shown = await w.ran("Bash", {"stdout": LOG, "stderr": ""}, command="cat app.log")
+
+    assert shown is not None
+
+
+async def test_the_recall_tool_of_our_plugin_is_granted_before_it_is_called(tmp_path: Path):
+    """A plugin cannot write a permission into the user's settings."""
+    event = permission_event("PreToolUse", "mcp__plugin_kimi-proxy_pruner__recover_text")
+    async with world(tmp_path) as w:
+        answer = await w.hooks.answer(LOCAL, event)
+
+    assert answer == {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
 
 
 async def test_the_user_s_prompt_is_the_goal(tmp_path: Path):

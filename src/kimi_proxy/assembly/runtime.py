@@ -366,6 +366,7 @@ def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: Obse
         known.names,
         parts.workers,
         parts.metrics,
+        known.facts,
         parts.hub.publish,
         mode=mode,
     )

@@ -15,15 +15,18 @@ from typing import Literal
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.cli.console import load_of_server
 from kimi_proxy.core import json
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat.read import as_object
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.config.removed import REMOVED_VARIABLES
-from kimi_proxy.core.errors import ConfigError, KimiProxyError, ParseError, Reason
+from kimi_proxy.core.errors import ConfigError, FileRefused, KimiProxyError, Reason
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.features.clients import agents
+from kimi_proxy.features.clients import CLIENTS, RECOVER_TEXT, SERVER_NAME, agents
+from kimi_proxy.features.clients.hooks import PATH
 from kimi_proxy.features.clients.proxied import FIRST_PARTY
+from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
@@ -37,6 +40,8 @@ Level = Literal["ok", "warning", "error"]
 DOCTOR = Caller("doctor")
 REFUSED_WITHIN_S = 7 * 86_400
 RECALL_REFUSED: Reason = "recall_refused"
+MAX_REFUSED = 1_000
+GRANT = "allow it: run kimi-proxy init claude again, or add mcp__pruner__recover_text to permissions.allow"
 LOW_DISK_BYTES = 512 * 1024**2
 SHORT_TOKEN_CHARS = 16
 OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
@@ -81,6 +86,7 @@ def all_checks(env: Mapping[str, str]) -> Iterator[Check]:
     yield from servers(settings.config)
     yield from windows(settings.config)
     yield from signed_requests(settings.config, env)
+    yield from hooks_without_permission(env)
     yield search()
     yield port(settings.config)
     yield disk(settings.config)
@@ -161,13 +167,30 @@ def signed_requests(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     yield Check("claude code", "warning", found, fix)
 
 
+def hooks_without_permission(env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield a warning if Claude Code's hooks shorten outputs that its model may not read back."""
+    settings = _claude_settings(Path.home(), env)
+    hooks = json.encode(as_object(settings.get("hooks"))).decode()
+    allowed = as_object(settings.get("permissions")).get("allow")
+    recall = f"mcp__{SERVER_NAME}__{RECOVER_TEXT}"
+    if PATH in hooks and not (isinstance(allowed, list) and recall in allowed):
+        found = f"its hooks shorten outputs, but {recall} is not in permissions.allow of its settings"
+        yield Check("claude code", "warning", found, "run kimi-proxy init claude --hooks again")
+
+
+def _claude_settings(home: Path, env: Mapping[str, str]) -> JsonObject:
+    """Return Claude Code's settings; empty if it has none that can be read."""
+    moved = env.get(CLIENTS["claude"].moved_by)
+    folder = Path(moved) if moved else home / ".claude"
+    try:
+        return as_object(jsonc.load((folder / "settings.json").read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, FileRefused):
+        return {}
+
+
 def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
     """Return the names of the variables that Claude Code runs with."""
-    try:
-        settings = json.decode((home / ".claude" / "settings.json").read_bytes())
-    except (OSError, ParseError):
-        settings = None
-    return {*env, *as_object(as_object(settings).get("env"))}
+    return {*env, *as_object(_claude_settings(home, env).get("env"))}
 
 
 def search() -> Check:
@@ -229,11 +252,15 @@ async def store(config: Config) -> Sequence[Check]:
 async def _refused_recalls(opened: Store) -> Sequence[Check]:
     lines = await opened.sessions.accounts(DOCTOR, time.time() - REFUSED_WITHIN_S)
     requests = sum(line.reasons.get(RECALL_REFUSED, 0) for line in lines)
-    if not requests:
-        return []
-    found = f"nothing new was cut in {requests:,} requests of the last 7 days: the agent refused to call recover_text"
-    fix = "allow it: run kimi-proxy init claude --hooks again, or add mcp__pruner__recover_text to permissions.allow"
-    return [Check("way back", "warning", found, fix)]
+    sessions = len(await opened.facts.keys(LOCAL, "recall_refused", MAX_REFUSED))
+    checks: list[Check] = []
+    if requests:
+        found = f"nothing new was cut in {requests:,} requests of the last 7 days: the agent refused recover_text"
+        checks.append(Check("way back", "warning", found, GRANT))
+    if sessions:
+        found = f"hooks cut nothing new in {sessions:,} sessions: the agent had no permission for recover_text"
+        checks.append(Check("way back", "warning", found, GRANT))
+    return checks
 
 
 async def _round_trip(opened: Store) -> Check:

@@ -1,6 +1,7 @@
 """Hooks of an agent: tool output is cut before it enters the conversation, within a few milliseconds."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -10,17 +11,18 @@ from hashlib import sha256
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
-from kimi_proxy.core.errors import WarningCode
+from kimi_proxy.core.errors import StoreUnavailable, WarningCode
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
 from kimi_proxy.features.clients import hooks
-from kimi_proxy.features.clients.hooks import AFTER_PROMPT, HookEvent, Steps
+from kimi_proxy.features.clients.hooks import AFTER_PROMPT, BEFORE_TOOL, WITHOUT_PERMISSION, HookEvent, Steps
 from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, leave_uncut, task_of
 from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import LongOutput, is_recovery, prompt_goal
 from kimi_proxy.features.sanitizer.policy import POLICIES, EntryCut
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, Hidden, ShortenedText
+from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.sanitizer import WaitLimit
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import Publish, no_op
@@ -40,6 +42,20 @@ DAY_S = 86_400
 # are cut by what needs no scores. Records are chosen at any length.
 SCORED_MAX_CHARS = 20_000
 
+log = logging.getLogger(__name__)
+
+
+REFUSED: PruneFields = {
+    "prune_id": None,
+    "outcome": "recall_refused",
+    "via": "hooks",
+    "door": "hooks",
+    "original_lines": 0,
+    "pruned_lines": 0,
+    "tokens_est_before": 0,
+    "tokens_est_after": 0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class HookCut:
@@ -58,12 +74,14 @@ class ToolHooks:
         names: SessionNames,
         workers: Workers,
         metrics: Metrics,
+        facts: ChatFacts,
         publish: Publish = no_op,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
         mode: ObserveMode | None = None,
     ) -> None:
         self.is_on = settings.enabled
+        self._facts = facts
         self._mode = mode or ObserveMode()
         self._cpu_s = settings.budget_ms / 1000
         self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
@@ -78,6 +96,7 @@ class ToolHooks:
         self._now = now
         self._secret = draw(SECRET_BYTES)  # the same call gets the same ids, which no one else can guess
         self._goals: LruCache[tuple[str, str], str] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        self._refused: LruCache[tuple[str, str], bool] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         self._cut_for: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)  # the ids of calls
 
     async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
@@ -90,10 +109,34 @@ class ToolHooks:
         if event.name == AFTER_PROMPT:
             self._goals.put((who.scope, event.session), prompt_goal(event.prompt))
             return {}
+        if event.name == BEFORE_TOOL:
+            return hooks.permission(event)
+        if event.name in WITHOUT_PERMISSION:
+            await self._note_refusal(who, event)
+            return {}
         if not self.is_on or not event.texts or is_recovery(event.origin.tool, event.origin.command):
             return {}
         unchanged: JsonObject = {}
         return await self._fail_open.run("shorten", self._shorten_texts(who, event), lambda code: unchanged)
+
+    async def _note_refusal(self, who: Caller, event: HookEvent) -> None:
+        """Remember that the model of a session cannot read cut text back, if that is the tool in question."""
+        if not is_recovery(event.origin.tool):
+            return
+        if self._refused.get((who.scope, event.session)):
+            return
+        self._refused.put((who.scope, event.session), True)
+        log.warning("an agent has no permission for recover_text: nothing new is cut in its session")
+        self._publish(who, PRUNE_EVENT, REFUSED)
+        try:
+            await self._facts.save_refused_recall(who, await self._names.id_of(who, event.session))
+        except StoreUnavailable as e:
+            log.warning("a refusal was not stored", extra={"what": str(e)[:300]})
+
+    async def _is_refused(self, who: Caller, event: HookEvent) -> bool:
+        if self._refused.get((who.scope, event.session)):
+            return True
+        return await self._facts.is_recall_refused(who, await self._names.id_of(who, event.session))
 
     async def _shorten_texts(self, who: Caller, event: HookEvent) -> JsonObject:
         deadline = WaitLimit.begin(self._cpu_s, self._now)
@@ -108,6 +151,10 @@ class ToolHooks:
 
     async def _cuts(self, who: Caller, event: HookEvent, deadline: WaitLimit) -> list[HookCut]:
         cuts: list[HookCut] = []
+        limit = self._entry_cut(event).over_tokens
+        if any(len(text) > limit for _, text in event.texts) and await self._is_refused(who, event):
+            self._metrics.hook_outputs.labels("recall_refused").inc()
+            return cuts
         for steps, text in event.texts:
             form = await self._form(who, event, text, deadline)
             if form is not None and form.hidden:

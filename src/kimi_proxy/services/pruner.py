@@ -76,7 +76,7 @@ class Reranking:
 
 
 EVENT = "prune_event"
-PruneOutcome: TypeAlias = Literal["pruned", "untouched", "fallback", "observed"]
+PruneOutcome: TypeAlias = Literal["pruned", "untouched", "fallback", "observed", "recall_refused"]
 
 
 class DeepInfraFields(TypedDict, total=False):

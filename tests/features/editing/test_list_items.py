@@ -5,7 +5,7 @@ import pytest
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc
-from kimi_proxy.features.editing.client_files import ListItems
+from kimi_proxy.features.editing.client_files import ListItems, ListValue
 
 ITEM: JsonObject = {"matcher": "Bash", "hooks": [{"type": "http", "url": "http://x/ours"}]}
 ITEMS = ListItems({("hooks", "After"): ITEM}, "/ours")
@@ -48,3 +48,36 @@ def test_an_older_item_of_ours_is_replaced_and_those_of_others_stay():
 def test_a_file_that_says_something_else_there_is_refused(text: str):
     with pytest.raises(FileRefused):
         ITEMS.apply(text)
+
+
+RULE = ListValue(("permissions", "allow"), "mcp__ours__tool")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"a": 1}',
+        '{"permissions": {}}',
+        '{"permissions": {"allow": []}}',
+        '{"permissions": {"allow": ["mcp__ours__tools", "mcp__ours__"]}}',
+        '{\n  "permissions": {\n    "allow": [\n      "Bash(ls:*)", // why\n      "Read"\n    ]\n  },\n  "b": 2\n}\n',
+    ],
+)
+def test_a_value_joins_a_list_and_leaves_without_a_trace(text: str):
+    done = RULE.apply(text)
+    found = jsonc.get(done, RULE.path)
+
+    assert isinstance(found, list) and found[-1] == RULE.value
+    assert RULE.apply(done) == done
+    assert jsonc.load(RULE.revert(done, text)) == jsonc.load(text)
+    if "ls:*" in text:
+        assert RULE.revert(done, text) == text
+
+
+def test_a_value_that_was_there_before_stays():
+    text = '{"permissions": {"allow": ["Read", "mcp__ours__tool"]}}'
+
+    assert RULE.apply(text) == text
+    assert RULE.revert(text, text) == text

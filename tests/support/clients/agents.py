@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.clients.servers import INSTALL_S, installed
 
-NAME = "agents-2.1.325-0.166.0"
-PACKAGES = ("@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0")
+NAME = "agents-2.1.328-0.169.0"
+PACKAGES = ("@anthropic-ai/claude-code@2.1.328", "@openai/codex@0.169.0")
 QUIETLY = ("--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1")
 
 

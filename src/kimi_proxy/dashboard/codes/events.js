@@ -9,8 +9,11 @@ const t = phrases(words);
 const TEXTS = {
   sanitizer_event: (event) =>
     event.cut_now > 0 && t("sanitized", { n: event.cut_now, tokens: tokens(event.tokens_saved) }),
-  prune_event: (event) =>
-    event.outcome !== "observed" && event.pruned_lines > 0 && t("pruned", { n: event.pruned_lines, of: count(event.original_lines) }),
+  prune_event(event) {
+    if (event.outcome === "recall_refused") return t("recall_refused");
+    if (event.outcome === "observed" || event.pruned_lines <= 0) return null;
+    return t("pruned", { n: event.pruned_lines, of: count(event.original_lines) });
+  },
   gateway_event(event) {
     if (event.outcome === "ok") return null;
     if (event.outcome === "observed")

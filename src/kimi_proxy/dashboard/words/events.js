@@ -5,6 +5,8 @@ export default {
       other: "{n} tool results cut: {tokens} tokens fewer",
     },
     pruned: { one: "{n} line of {of} pruned", other: "{n} lines of {of} pruned" },
+    recall_refused:
+      "An agent has no permission for recover_text: nothing new is cut in its session; kimi-proxy doctor says how to allow it",
     masked: {
       one: "{n} result from {server} masked, {chars} characters",
       other: "{n} results from {server} masked, {chars} characters",
@@ -30,6 +32,8 @@ export default {
       other: "{n} résultats d’outils coupés : {tokens} jetons de moins",
     },
     pruned: { one: "{n} ligne sur {of} élaguée", other: "{n} lignes sur {of} élaguées" },
+    recall_refused:
+      "Un agent n’a pas la permission d’appeler recover_text : rien de nouveau n’est coupé dans sa session ; kimi-proxy doctor dit comment l’accorder",
     masked: {
       one: "{n} réponse de {server} masquée, {chars} caractères",
       other: "{n} réponses de {server} masquées, {chars} caractères",

@@ -8,7 +8,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.clients import proxied
 from kimi_proxy.features.clients.proxied import BaseUrl
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import ServersFile, SharedFile
+from kimi_proxy.features.editing.client_files import ListValue, ServersFile, SharedFile
 from kimi_proxy.features.editing.yaml import OwnYamlFile, YamlList
 
 Name = Literal[
@@ -29,6 +29,7 @@ Name = Literal[
 Scope = Literal["project", "user"]
 
 SERVER_NAME = "pruner"
+RECOVER_TEXT = "recover_text"
 MEMORY_NAME = "memory"
 MEMORY_FILE = ".kimi-proxy/mcp-memory.json"
 MEMORY_VARIABLE = "MEMORY_FILE_PATH"
@@ -43,6 +44,18 @@ class HookFiles:
     user: str
     project: str
     is_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrantFile:
+    """The permission of `recover_text`, alone of our tools: the user's file, a project's, and what is written there.
+
+    Without it, the client asks before the model reads cut text back, and refuses where it cannot ask.
+    """
+
+    user: str
+    project: str
+    part: ListValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class ClientApp:
     memory: tuple[tuple[str, ServersFile], ...] = ()  # the place for a memory server: the last file, if it exists
     by_hand: str = ""  # what else the user has to do for a part of this client
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
+    grant: GrantFile | None = None  # None: it calls read-only tools without asking
     proxied: BaseUrl | str = ""  # how to make it call the proxy, or instructions for the user
 
 
@@ -95,6 +109,12 @@ CLIENTS: Mapping[Name, ClientApp] = {
         rules="CLAUDE.md",
         user_rules=".claude/CLAUDE.md",
         hooks=HookFiles("claude", ".claude/settings.json", ".claude/settings.local.json"),
+        # What a shared file of a project allows, Claude Code ignores until its user trusts the project.
+        grant=GrantFile(
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            ListValue(("permissions", "allow"), f"mcp__{SERVER_NAME}__{RECOVER_TEXT}"),
+        ),
         proxied=proxied.CLAUDE,
     ),
     "codex": ClientApp(

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Literal, NotRequired, TypedDict
 
 AGENT_SERVER_NAME = "kimi-proxy"
+RECOVER_TEXT = f"mcp__{AGENT_SERVER_NAME}__recover_text"  # as Claude Code calls it
 URL_VARIABLE = "KIMI_PROXY_MCP_URL"
 AGENT_TOKEN_VARIABLE = "KIMI_PROXY_MCP_TOKEN"  # noqa: S105 - the name of a variable
 CONFIG_VARIABLE = "KIMI_PROXY_MCP_CONFIG"
@@ -58,8 +59,9 @@ class ToolsEndpoint:
         before, after = list(argv[: place + 1]), list(argv[place + 1 :])
         match found:
             case "claude":
-                # With "=" the option takes one value, and not the prompt that may follow.
-                return [*before, f"--mcp-config={config_file}", *after]
+                # With "=" an option takes one value, and not the prompt that may follow. Claude Code adds up the tools
+                # of several --allowedTools, and would refuse this one in headless runs: others it goes on asking for.
+                return [*before, f"--mcp-config={config_file}", f"--allowedTools={RECOVER_TEXT}", *after]
             case "codex":
                 overrides = self.codex_config_overrides()
                 return [*before, *(word for override in overrides for word in ("-c", override)), *after]

@@ -17,6 +17,9 @@ from kimi_proxy.features.sanitizer.plan import MAX_CHARS, READERS, origin_of
 
 AFTER_TOOL = "PostToolUse"
 AFTER_PROMPT = "UserPromptSubmit"
+BEFORE_TOOL = "PreToolUse"
+# Claude Code is about to ask its user for a permission, or has denied it.
+WITHOUT_PERMISSION = ("PermissionRequest", "PermissionDenied")
 
 Steps = tuple[str | int, ...]  # to a string in a JSON value
 
@@ -36,6 +39,11 @@ PATH = "/api/hooks/claude"
 MATCHER = "Bash|PowerShell|BashOutput|TaskOutput|Grep|WebFetch|Task|Agent|mcp__.*"
 MATCHER_WITH_READ = f"Read|{MATCHER}"
 TIMEOUT_S = 0.3  # how long a client waits: a server that hangs delays a call by no more
+# The tools by which Claude Code's model reads cut text back: of `init`, of `run`, and of our plugin, which cannot write
+# a permission: there the hook before the call grants it.
+PLUGIN_RECALL = "mcp__plugin_kimi-proxy_pruner__recover_text"
+RECALLS = ("mcp__pruner__recover_text", "mcp__kimi-proxy__recover_text", PLUGIN_RECALL)
+RECALL_TIMEOUT_S = 5  # without an answer the call is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ def parse(given: JsonObject) -> HookEvent:
                 response=response,
                 texts=tuple(_texts(tool, response)),
             )
+        case {"hook_event_name": str(name), "tool_name": str(tool)} if name in (BEFORE_TOOL, *WITHOUT_PERMISSION):
+            return HookEvent(name, _session(given), origin=Origin(tool))
     return HookEvent("", _session(given))
 
 
@@ -137,6 +147,13 @@ def answer(response: JsonValue) -> JsonObject:
     return {"hookSpecificOutput": {"hookEventName": AFTER_TOOL, "updatedToolOutput": response}}
 
 
+def permission(event: HookEvent) -> JsonObject:
+    """Return the hook's answer before a call: our plugin's recall tool is granted, and no other."""
+    if event.origin.tool != PLUGIN_RECALL:
+        return {}
+    return {"hookSpecificOutput": {"hookEventName": BEFORE_TOOL, "permissionDecision": "allow"}}
+
+
 def claude_items(url: str, with_reads: bool, token_variable: str = "") -> dict[tuple[str, ...], JsonValue]:
     """Return the entries of `hooks` in Claude Code's settings that call the server at `url`."""
     hook: JsonObject = {"type": "http", "url": f"{url}{PATH}", "timeout": TIMEOUT_S}
@@ -146,10 +163,19 @@ def claude_items(url: str, with_reads: bool, token_variable: str = "") -> dict[t
             "allowedEnvVars": [token_variable],
         }
     matcher = MATCHER_WITH_READ if with_reads else MATCHER
+    recalls: JsonObject = {"matcher": "|".join(RECALLS), "hooks": [{**hook, "timeout": RECALL_TIMEOUT_S}]}
     return {
         ("hooks", AFTER_TOOL): {"matcher": matcher, "hooks": [hook]},
         ("hooks", AFTER_PROMPT): {"hooks": [hook]},
+        **{("hooks", name): recalls for name in WITHOUT_PERMISSION},
     }
+
+
+def plugin_items(url: str) -> dict[tuple[str, ...], JsonValue]:
+    """Return the entries of our plugin, whose hook grants its own recall tool."""
+    hook: JsonObject = {"type": "http", "url": f"{url}{PATH}", "timeout": RECALL_TIMEOUT_S}
+    granting: JsonObject = {"matcher": PLUGIN_RECALL, "hooks": [hook]}
+    return {**claude_items(url, with_reads=False), ("hooks", BEFORE_TOOL): granting}
 
 
 _ASK = """\

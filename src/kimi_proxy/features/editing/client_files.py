@@ -203,11 +203,7 @@ class ListItems:
         (mark, plain), (_, old) = split_bom(text), split_bom(before)
         changed = plain
         for path in self.items:
-            changed = self._remove(changed, path)
-            for depth in range(len(path), 0, -1):
-                if jsonc.get(changed, path[:depth]) not in ([], {}) or jsonc.get(old, path[:depth]) is not None:
-                    break
-                changed = jsonc.remove(changed, path[:depth])
+            changed = _without_empty(self._remove(changed, path), path, old)
         check_rest(plain, changed, self._rest)
         return mark + changed
 
@@ -237,6 +233,48 @@ def _without(value: JsonValue, paths: tuple[KeyPath, ...], mark: str) -> JsonVal
         if not deeper or rest not in ([], {}):
             kept[key] = rest
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class ListValue:
+    """One value in a list: `{"permissions": {"allow": ["mcp__pruner__recover_text"]}}`. The user's own copy stays."""
+
+    path: KeyPath
+    value: str
+
+    def apply(self, text: str) -> str:
+        """Return `text` with the value in the list. Raise FileRefused if that cannot be written."""
+        mark, plain = split_bom(text)
+        if self._is_in(plain):
+            return text
+        changed = jsonc.append(plain, self.path, self.value)
+        check_rest(plain, changed, self._rest)
+        return mark + changed
+
+    def revert(self, text: str, before: str) -> str:
+        """Return `text` without the value unless `before` has it, and without what was created for it."""
+        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        if self._is_in(old):
+            return text
+        changed = _without_empty(jsonc.remove_item(plain, self.path, self.value), self.path, old)
+        check_rest(plain, changed, self._rest)
+        return mark + changed
+
+    def _is_in(self, text: str) -> bool:
+        found = jsonc.get(text, self.path)
+        return isinstance(found, list) and self.value in found
+
+    def _rest(self, text: str) -> JsonValue:
+        return _without(jsonc.load(text), (self.path,), repr(self.value))
+
+
+def _without_empty(text: str, path: KeyPath, old: str) -> str:
+    """Return `text` without the containers on `path` that are empty, and that `old` lacks."""
+    for depth in range(len(path), 0, -1):
+        if jsonc.get(text, path[:depth]) not in ([], {}) or jsonc.get(old, path[:depth]) is not None:
+            break
+        text = jsonc.remove(text, path[:depth])
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,13 @@ class ChatFacts:
         """Remember that our tool is in the tools of a conversation, on disk soon after."""
         self._tools.put(who, _key("tool", conversation.hex()), b"offered")
 
+    async def save_refused_recall(self, who: Caller, session: str) -> None:
+        """Remember that the agent of a session has no permission to read cut text back."""
+        await self._facts.put_if_absent(who, "recall_refused", {_key("recall refused", session): b"refused"}, session)
+
+    async def is_recall_refused(self, who: Caller, session: str) -> bool:
+        return bool(await self._facts.get(who, "recall_refused", [_key("recall refused", session)]))
+
     async def cleared_turns(self, who: Caller, conversation: bytes) -> int:
         """Return the number of turns of a conversation from which the provider drops the thinking at our request."""
         key = _key("thinking", conversation.hex())

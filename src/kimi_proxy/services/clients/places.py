@@ -49,6 +49,7 @@ def edits(client: ClientApp, scope: Scope, dirs: "BaseDirs", wanted: Wanted) -> 
     if wanted.server is not None:
         for file, form in config_files(client, scope, dirs):
             yield ServerEdit(file, form, server_entry(client, wanted.server), _lock(client, scope, file))
+        yield from _grant_edits(client, scope, dirs)
     if wanted.guidance:
         yield RulesEdit(rules_file(client, scope, dirs), GUIDANCE, client.rules_start)
     if wanted.proxy is not None:
@@ -70,11 +71,23 @@ def every_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
     yield from memory_edits(client, scope, dirs)
 
 
+def _grant_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[PartEdit]:
+    """Yield the edit that lets the client call `recover_text` without asking; none where it does not ask."""
+    if client.grant is None:
+        return
+    if scope == "project":
+        yield PartEdit(dirs.here / client.grant.project, client.grant.part)
+        return
+    moved = _moved_path(client, dirs, Path(client.grant.user).name)
+    yield PartEdit(moved or dirs.home / client.grant.user, client.grant.part)
+
+
 def server_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[FileEdit]:
-    """Yield the edits that may have been made for the MCP server and its guidance."""
+    """Yield the edits that may have been made for the MCP server, its permission and its guidance."""
     with suppress(FileRefused):  # this client has no such file
         for file, form in all_config_files(client, scope, dirs):
             yield ServerEdit(file, form, {}, _lock(client, scope, file))
+    yield from _grant_edits(client, scope, dirs)
     with suppress(FileRefused):
         yield RulesEdit(rules_file(client, scope, dirs), "", client.rules_start)
 

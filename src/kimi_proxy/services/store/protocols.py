@@ -30,7 +30,8 @@ class AuditNote(Protocol):
 NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses,
-# pending recall results, names for other gateways, claimed calls, tools on demand, and days on which tools were called.
+# pending recall results, names for other gateways, claimed calls, tools on demand, days on which tools were called, and
+# refused recalls.
 FactKind = Literal[
     "memory",
     "routed",
@@ -44,6 +45,7 @@ FactKind = Literal[
     "thinking",
     "deferred",
     "tool_use",
+    "recall_refused",
 ]
 
 # Where a page of sessions starts: after the one with this last use and id.

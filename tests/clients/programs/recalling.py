@@ -1,0 +1,109 @@
+"""A model that prints a log, reads a hidden line back by whatever recall tool it finds, and tries our other tools."""
+
+import re
+from dataclasses import dataclass, field
+
+from tests.clients.programs.job import DONE, LOG, Shell
+from tests.clients.programs.worker import api_of, say
+from tests.support.evil import Heard, Line
+from tests.support.model import Call, Says
+
+from kimi_proxy.core.chat import Request, Wire, parse
+from kimi_proxy.core.json import JsonObject
+
+MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)|head=(\d+) tail=\d+ id=(msk_[0-9a-z]{16})")
+ANOTHER = ("read", "grep", "bash")  # tools of ours that nobody has granted
+SERVERS = ("pruner", "kimi-proxy")
+
+
+@dataclass(slots=True)
+class Recaller:
+    """It prefers a recall tool of the client's over one of the proxy's: that is where an agent may ask or refuse."""
+
+    shell: Shell
+    recalls: int = 2
+    tries_others: bool = True
+    ending: tuple[str, JsonObject] | None = None
+    requests: list[bytes] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)  # the recall tools that were called
+    answers: dict[str, str] = field(default_factory=dict)  # by the id of the call
+
+    async def __call__(self, heard: Heard, line: Line) -> None:
+        wire = await api_of(heard, line)
+        if wire is None:
+            return
+        request = parse(heard.body, wire)
+        is_ours = self.shell("")[0] in request.tool_names
+        await say(wire, self._says(request) if is_ours else Says("A title"), heard, line)
+
+    @property
+    def printed(self) -> str:
+        return self.answers.get("call_print", "")
+
+    @property
+    def read_back(self) -> list[bool]:
+        """Return for each recall whether it brought a line that had been hidden."""
+        return [self._is_read_back(self.answers.get(f"call_recall_{n}", "")) for n in range(len(self.called))]
+
+    @property
+    def granted(self) -> list[str]:
+        """Return our other tools that an agent ran without a permission."""
+        return [name for name in ANOTHER if LOG.text.split("\n")[150] in self.answers.get(f"call_{name}", "")]
+
+    def _is_read_back(self, answer: str) -> bool:
+        hidden = [row for row in LOG.text.split("\n") if len(row) > 60 and row not in self.printed]
+        return any(row in answer for row in hidden)
+
+    def _says(self, request: Request) -> Says:
+        self.requests.append(request.body)
+        at = f"resp_{len(self.requests)}"
+        parts = (part for message in request.messages for part in message.parts if part.kind == "tool_result")
+        for part in parts:
+            self.answers[part.call_id] = part.text
+        if "call_print" not in self.answers:
+            name, given = self.shell("cat app.log")
+            call = Call("call_print", name, script=given) if isinstance(given, str) else Call("call_print", name, given)
+            return Says("I print the log.", (call,), id=at)
+        marker = MARKER.search(request.body)
+        tool = _recall_tool(request)
+        if marker and tool and len(self.called) < self.recalls:
+            self.called.append(tool)
+            return Says("Hm.", (_recall(f"call_recall_{len(self.called) - 1}", tool, marker, request.wire),), id=at)
+        for name in ANOTHER if self.tries_others else ():
+            offered = next((each for each in request.tool_names if _is_named(each, name)), "")
+            if offered and f"call_{name}" not in self.answers:
+                return Says("", (Call(f"call_{name}", offered, _arguments(name)),), id=at)
+        return Says("", (Call("call_end", *self.ending),), id=at) if self.ending else Says(DONE, id=at)
+
+
+def _recall_tool(request: Request) -> str:
+    """Return the client's recall tool if it is offered, else the proxy's."""
+    names = [name for name in request.tool_names if name.endswith("recover_text")]
+    theirs = [name for name in names if name not in ("recover_text", "kimi_proxy_recover_text")]
+    return next(iter((*theirs, *names)), "")
+
+
+def _is_named(offered: str, name: str) -> bool:
+    return any(offered.endswith((f"{server}__{name}", f"{server}_{name}")) for server in SERVERS)
+
+
+def _recall(id: str, tool: str, marker: re.Match[bytes], wire: Wire) -> Call:
+    start = int(marker[2] or marker[4])
+    end = int(marker[3] or start + 2000)
+    prune_id = (marker[1] or marker[5]).decode()
+    if tool in ("recover_text", "kimi_proxy_recover_text"):
+        return Call(id, tool, {"id": prune_id, "start": start, "end": end})
+    ranges: list[JsonObject] = [{"start_line": start, "end_line": end}]
+    asked: JsonObject = {"prune_id": prune_id, "ranges": [*ranges], "include_line_numbers": False}
+    server, _, name = tool.rpartition("__")
+    if wire is Wire.RESPONSES:
+        return Call(id, name, asked, namespace=server)
+    return Call(id, tool, asked)
+
+
+def _arguments(name: str) -> JsonObject:
+    return {
+        "read": {"file_path": "app.log"},
+        "grep": {"pattern": "PASSED", "path": "app.log"},
+        "bash": {"command": "cat app.log"},
+    }[name]

@@ -1,0 +1,117 @@
+"""Claude Code itself, connected by our own commands, in its default permission mode: cut text is read back unasked.
+
+The commands are those that a person types, from `kimi-proxy start` on. No tool is granted by hand.
+"""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.clients.programs.job import DONE, LOG
+from tests.clients.programs.recalling import Recaller
+from tests.support.api.proxy_world import proxy
+from tests.support.api.pruner_world import pruner
+from tests.support.clients import agents
+from tests.support.clients.servers import INSTALL_S
+from tests.support.deep import deep
+from tests.support.evil import evil
+
+from kimi_proxy.core.json import JsonObject
+
+pytestmark = pytest.mark.timeout(INSTALL_S + 600)
+
+KIMI_PROXY = str(Path(sys.executable).with_name("kimi-proxy"))
+# The default policy spares a file that was printed: an agent may be about to quote it.
+SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n[hooks]\nbudget_ms = 10000\n'
+
+
+def bash(command: str) -> tuple[str, JsonObject]:
+    return "Bash", {"command": command, "description": "one step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A project and a home of somebody who is here for the first time, and a model that reads back."""
+
+    folder: Path
+    model: Recaller
+    provider: str
+    env: dict[str, str]
+
+    async def type(self, *command: str, **env: str) -> str:
+        return await agents.run(self.folder / "home", self.folder / "project", *command, **{**self.env, **env})
+
+    async def ask_claude(self, *before: str, **env: str) -> None:
+        asked = (agents.claude(), "-p", LOG.goal, "--output-format", "json")
+        assert json.loads(await self.type(*before, *asked, **env))["result"] == DONE
+
+
+@asynccontextmanager
+async def desk(folder: Path, recalls: int = 3) -> AsyncIterator[Desk]:
+    for name in ("home", "project"):
+        (folder / name).mkdir()
+    (folder / "project" / "app.log").write_text(LOG.text)
+    state, model = folder / "state", Recaller(bash, recalls=recalls)
+    with pruner(state) as pruner_port:
+        async with (
+            evil(model) as provider,
+            proxy(state, provider.toml("anthropic") + SETTINGS) as p,
+        ):
+            await p.runtime.pruner.warm()
+            env = {
+                "KIMI_PROXY_HOME": str(state),
+                "KIMI_PROXY_PORT": str(p.port),
+                "MCP_PRUNER_PORT": str(pruner_port),
+                "ANTHROPIC_API_KEY": "sk-of-the-client",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            }
+            yield Desk(folder, model, provider.url.removesuffix("/v1"), env)
+
+
+def check(model: Recaller, tool: str) -> None:
+    """Every recall was answered, by this tool, and nothing else of ours may be called."""
+    assert len(model.printed) < len(LOG.text) / 2, "it was cut"
+    assert model.called == [tool] * 3
+    assert model.read_back == [True] * 3, model.answers
+    assert model.granted == []
+
+
+def patient(settings: Path) -> None:
+    """Let hooks wait: a busy machine may need longer than the time for which agents do."""
+    settings.write_text(settings.read_text().replace('"timeout": 0.3', '"timeout": 60'))
+
+
+async def test_claude_code_in_a_run_through_the_proxy_reads_back_unasked(tmp_path: Path):
+    async with desk(tmp_path) as here:
+        await here.ask_claude(KIMI_PROXY, "run", "--proxy")
+
+    check(here.model, "mcp__kimi-proxy__recover_text")
+
+
+async def test_claude_code_with_hooks_reads_back_unasked(tmp_path: Path):
+    async with desk(tmp_path) as here:
+        await here.type(KIMI_PROXY, "init", "claude", "--hooks", "--yes")
+        patient(tmp_path / "home" / ".claude" / "settings.json")
+        await here.ask_claude(ANTHROPIC_BASE_URL=here.provider)
+
+    check(here.model, "mcp__pruner__recover_text")
+
+
+@deep
+@pytest.mark.parametrize("others", [(), ("--hooks",), ("--tools", "--user"), ("--user",), ("--tools", "--project")])
+async def test_claude_code_behind_the_proxy_reads_back_unasked_whatever_else_is_set_up(
+    tmp_path: Path, others: tuple[str, ...]
+):
+    async with desk(tmp_path) as here:
+        await here.type(KIMI_PROXY, "init", "claude", "--proxy", "--yes")
+        if others:
+            await here.type(KIMI_PROXY, "init", "claude", *others, "--yes")
+            patient(tmp_path / "home" / ".claude" / "settings.json")
+        await here.ask_claude()
+
+    is_eager = {"--hooks", "--tools"} & set(others)
+    check(here.model, "mcp__pruner__recover_text" if is_eager else "recover_text")
