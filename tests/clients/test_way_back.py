@@ -4,6 +4,8 @@ The commands are those that a person types, from `kimi-proxy start` on. No tool 
 """
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +18,7 @@ from tests.clients.programs.recalling import Recaller
 from tests.support.api.proxy_world import proxy
 from tests.support.api.pruner_world import pruner
 from tests.support.clients import agents
-from tests.support.clients.servers import INSTALL_S
+from tests.support.clients.servers import INSTALL_S, ROOT
 from tests.support.deep import deep
 from tests.support.evil import evil
 
@@ -115,3 +117,20 @@ async def test_claude_code_behind_the_proxy_reads_back_unasked_whatever_else_is_
 
     is_eager = {"--hooks", "--tools"} & set(others)
     check(here.model, "mcp__pruner__recover_text" if is_eager else "recover_text")
+
+
+@deep
+async def test_claude_code_with_our_plugin_reads_back_unasked(tmp_path: Path):
+    """Its server is found by the name of our command; a plugin's hooks cannot be told an address, so the copy is."""
+    async with desk(tmp_path) as here:
+        plugin = tmp_path / "plugin"
+        shutil.copytree(ROOT / "plugins" / "claude-code", plugin)
+        hooks = plugin / "hooks" / "hooks.json"
+        hooks.write_text(hooks.read_text().replace("127.0.0.1:8000", f"127.0.0.1:{here.env['KIMI_PROXY_PORT']}"))
+        hooks.write_text(hooks.read_text().replace('"timeout": 0.3', '"timeout": 60'))
+        path = f"{Path(KIMI_PROXY).parent}:{os.environ['PATH']}"
+        asked = (agents.claude(), "--plugin-dir", str(plugin), "-p", LOG.goal, "--output-format", "json")
+        said = await here.type(*asked, ANTHROPIC_BASE_URL=here.provider, PATH=path)
+
+    assert json.loads(said)["result"] == DONE
+    check(here.model, "mcp__plugin_kimi-proxy_pruner__recover_text")
