@@ -206,7 +206,7 @@ async def test_after_an_undo_nothing_happens_by_itself_until_somebody_asks(tmp_p
 
 @pytest.mark.parametrize("rest", ["cooldown_s = 3600\n", "cooldown_s = 0\nmax_in_a_row = 1\n"])
 async def test_it_rests_between_two_compressions(tmp_path: Path, rest: str):
-    async with world(tmp_path, Wire.CHAT, "automatic = true\n" + rest) as here:
+    async with world(tmp_path, Wire.CHAT, "rescue = false\nautomatic = true\n" + rest) as here:
         await here.send(conversation(FULL))
         grown = await here.send(conversation(FULL + 12))
         told = (await here.p.http.get("/api/compress/day-1/stats")).json()

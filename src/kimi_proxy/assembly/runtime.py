@@ -39,6 +39,7 @@ from kimi_proxy.services.chat.provider_objects import SharedKeyGate
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
+from kimi_proxy.services.chat.rescue import Rescue
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import (
     Conversations,
@@ -106,6 +107,7 @@ class ChatStages:
     thinking: ThinkingClearer
     compressor: Compressor
     automatic: AutoCompression
+    rescue: Rescue
     deferral: ToolDeferral
     reinjection: Reinjection
     routing: Routing
@@ -121,6 +123,7 @@ class ChatStages:
             # Whether instructions are buried depends on the window of the model that gets the request.
             # Repeated instructions are not in the next request, so no cache mark may follow them.
             self.automatic.compress,
+            self.rescue.compress,
             self.deferral.defer,
             self.routing.route,
             self.caches.mark,
@@ -142,6 +145,7 @@ class ChatStages:
             "memory.inject": self.memory,
             "reinjection.enabled": self.reinjection,
             "compression.automatic": self.automatic,
+            "compression.rescue": self.rescue,
         }
 
     @property
@@ -395,6 +399,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         rules=models.cache_rules,
         settings=config.cache,
     )
+    routing = Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared)
     return ChatStages(
         memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
         caches=caches,
@@ -402,11 +407,12 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        rescue=Rescue(config.compression, usual, compressor, routing.largest_window, store.sessions),
         deferral=ToolDeferral(
             config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
         ),
         reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared),
+        routing=routing,
         mode=mode,
     )
 
@@ -429,6 +435,7 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
+        rescue=Rescue(config.compression, usual, compressor, acting.routing.largest_window, store.sessions),
         deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now, acting.deferral.native),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),

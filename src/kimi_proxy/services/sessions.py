@@ -33,8 +33,9 @@ ALERTED_SESSIONS = 10  # of these, the last used
 _HINTS = {
     "ok": "there is room",
     "caution": "the window fills up",
-    "warning": "little room is left: begin a new session soon, or use a model with a larger window",
-    "critical": "hardly any room is left: begin a new session, or use a model with a larger window",
+    "warning": "little room is left: compress it on the dashboard, or with kimi-proxy compress SESSION",
+    "critical": "hardly any room is left: compress it now on the dashboard, or with kimi-proxy compress SESSION; "
+    "a request that would exceed the window is compressed automatically",
     "unknown": "name the model in [models] with its max_context_size, and its share of the window is known",
 }
 

@@ -72,6 +72,7 @@ class CompressionSettings(SettingsSection):
     """A summary replaces old exchanges when the context window is nearly full; the originals are stored."""
 
     automatic: bool = False
+    rescue: bool = True
     threshold_percentage: float = Field(default=85, gt=0, le=100)
     keep_exchanges: int = Field(default=5, ge=1, le=100)
     ask_provider: bool = True

@@ -67,6 +67,8 @@ class Preset:
     keep_exchanges: int
     summary_tokens: int
     asks_provider: bool
+    target_share: float = TARGET  # of the context window that is left over
+    least_saved: float = LEAST_SAVED
 
 
 def presets(settings: CompressionSettings, compaction: CompactionSettings) -> tuple[Preset, Preset | None]:
@@ -190,9 +192,9 @@ def plan(
     is_full = window is None or now_tokens >= window * preset.threshold_percentage / 100
     for cut in _cuts(history, preset.keep_exchanges, is_full):
         best = _plan_cut(history, cut, weights, preset.summary_tokens) or best
-        if best is not None and _left(best, total) <= TARGET * (window or total):
+        if best is not None and _left(best, total) <= preset.target_share * (window or total):
             break
-    return None if best is None or now_tokens - _left(best, total) < LEAST_SAVED * now_tokens else best
+    return None if best is None or now_tokens - _left(best, total) < preset.least_saved * now_tokens else best
 
 
 def _left(plan: CompressionPlan, total: int) -> int:

@@ -115,6 +115,14 @@ class Routing:
             self._stranded.put(place, True)
         return Route(wanted, to, tokens, to is not now, is_tight, is_tight and not was_tight)
 
+    def largest_window(self, draft: Draft) -> int | None:
+        """Return the window of the largest model that may answer; None if that of the requested one is not known."""
+        wanted = self._window(draft.target)
+        if wanted is None:
+            return None
+        others = self._others(draft.target) if self.is_on else []
+        return max((wanted.size, *(one.size for one in others)))
+
     async def _tokens(self, draft: Draft, wanted: ModelWindow) -> int:
         """Return about the tokens that the provider will count; our own count if the difference does not matter."""
         async with asyncio.timeout(COUNT_S):

@@ -12,7 +12,6 @@ from typing import Literal, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.team import EACH, BudgetSettings, TeamSettings
 from kimi_proxy.core.errors import AccessDenied, BudgetExceeded, BudgetUnknown, StoreUnavailable
@@ -31,7 +30,6 @@ MAX_ALERTS = 10_000
 SETTLE_S = 2.0
 RESERVE_S = 600.0  # after this a request missing from the journal is charged at its reservation
 BYTES_PER_TOKEN = 4
-OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 USUAL_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS = 4096, 8192  # reserved for an answer: few are longer, whatever the limit
 
 log = logging.getLogger(__name__)
@@ -205,8 +203,7 @@ class Budgets:
         if model is None or prices is None:
             return None
         tokens = min(len(request.body) // BYTES_PER_TOKEN, model.max_context_size)
-        given = (read.value(request.members.get(name)) for name in OUTPUT_LIMITS)
-        limit = next((one for one in given if type(one) is int and one > 0), USUAL_OUTPUT_TOKENS)
+        limit = request.format.output_limit(request.json) or USUAL_OUTPUT_TOKENS
         usd = prices.cost_usd(Usage(tokens, min(limit, MAX_OUTPUT_TOKENS), 0))
         return OpenRequest(draft.id, use, usd, tokens, at + RESERVE_S)
 

@@ -327,6 +327,10 @@ class GeminiContents(WireFormat):
             "generationConfig": {"maxOutputTokens": max_tokens},
         }
 
+    def output_limit(self, body: JsonBody) -> int:
+        limit = read.value(read.members(body.members.get("generationConfig")).get("maxOutputTokens"))
+        return limit if type(limit) is int and limit > 0 else 0
+
     def answer_text(self, answer: JsonObject) -> str:
         return _text_of(_first_candidate(answer)[1])
 

@@ -169,6 +169,7 @@ DONE = b"[DONE]"
 _FORCING = ("required", "any")  # choices of a tool without which there is no answer
 Place = tuple[str, ...]  # the names around a value in a body
 ITEM = "*"  # in a place: an item of a list
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
@@ -288,6 +289,11 @@ class WireFormat(ABC):
         """
         asked = read.members(body.members.get("prompt_cache_options")).get("ttl")
         return read.string(asked) or read.string(body.members.get("prompt_cache_retention"))
+
+    def output_limit(self, body: JsonBody) -> int:
+        """Return the most tokens that the answer may have; 0 if the client sets no limit."""
+        given = (read.value(body.members.get(name)) for name in _OUTPUT_LIMITS)
+        return next((one for one in given if type(one) is int and one > 0), 0)
 
     def cache_marks(self, body: JsonBody) -> list[CacheMark]:
         """Return the marks that the client sets, in the order of the body; none where the API has no such."""
