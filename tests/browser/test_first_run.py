@@ -1,6 +1,8 @@
 """What a newcomer finds: models without a window, memory in requests and in the settings, alerts after a reload."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -8,6 +10,8 @@ from tests.support.browser.product import started
 from tests.support.browser.provider import MODEL, WINDOW, provider
 from tests.support.browser.window import Windows
 from tests.support.deep import deep
+
+from kimi_proxy.services.store.sqlite.store import store_path
 
 
 @deep
@@ -48,6 +52,7 @@ def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp
         expect(memory).to_have_value("Prices are in cents.")
         page.screenshot(path=str(tmp_path / "settings.png"), full_page=True)
 
-    stored = json.loads((tmp_path / "project_memory.json").read_text())
-    assert stored["content"] == "Prices are in cents."
+    with closing(sqlite3.connect(store_path(tmp_path))) as connection:
+        ((stored,),) = connection.execute("SELECT content FROM project_memory").fetchall()
+    assert json.loads(stored) == "Prices are in cents."
     assert window.faults == []

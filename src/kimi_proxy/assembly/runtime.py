@@ -23,7 +23,7 @@ from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
-from kimi_proxy.services.chat.memory import ProjectMemory
+from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.observation import (
@@ -401,7 +401,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
     )
     routing = Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared)
     return ChatStages(
-        memory=ProjectMemory(config.home, config.memory, store.facts, store.sessions),
+        memory=ProjectMemory(_memories(parts), config.memory, store.facts, store.sessions),
         caches=caches,
         sanitizer=Sanitizer(config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode),
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
@@ -431,7 +431,7 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
     routing = config.sanitizer.routing
     stages = replace(
         acting,
-        memory=ProjectMemory(config.home, config.memory, fact_store, store.sessions),
+        memory=ProjectMemory(_memories(parts), config.memory, fact_store, store.sessions),
         sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
@@ -446,6 +446,10 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
             stages.switches[name].is_on = switch.is_on
 
     return ObservedStages(stages.in_order, follow_switches, metrics.count_fault)
+
+
+def _memories(parts: _Parts) -> Memories:
+    return Memories(parts.store.project_memory, parts.config.home, parts.config.memory.max_bytes)
 
 
 def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -> Sequence[ChatObserver]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -13,8 +12,11 @@ from kimi_proxy.cli import console
 from kimi_proxy.cli.mcp import running_proxy
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.json import JsonObject, JsonValue
-    from kimi_proxy.services.chat.memory import MemoryFile
+    from kimi_proxy.services.chat.memory import Memories, MemoryContent
 
 
 EXIT_TROUBLE = 1
@@ -26,10 +28,10 @@ def memory() -> None:
 
 
 @memory.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the file's JSON instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the time it was saved.")
 def show(as_json: bool) -> None:
-    """Print the project memory. Exit code 1 if the file cannot be read."""
-    stored = _file().read()
+    """Print the project memory. Exit code 1 if a file that should be read into the store cannot be read."""
+    stored = _with_memory(lambda memories, who: memories.read(who))
     if stored.trouble:
         console.remark(stored.trouble)
         raise click.exceptions.Exit(EXIT_TROUBLE)
@@ -61,21 +63,28 @@ def _write(content: JsonValue) -> None:
     from kimi_proxy.core import tokens
     from kimi_proxy.features.chat.memory import memory_block
 
-    text = memory_block(_file().write(content, time.time()).content)
+    text = memory_block(_with_memory(lambda memories, who: memories.write(who, content)).content)
     hint = "" if console.server_config().memory.inject else " once [memory] inject = true is set"
     console.remark(
         f"new conversations receive {tokens.count(text)} tokens{hint}" if text else "new conversations receive nothing"
     )
 
 
-def _file() -> MemoryFile:
-    from kimi_proxy.core.errors import AccessDenied
-    from kimi_proxy.services.chat.memory import MemoryFile
+def _with_memory(job: Callable[[Memories, Caller], Awaitable[MemoryContent]]) -> MemoryContent:
+    """Return the result of `job` on the project memory of the person that the command works for."""
+    import asyncio
 
+    from kimi_proxy.services.chat.memory import Memories
+    from kimi_proxy.services.store import own_store
+
+    console.log_errors_only()
     config = console.server_config()
-    if config.team.enabled:
-        raise AccessDenied("in a team, project memory is per person: POST /api/memory/save with your token")
-    return MemoryFile(config.home, config.memory.max_bytes)
+
+    async def open_and_run() -> MemoryContent:
+        async with own_store(config) as (store, who):
+            return await job(Memories(store.project_memory, config.home, config.memory.max_bytes), who)
+
+    return asyncio.run(open_and_run())
 
 
 @click.command()

@@ -1,10 +1,12 @@
-"""Project memory: a file, and a block of it in the system prompt of every conversation that begins."""
+"""Project memory: what a person stored, and a block of it in the system prompt of every conversation that begins."""
 
 import asyncio
 import logging
-import stat
+import math
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import NotRequired, TypedDict
 
 from kimi_proxy.core import json, tokens
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
+from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller, person_scope
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
@@ -21,70 +23,43 @@ from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, w
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.protocols import FactStore, SessionStore
+from kimi_proxy.services.store.protocols import FactStore, MemoryStore, SessionStore, StoredMemory
 
 NAME = "project_memory.json"
-MODE = 0o600
+USER_FOLDER = ".kimi-proxy"  # in the user's home directory: where other proxies look for the file
 LATEST = 2**32  # seconds; a later time did not come from a clock
 MAX_SESSIONS = 10_000  # sessions whose block is kept in memory
+LOOK_S = 60.0  # how often to look who has project memory, while it is switched off
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryContent:
-    """The contents of the memory file, and the time it was written."""
+    """A person's project memory, and the time it was written."""
 
     content: JsonValue = ""
     updated: float | None = None
     trouble: str = ""  # why there is nothing, if there should be
 
 
-class MemoryFile:
-    """Read every time: other processes write it too, and people edit it."""
-
-    def __init__(self, home: Path, max_bytes: int) -> None:
-        self.path = home.absolute() / NAME
-        self._max_bytes = max_bytes
-
-    def read(self) -> MemoryContent:
-        """Return the contents of the file, or nothing and the reason if it cannot be read."""
-        try:
-            raw = private_files.read(self.path)
-            if raw is None:
-                return MemoryContent()
-            if len(raw) > self._max_bytes:
-                return MemoryContent(trouble=f"{self.path} is larger than memory.max_bytes: shorten it")
-            return _read_content(json.decode(raw))
-        except ParseError as e:
-            return MemoryContent(trouble=f"{self.path} is not JSON ({e}): fix it, or save it again")
-        except FileRefused as e:
-            return MemoryContent(trouble=str(e))
-
-    def write(self, content: JsonValue, now: float) -> MemoryContent:
-        """Replace the file atomically; an unreadable one is kept under another name."""
-        raw = json.encode({"content": content, "updated": round(now, 3)})
-        if json.has_lone_surrogates(content):
-            raise InvalidParams("content", "contains half of a surrogate pair, which is not a character: remove it")
-        if len(raw) > self._max_bytes:
-            raise InvalidParams("content", f"has {len(raw)} bytes; memory.max_bytes is {self._max_bytes}")
-        if (before := private_files.read(self.path)) is not None:
-            self._restrict_access()
-            if self.read().trouble:
-                private_files.replace(self.path.with_suffix(".damaged"), before, MODE)
-        private_files.replace(self.path, raw, MODE)
-        return MemoryContent(content, round(now, 3))
-
-    def _restrict_access(self) -> None:
-        try:
-            if stat.S_IMODE(self.path.stat().st_mode) != MODE:
-                self.path.chmod(MODE)
-        except OSError as e:
-            raise FileRefused(f"cannot restrict access to {self.path}: {e.strerror}") from e
+def read_file(path: Path, max_bytes: int) -> MemoryContent | None:
+    """Return the contents of a file, or nothing and the reason if it cannot be read; None if there is no file."""
+    try:
+        raw = private_files.read(path)
+        if raw is None:
+            return None
+        if len(raw) > max_bytes:
+            return MemoryContent(trouble=f"{path} is larger than memory.max_bytes: shorten it")
+        return _read_content(json.decode(raw))
+    except ParseError as e:
+        return MemoryContent(trouble=f"{path} is not JSON ({e}): fix it, or save the project memory again")
+    except FileRefused as e:
+        return MemoryContent(trouble=str(e))
 
 
 def _read_content(value: JsonValue) -> MemoryContent:
-    """Return the content as we write it; a file in another form is all content."""
+    """Return the content of a file of an earlier version; a file in another form is all content."""
     match value:
         case {"content": content, "updated": int() | float() as updated} if 0 <= updated < LATEST:
             return MemoryContent(content, float(updated))
@@ -93,12 +68,82 @@ def _read_content(value: JsonValue) -> MemoryContent:
     return MemoryContent(value)
 
 
+def delete_old_files(home: Path, person_id: str) -> None:
+    """Delete the files in which earlier versions kept the memory of a person of a team."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(_team_folder(home, person_id))
+
+
+def _team_folder(home: Path, person_id: str) -> Path:
+    return home.absolute() / "team" / sha256(encode_text(person_scope(person_id))).hexdigest()
+
+
+class Memories:
+    """Everyone's project memory, in the store. A file is read once, while the store has no memory of the person."""
+
+    def __init__(
+        self,
+        table: MemoryStore,
+        home: Path,
+        max_bytes: int,
+        now: Callable[[], float] = time.time,
+        user_home: Callable[[], Path] = Path.home,
+    ) -> None:
+        self._table = table
+        self._home = home
+        self._max_bytes = max_bytes
+        self._now = now
+        self._user_home = user_home
+
+    async def read(self, who: Caller) -> MemoryContent:
+        stored = await self._table.load(who)
+        if stored is None:
+            found = await asyncio.to_thread(self._read_files, who)
+            if found is None or found.trouble:
+                return found or MemoryContent()
+            await self._table.save(who, StoredMemory(json.encode(found.content), found.updated), replaces=False)
+            await asyncio.to_thread(self._delete_files, who)
+            stored = await self._table.load(who)
+        return MemoryContent(json.decode(stored.content), stored.updated) if stored else MemoryContent()
+
+    async def write(self, who: Caller, content: JsonValue) -> MemoryContent:
+        """Replace a person's memory. Raise InvalidParams if it is too long, or no provider could read it."""
+        raw = json.encode(content)
+        if json.has_lone_surrogates(content):
+            raise InvalidParams("content", "contains half of a surrogate pair, which is not a character: remove it")
+        if len(raw) > self._max_bytes:
+            raise InvalidParams("content", f"has {len(raw)} bytes; memory.max_bytes is {self._max_bytes}")
+        now = round(self._now(), 3)
+        await self._table.save(who, StoredMemory(raw, now))
+        await asyncio.to_thread(self._delete_files, who)
+        return MemoryContent(content, now)
+
+    async def people(self) -> frozenset[str]:
+        """Return the ids of everyone who may have some."""
+        known = await self._table.people()
+        has_file = await asyncio.to_thread(lambda: any(path.exists() for path in self._files(LOCAL)))
+        return known | {LOCAL.person_id} if has_file else known
+
+    def _files(self, who: Caller) -> Sequence[Path]:
+        if who.scope != LOCAL_SCOPE:
+            return [_team_folder(self._home, who.person_id) / NAME]
+        return [self._home.absolute() / NAME, self._user_home() / USER_FOLDER / NAME]
+
+    def _read_files(self, who: Caller) -> MemoryContent | None:
+        found = (read_file(path, self._max_bytes) for path in self._files(who))
+        return next((one for one in found if one is not None), None)
+
+    def _delete_files(self, who: Caller) -> None:
+        """Delete a file that would outlive its person; that of a machine without a team stays, and counts no more."""
+        if who.scope != LOCAL_SCOPE:
+            delete_old_files(self._home, who.person_id)
+
+
 class ProjectMemoryBody(TypedDict):
     content: object
     updated_at: str | None
     tokens: int
     inject: bool
-    path: str
     trouble: NotRequired[str]
 
 
@@ -107,51 +152,53 @@ class ProjectMemory:
 
     def __init__(
         self,
-        home: Path,
+        memories: Memories,
         settings: Settings,
         facts: FactStore,
         session_store: SessionStore,
-        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_on = settings.inject
-        self._home, self._max_bytes = home, settings.max_bytes
-        self._shared_file = MemoryFile(home, settings.max_bytes)
+        self._memories = memories
         self._facts = facts
         self._session_store = session_store
-        self._now = now
+        self._monotonic = monotonic
+        self._people: frozenset[str] = frozenset()  # who had some when it was last looked
+        self._looks_at = -math.inf
         self._blocks: LruCache[tuple[str, str], str] = LruCache(
             MAX_SESSIONS
         )  # by scope and session; empty if it began without
         # Scopes and keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
 
-    def _file(self, who: Caller) -> MemoryFile:
-        """Return a person's file: in a team everyone has their own."""
-        if who.scope == LOCAL_SCOPE:
-            return self._shared_file
-        return MemoryFile(self._home / "team" / sha256(encode_text(who.scope)).hexdigest(), self._max_bytes)
-
     async def load(self, who: Caller) -> ProjectMemoryBody:
-        return self._to_json(who, await asyncio.to_thread(self._file(who).read))
+        return self._to_json(await self._memories.read(who))
 
     async def save(self, who: Caller, content: JsonValue) -> ProjectMemoryBody:
-        return self._to_json(who, await asyncio.to_thread(self._file(who).write, content, self._now()))
+        saved = await self._memories.write(who, content)
+        self._people |= {who.person_id}
+        return self._to_json(saved)
 
     async def inject(self, draft: Draft) -> Draft:
         """Return `draft` with the block that its conversation began with, or itself if that began without."""
         block = self._blocks.get((draft.caller.scope, draft.session.id))
         if block is not None:
             return with_memory(draft, block)
-        # Conversations that began with memory keep it when it is switched off; without a file there is none of them.
-        if not self.is_on and not self._file(draft.caller).path.exists():
-            return draft
         try:
-            return await self._first_seen(draft)
+            # Conversations that began with memory keep it when it is switched off.
+            return await self._first_seen(draft) if self.is_on or await self._has_some(draft.caller) else draft
         except StoreUnavailable as e:
             log.warning("project memory is not injected", extra={"what": str(e)[:300]})
             if self.is_on and is_new_conversation(draft.request):
                 self._go_without(draft)
             return draft
+
+    async def _has_some(self, who: Caller) -> bool:
+        """Return whether a person may have conversations that began with memory."""
+        if self._monotonic() >= self._looks_at:
+            self._looks_at = self._monotonic() + LOOK_S
+            self._people = await self._memories.people()
+        return who.person_id in self._people
 
     async def _first_seen(self, draft: Draft) -> Draft:
         """Inject into a conversation that this process has not seen before."""
@@ -165,7 +212,7 @@ class ProjectMemory:
             return self._inject(draft, decode_text(known))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
             return self._inject(draft, "")
-        text = memory_block((await asyncio.to_thread(self._file(who).read)).content)
+        text = memory_block((await self._memories.read(who)).content)
         # On disk before it is sent: the next process has to send the same.
         blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)}, session)
         text = decode_text(blocks[memory_key])
@@ -186,14 +233,13 @@ class ProjectMemory:
         if len(self._unsure) < MAX_SESSIONS:
             self._unsure.add((scope, _memory_key(session)))
 
-    def _to_json(self, who: Caller, remembered: MemoryContent) -> ProjectMemoryBody:
+    def _to_json(self, remembered: MemoryContent) -> ProjectMemoryBody:
         text = memory_block(remembered.content)
         body: ProjectMemoryBody = {
             "content": remembered.content,
             "updated_at": None if remembered.updated is None else iso_time(remembered.updated),
             "tokens": tokens.count(text) if text else 0,
             "inject": self.is_on,
-            "path": str(self._file(who).path),
         }
         if remembered.trouble:
             body["trouble"] = remembered.trouble

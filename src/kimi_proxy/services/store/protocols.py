@@ -353,6 +353,29 @@ class FactStore(Protocol):
         """Return at most `limit` keys. Does not count as use."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """The project memory of one person."""
+
+    content: bytes  # JSON
+    updated: float | None  # None if that is not known
+
+
+class MemoryStore(Protocol):
+    """Project memory, one for each person; on a server without a team there is one."""
+
+    async def load(self, who: Caller) -> StoredMemory | None: ...
+
+    async def save(self, who: Caller, memory: StoredMemory, *, replaces: bool = True) -> None:
+        """Store the memory of a person, in place of what there was; without `replaces`, only if there was none."""
+
+    async def people(self) -> frozenset[str]:
+        """Return the ids of everyone who has some."""
+
+    async def delete(self, person: str) -> None:
+        """Delete the memory of the person of this id."""
+
+
 class SessionStore(Protocol):
     """Sessions, their requests, and the savings and costs of these.
 
@@ -466,6 +489,8 @@ class Store(Protocol):
     def decisions(self) -> Decisions: ...
     @property
     def facts(self) -> FactStore: ...
+    @property
+    def project_memory(self) -> MemoryStore: ...
     @property
     def sessions(self) -> SessionStore: ...
     @property

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.models import Models
+from kimi_proxy.services.chat.memory import Memories
 from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
@@ -36,7 +37,8 @@ class Team:
         )
         self.budgets = Budgets(settings, store.team, models or Models.of(config), publish, count=count_budget)
         recordings = Recordings(recordings_folder(config.record, config.home))
-        self.person_data = PersonData(store, self.people, self.audit, recordings)
+        memories = Memories(store.project_memory, config.home, config.memory.max_bytes)
+        self.person_data = PersonData(store, self.people, self.audit, recordings, memories, config.home)
         store.audit_by(self.audit.add)
 
     async def close(self) -> None:

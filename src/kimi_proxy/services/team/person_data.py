@@ -4,13 +4,15 @@ import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 from kimi_proxy.core.caller import Caller, person_scope, team_scope
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.memory import Memories, delete_old_files
 from kimi_proxy.services.chat.recorder import Recordings
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED
@@ -48,12 +50,16 @@ class PersonData:
         people: People,
         audit: AuditLog,
         recordings: Recordings,
+        memories: Memories,
+        home: Path,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._people = people
         self._audit = audit
         self._recordings = recordings
+        self._memories = memories
+        self._home = home
         self._now = now
 
     async def find(self, name: str) -> PersonRecord:
@@ -86,6 +92,9 @@ class PersonData:
                 yield {"kind": "fact", "of": kind, **_text_to_json(value)}
         async for line in self._originals(own):
             yield line
+        memory = await self._memories.read(replace(own, person_id=person.id))
+        if memory.content:
+            yield {"kind": "project_memory", "content": memory.content}
         for path in self._recordings.of_person(person.id):
             text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
             yield {"kind": "recording", "file": path.name, "text": text}
@@ -124,6 +133,8 @@ class PersonData:
         await store.sessions.delete_all(own)
         self._recordings.forget(own, None)
         self._clear_caches(own, None)
+        await store.project_memory.delete(person.id)
+        await asyncio.to_thread(delete_old_files, self._home, person.id)
         await store.team.erase_scope(own.scope)
         await store.team.remove_person(person.id)
         self._audit.add(actor, "erase_person", person.name or person.id)

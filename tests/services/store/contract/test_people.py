@@ -20,15 +20,17 @@ from kimi_proxy.services.store.protocols import (
     Decisions,
     DecisionTotals,
     FactStore,
+    MemoryStore,
     Originals,
     SessionStore,
     Store,
+    StoredMemory,
 )
 
-ADA = Caller("person/ada", "ada", is_admin=False)
-BEN = Caller("person/ben", "ben", is_admin=False)
-DEE = Caller("person/dee", "dee")  # an admin
-TEAM = Caller("team/x", "eve", "x", is_admin=False, also_reads=("person/eve",))
+ADA = Caller("person/ada", "ada", is_admin=False, person_id="ada")
+BEN = Caller("person/ben", "ben", is_admin=False, person_id="ben")
+DEE = Caller("person/dee", "dee", person_id="dee")  # an admin
+TEAM = Caller("team/x", "eve", "x", is_admin=False, also_reads=("person/eve",), person_id="eve")
 OTHERS = {"a member": BEN, "an admin": DEE, "another team": TEAM, "the server itself": LOCAL, "nobody": ANONYMOUS}
 
 SECRET = b"a secret"
@@ -72,6 +74,13 @@ async def _stated(store: Store, who: Caller) -> object:
     found = await store.facts.put_if_absent(who, "memory", {FACT: b"mine"}, "ses_a")
     await store.facts.delete(who, "memory", [FACT])
     return found
+
+
+async def _remembered(store: Store, who: Caller) -> object:
+    await store.project_memory.save(who, StoredMemory(b'"mine"', 1.0))
+    saved = await store.project_memory.load(who)
+    await store.project_memory.delete(who.person_id)
+    return saved
 
 
 async def _compressed(store: Store, who: Caller) -> object:
@@ -123,6 +132,10 @@ FACTS: Mapping[str, tuple[Try, object]] = {
     "forget_sessions": (lambda store, who: store.facts.forget_sessions(who, ["ses_a"]), None),
     "put_if_absent": (_stated, {FACT: b"mine"}),
 }
+MEMORY: Mapping[str, tuple[Try, object]] = {
+    "load": (lambda store, who: store.project_memory.load(who), None),
+    "save": (_remembered, StoredMemory(b'"mine"', 1.0)),
+}
 SESSIONS: Mapping[str, tuple[Try, object]] = {
     "own_ids": (lambda store, who: store.sessions.own_ids(who, ["ses_a"]), frozenset()),
     "get": (lambda store, who: store.sessions.get(who, "ses_a"), FIGURES),
@@ -143,8 +156,14 @@ SESSIONS: Mapping[str, tuple[Try, object]] = {
     "write": (_written, ["ses_a"]),
 }
 # What no person asks for: a key, and ids, that stay inside of the server; and what an admin erases a person by.
-OF_SERVERS = {"secret", "newest_ids", "ids_of_person"}
-TRIES = {Originals: ORIGINALS, Decisions: DECISIONS, FactStore: FACTS, SessionStore: SESSIONS}
+OF_SERVERS = {"secret", "newest_ids", "ids_of_person", "people", "delete"}
+TRIES = {
+    Originals: ORIGINALS,
+    Decisions: DECISIONS,
+    FactStore: FACTS,
+    MemoryStore: MEMORY,
+    SessionStore: SESSIONS,
+}
 
 
 @pytest.mark.parametrize("protocol", TRIES)
@@ -159,6 +178,7 @@ async def _of_ada(store: Store) -> list[object]:
         await store.originals.get(ADA, ORIGINAL.id),
         await store.decisions.get(ADA, [DECISION.key]),
         await store.facts.get(ADA, "memory", [FACT]),
+        await store.project_memory.load(ADA),
         await store.decisions.compressions(ADA, "ses_a"),
         await store.decisions.compression_totals(ADA),
         await store.sessions.get(ADA, "ses_a"),
@@ -175,12 +195,13 @@ async def test_whatever_another_person_calls_finds_and_changes_nothing(opened: O
         await store.originals.keep(ORIGINAL)
         await store.decisions.add(ADA, [DECISION])
         await store.facts.put_if_absent(ADA, "memory", {FACT: SECRET}, "ses_a")
+        await store.project_memory.save(ADA, StoredMemory(b'"a secret"', 1.0))
         await store.sessions.write([SESSION], [METRIC])
         assert await store.decisions.add_compression(ADA, MADE)
         before = await _of_ada(store)
         assert "secret" in str(before)
 
-        for name, (call, expected) in [*ORIGINALS.items(), *DECISIONS.items(), *FACTS.items(), *SESSIONS.items()]:
+        for name, (call, expected) in [entry for tries in TRIES.values() for entry in tries.items()]:
             found = await call(store, who)
             # An admin counts what everyone does, and reads nothing of it.
             assert "secret" not in str(found), name

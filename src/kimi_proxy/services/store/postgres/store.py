@@ -17,6 +17,7 @@ from kimi_proxy.services.store.postgres.tables import PostgresDecisions, Postgre
 from kimi_proxy.services.store.protocols import AuditNote, StoreUsage
 from kimi_proxy.services.store.sql import WallClock, refuse_foreign_texts
 from kimi_proxy.services.store.sql.decisions import SqlFacts
+from kimi_proxy.services.store.sql.memory import SqlMemory
 
 SWEEP_S = 60.0
 
@@ -32,6 +33,7 @@ class PostgresStore:
         self.originals = PostgresOriginals(database, self._partitions, ttl_s, max_bytes)
         self.decisions = PostgresDecisions(database, ttl_s)
         self.facts = SqlFacts(database, ttl_s)
+        self.project_memory = SqlMemory(database)
         self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)

@@ -19,6 +19,7 @@ from kimi_proxy.services.store.sqlite.peek import counts
 
 if TYPE_CHECKING:
     from kimi_proxy.services.store.sql.decisions import SqlFacts
+    from kimi_proxy.services.store.sql.memory import SqlMemory
     from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
@@ -78,6 +79,12 @@ class SqliteStore:
         from kimi_proxy.services.store.sql.decisions import SqlFacts
 
         return SqlFacts(self._database, self._ttl_s)
+
+    @cached_property
+    def project_memory(self) -> "SqlMemory[Database]":
+        from kimi_proxy.services.store.sql.memory import SqlMemory
+
+        return SqlMemory(self._database)
 
     @cached_property
     def sessions(self) -> "SqliteSessions":
