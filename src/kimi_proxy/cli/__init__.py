@@ -41,7 +41,6 @@ COMMANDS = {
     "status": "doctor:status",
     "statusline": "doctor:statusline",
     "completion": "doctor:completion",
-    "upgrade-check": "doctor:upgrade_check",
 }
 
 NEXT = """\

@@ -1,9 +1,7 @@
-"""`kimi-proxy doctor`, `status`, `completion` and `upgrade-check`: the installation itself."""
+"""`kimi-proxy doctor`, `status` and `completion`: the installation itself."""
 
 from __future__ import annotations
 
-import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +11,10 @@ import click
 from kimi_proxy import __version__
 from kimi_proxy.cli import console
 from kimi_proxy.cli.pruning import with_store
-from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.quick import describe_session, newest_session, room
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
-    from kimi_proxy.core.addresses import Address
     from kimi_proxy.proxy.local_server import PortOwner
 
 
@@ -141,67 +137,3 @@ def completion(context: click.Context, shell: str) -> None:
         script = found(context.find_root().command, {}, "kimi-proxy", "_KIMI_PROXY_COMPLETE").source()
         # zsh loads a file in $fpath only once, so click's condition would be false from the second completion on.
         console.write(script.replace("$zsh_eval_context[-1] == loadautofunc", "$funcstack[1] == _kimi-proxy"))
-
-
-# Only this command contacts the index, and only with the user's consent.
-EXIT_NEWER = 10
-TIMEOUT_S = 20.0
-MAX_BYTES = 32 * 1024**2
-
-_VERSION = re.compile(r"\d+(?:\.\d+)*")
-
-
-@click.command()
-@click.option("--yes", "-y", is_flag=True, help="Contact the index without asking.")
-def upgrade_check(yes: bool) -> None:
-    """Check the package index for a newer version.
-
-    Sends nothing before you agree: when asked, with --yes, or with [upgrade] check = true in the settings. The request
-    contains only the package's name. Exit code 10 if there is a newer version.
-
-    Example: kimi-proxy upgrade-check
-    """
-    import asyncio
-
-    from kimi_proxy.core.addresses import show_address
-
-    settings = console.load().config.upgrade
-    index = show_address(settings.url)
-    if not (yes or settings.check):
-        question = f"This asks {index} for the newest version, and sends nothing else. Continue?"
-        if not sys.stdin.isatty():
-            raise ConfigError(f"this would contact {index}: agree with --yes, or set check = true in [upgrade]")
-        if not click.confirm(question, err=True):
-            raise click.exceptions.Exit(1)
-    newest = asyncio.run(_newest(settings.url))
-    if _numbers(newest) <= _numbers(__version__):
-        console.write(f"kimi-proxy {__version__} is the newest version\n")
-        return
-    console.write(f"kimi-proxy {newest} is available; this is {__version__}\n")
-    console.remark("upgrade the way you installed it, for example: pip install --upgrade kimi-proxy")
-    raise click.exceptions.Exit(EXIT_NEWER)
-
-
-async def _newest(index: Address) -> str:
-    """Return the newest version in the index. Raise UpstreamUnreachable or UpstreamUnreadable."""
-    from kimi_proxy.core import json
-    from kimi_proxy.core.addresses import show_address
-    from kimi_proxy.core.errors import ParseError, UpstreamUnreachable, UpstreamUnreadable
-    from kimi_proxy.proxy.http import FAILURES, get
-
-    try:
-        status, body = await get(index.get_secret_value(), {"accept": "application/json"}, TIMEOUT_S, MAX_BYTES)
-    except FAILURES as e:
-        raise UpstreamUnreachable(f"cannot reach {show_address(index)} (offline?): try again later") from e
-    try:
-        match json.decode(body) if status == 200 else None:
-            case {"info": {"version": str(version)}} if _VERSION.match(version):
-                return version[:40]
-    except ParseError:
-        pass
-    raise UpstreamUnreadable(f"{show_address(index)} answered {status} without a version")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    found = _VERSION.match(version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()

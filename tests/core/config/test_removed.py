@@ -37,6 +37,16 @@ def config(toml: str = "", **env: str) -> Config:
             "(docs/team-deployment.md); unset it",
         ),
         (
+            '[team]\naudit_file = "a.jsonl"\naudit_syslog = "unix:///dev/log"\n',
+            "ignored: team.audit_file (line 2), team.audit_syslog (line 3): the audit log is in the store; pipe "
+            "`kimi-proxy team audit-log` to your log system; remove the setting",
+        ),
+        (
+            "[upgrade]\ncheck = true\n",
+            "ignored: upgrade (line 1): kimi-proxy asks no package index; use `pip index versions kimi-proxy`; remove "
+            "the section",
+        ),
+        (
             '[store]\nreport_url = "postgresql://db/x"\n',
             "ignored: store.report_url (line 2): lists, reports and exports are read from the database itself; remove "
             "the setting",

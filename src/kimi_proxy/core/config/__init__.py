@@ -33,7 +33,6 @@ from kimi_proxy.core.config.sections import (
     ShutdownSettings,
     TelemetrySettings,
     ToolSettings,
-    UpgradeSettings,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.config.team import TeamSettings
@@ -131,7 +130,6 @@ class FileSettings(SettingsSection):
     access: AccessSettings = AccessSettings()
     team: TeamSettings = TeamSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
-    upgrade: UpgradeSettings = UpgradeSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

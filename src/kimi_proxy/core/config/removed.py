@@ -9,6 +9,8 @@ _RESPONSES_SOCKET = "clients of the Responses API send POST requests, Codex by i
 _REPORTS = "lists, reports and exports are read from the database itself; remove the setting"
 _OBJECTS = "originals are in the database; remove the setting (`kimi-proxy start` refuses a store with texts elsewhere)"
 _ENCRYPTION = "texts are stored as they are: encrypt the disk or the database (docs/team-deployment.md); unset it"
+_AUDIT_EXPORT = "the audit log is in the store; pipe `kimi-proxy team audit-log` to your log system; remove the setting"
+_UPGRADE = "kimi-proxy asks no package index; use `pip index versions kimi-proxy`; remove the section"
 
 # A setting, or a whole section → what to do instead. Settings with the same advice share a warning.
 REMOVED: Mapping[str, str] = {
@@ -18,6 +20,9 @@ REMOVED: Mapping[str, str] = {
     "cache.keep_warm_plans": _KEEP_WARM,
     "proxy.responses_websocket": _RESPONSES_SOCKET,
     "store.report_url": _REPORTS,
+    "team.audit_file": _AUDIT_EXPORT,
+    "team.audit_syslog": _AUDIT_EXPORT,
+    "upgrade": _UPGRADE,
     "store.key_command": _ENCRYPTION,
     "store.object_storage": _OBJECTS,
     "store.object_endpoint": _OBJECTS,

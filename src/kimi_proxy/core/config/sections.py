@@ -189,13 +189,6 @@ class TelemetrySettings(SettingsSection):
         return url
 
 
-class UpgradeSettings(SettingsSection):
-    """Off by default, because it asks a server elsewhere."""
-
-    check: bool = False
-    url: Address = Address("https://pypi.org/pypi/kimi-proxy/json")
-
-
 class HookSettings(SettingsSection):
     """Tool outputs received from agents' hooks are shortened by the sanitizer's policy."""
 

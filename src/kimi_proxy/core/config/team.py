@@ -1,6 +1,5 @@
 """Team mode: logins, sharing and budgets."""
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
@@ -105,19 +104,10 @@ class TeamSettings(SettingsSection):
     enabled: bool = False
     share: Literal["person", "team"] = "person"
     audit_days: int = Field(default=365, ge=1, le=36_500)
-    audit_file: str = ""
-    audit_syslog: Address = NO_ADDRESS
     token_days: int = Field(default=90, ge=1, le=3660)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
     budgets_without_store: Literal["allow", "refuse"] = "allow"
     oidc: OidcSettings = OidcSettings()
-
-    @field_validator("audit_syslog")
-    @classmethod
-    def _is_syslog(cls, url: Address) -> Address:
-        if url and not re.fullmatch(r"(udp|tcp)://[^/\s]+|unix:///\S+", url.get_secret_value()):
-            raise ValueError("must begin with udp:// or tcp:// and name a host, or be unix:///dev/log")
-        return url
 
     @model_validator(mode="after")
     def _has_people(self) -> "TeamSettings":

@@ -8,7 +8,7 @@ from kimi_proxy.services.chat.memory import Memories
 from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
-from kimi_proxy.services.team.audit import AuditExport, AuditLog
+from kimi_proxy.services.team.audit import AuditLog
 from kimi_proxy.services.team.budgets import Budgets
 from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.team.people import People
@@ -27,8 +27,7 @@ class Team:
         count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
     ) -> None:
         settings = config.team
-        export = AuditExport(settings.audit_file, settings.audit_syslog.get_secret_value())
-        self.audit = AuditLog(store.team, settings.audit_days, export=export)
+        self.audit = AuditLog(store.team, settings.audit_days)
         self.people = People(store.team, config.token, settings.share == "team")
         self.logins = (
             Logins(settings.oidc, config.oidc_client_secret, store.team, self.people, self.audit)
