@@ -84,6 +84,29 @@ async def test_a_child_is_killed_at_the_deadline_and_replaced(my_children: Child
             await workers.prune(a_question(a_log(1000)), ID, None, 60)
 
 
+async def test_a_child_that_runs_out_of_time_gives_up_by_itself_and_goes_on(my_children: Children) -> None:
+    async with open_workers(limit=1) as workers:
+        await started(workers)
+        before = my_children()
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(a_log(60_000)), ID, None, 1.5)
+        assert (await workers.prune(a_question(a_log(1000)), ID, None, 60)).pruned_lines > 0
+        assert my_children() == before
+
+
+async def test_a_spare_answers_while_another_child_is_stuck_and_ends_when_it_is_idle(my_children: Children) -> None:
+    async with open_workers(limit=1, idle_s=0.5, command=QUICK_OR_STUCK) as workers:
+        await workers.warm()
+        workers.keep_spare()
+        workers.keep_spare()
+        await until(lambda: len(my_children()) == 2)
+        await until(lambda: len(my_children()) == 1)
+        with pytest.raises(TimeoutError):
+            await workers.prune(a_question(LONG), ID, None, 2)
+        await until(lambda: len(my_children()) == 2)
+        assert (await workers.prune(a_question(LONG, "quick"), ID, None, 60)).pruned_lines > 0
+
+
 async def test_a_deadline_that_passes_while_a_child_starts_does_not_kill_it(my_children: Children) -> None:
     async with open_workers(limit=1) as workers:
         with pytest.raises(TimeoutError):

@@ -160,6 +160,7 @@ async def _warm(runtime: Runtime) -> None:
     """
     await asyncio.sleep(WARM_AFTER_S)
     await runtime.pruner.warm()
+    runtime.pruner.keep_spare()
 
 
 def pruner_app(runtime: Runtime) -> ASGIApp:

@@ -309,6 +309,10 @@ class Pruner:
         """Load in advance everything that the first question would otherwise wait for."""
         await self._workers.warm()
 
+    def keep_spare(self) -> None:
+        """Start a second worker, which ends when it has been idle for a minute."""
+        self._workers.keep_spare()
+
     async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
         """Return the lines that matter for the goal, or the uncut text: an internal error never reaches the caller.
 

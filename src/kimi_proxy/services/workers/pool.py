@@ -157,10 +157,7 @@ class Workers:
             return await self._in_thread(work, within_s)
         as_list = None if scores is None else list(scores)
         job = worker.PruneJob(worker.pack_texts(question), prune_id, as_list, within_s, cpu_s)
-        answer = await self._in_child(job, len(question.text))
-        if answer == worker.OUT_OF_TIME:
-            raise TimeoutError
-        return worker.decode_pruned(answer)
+        return worker.decode_pruned(await self._in_child(job, len(question.text)))
 
     async def local_scores(self, question: Question, within_s: float) -> list[float]:
         if self._is_in_thread(question.text):
@@ -215,6 +212,11 @@ class Workers:
         self._start_one()
         await asyncio.get_running_loop().run_in_executor(self._threads, tokens.count, "")
 
+    def keep_spare(self) -> None:
+        """Keep a second child until it has been idle: a text that is stuck in the first holds up no other."""
+        if len(self._children) + self._spawning < min(2, self._limit + 1) and not self._closed:
+            self._start()
+
     async def close(self) -> None:
         """End every child, also one that is working: its job fails, and so do those that wait for one."""
         self._closed = True
@@ -254,6 +256,7 @@ class Workers:
 
     async def _in_child(self, job: worker.Job, chars: int, free_within_s: float | None = None) -> bytes:
         """Return a worker's answer. Raise NoWorkerFree if none was free in time, TimeoutError if it took too long."""
+        deadline = time.monotonic() + job.within_s
         async with asyncio.timeout(job.within_s), AsyncExitStack() as lane:
             try:
                 async with asyncio.timeout(free_within_s):
@@ -263,7 +266,8 @@ class Workers:
             except TimeoutError:
                 raise NoWorkerFree from None
             try:
-                is_well, answer = await child.ask(worker.encode(job))
+                left_s = max(0.0, deadline - time.monotonic())
+                is_well, answer = await child.ask(worker.encode(msgspec.structs.replace(job, within_s=left_s)))
             except BaseException:
                 # A child that still owes an answer would give it to the next job.
                 self._replace(child)
@@ -271,6 +275,8 @@ class Workers:
         self._release(child)
         if not is_well:
             raise ChildProcessError(f"a worker failed: {answer.decode()}")
+        if answer == worker.OUT_OF_TIME:
+            raise TimeoutError
         return answer
 
     async def _lease(self) -> WorkerProcess:
@@ -312,6 +318,7 @@ class Workers:
         self._discard(child)
         if not self._closed:
             self._start()
+            self.keep_spare()
 
     def _discard(self, child: WorkerProcess) -> None:
         if child in self._children:

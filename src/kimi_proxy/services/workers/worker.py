@@ -29,6 +29,7 @@ HEADER = struct.Struct(">cI")
 DONE, FAILED = b"+", b"-"
 OUT_OF_TIME = b""  # an answer
 OWN_SHARE = 0.7  # of a tool result's time by the clock: the rest suffices to cut it without scores
+GIVE_UP_SHARE = 0.9  # of a job's time: a worker that gives up in time goes on with the next job
 PARSE_SHARE = 0.4  # of a job's time: the rest suffices to continue without a parse
 
 _parser = StandingFork(syntax.perform)
@@ -100,19 +101,18 @@ def perform(job: Job) -> bytes:
     answer: Pruned | ShortenedText | list[float] | list[LineWhy]
     match job:
         case PruneJob():
-            check = cpu_check(job.cpu_s, time.process_time)
-            try:
-                pruned = engine.prune(_unpack_texts(job.question), job.prune_id, job.scores, check)
-            except _OutOfTime:
-                return OUT_OF_TIME
+            check = cpu_check(job.cpu_s, time.process_time, _give_up_after(GIVE_UP_SHARE * job.within_s))
+            pruned = engine.prune(_unpack_texts(job.question), job.prune_id, job.scores, check)
             answer = replace(pruned, text=_pack(pruned.text))
         case ScoreJob():
-            answer = engine.local_scores(_unpack_texts(job.question))
+            check = _give_up_after(GIVE_UP_SHARE * job.within_s)
+            answer = engine.local_scores(_unpack_texts(job.question), check)
         case ExplainJob():
-            answer = engine.explain(_unpack_texts(job.question), job.cuts, job.part_starts)
+            check = _give_up_after(GIVE_UP_SHARE * job.within_s)
+            answer = engine.explain(_unpack_texts(job.question), job.cuts, job.part_starts, check)
         case ShortenJob():
             task = _unpack_texts(job.task)
-            done = shorten_within(task, job.cpu_s, time.process_time, _hurried_after(OWN_SHARE * job.within_s))
+            done = shorten_within(task, job.cpu_s, time.process_time, _give_up_after(OWN_SHARE * job.within_s))
             # A hidden text that is the task's own does not travel back.
             hidden = (replace(one, text="" if one.text == task.text else _pack(one.text)) for one in done.hidden)
             answer = replace(done, shown=_pack(done.shown), hidden=tuple(hidden))
@@ -140,7 +140,7 @@ def shorten_within(task: Task, cpu_s: float, cpu_time: Callable[[], float], also
         return shorten(task, is_hurried=True)
 
 
-def _hurried_after(seconds: float) -> Check:
+def _give_up_after(seconds: float) -> Check:
     """Return a check of the deadline: a worker that stops on its own need not be killed and replaced."""
     end = time.monotonic() + seconds
 
@@ -211,6 +211,8 @@ def _serve(message: bytes, answers: BinaryIO) -> None:
         limit_s = PARSE_SHARE * min(job.within_s, math.inf if cpu_s is None else cpu_s)
         with parsing_by(lambda text, cpu_s: _parser.doing(text, min(cpu_s, limit_s))):
             answer = perform(job)
+    except _OutOfTime:
+        _write(answers, DONE, OUT_OF_TIME)
     except Exception as fault:  # noqa: BLE001 - reported to the parent
         _write(answers, FAILED, location(fault).encode())
     else:
