@@ -81,7 +81,7 @@ class FailingFacts(MemoryFacts):
         return await super().get(who, kind, keys)
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         self._check()
         return await super().put_if_absent(who, kind, facts, session)

@@ -140,7 +140,7 @@ class MemoryFacts(FactStore):
         return {key: self.facts[who.scope, kind, key] for key in keys if (who.scope, kind, key) in self.facts}
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         self.sessions |= {(who.scope, kind, key): session for key in facts if (who.scope, kind, key) not in self.facts}
         return {key: self.facts.setdefault((who.scope, kind, key), value) for key, value in facts.items()}

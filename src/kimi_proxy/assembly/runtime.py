@@ -23,6 +23,7 @@ from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
+from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
@@ -101,6 +102,7 @@ class Runtime:
 class ChatStages:
     """Everything that may change a chat request."""
 
+    lineage: Lineage
     memory: ProjectMemory
     caches: PromptCaches
     sanitizer: Sanitizer
@@ -116,6 +118,7 @@ class ChatStages:
     @property
     def in_order(self) -> tuple[Stage, ...]:
         return (
+            self.lineage.recognize,
             self.memory.inject,
             self.sanitizer.shorten,
             self.thinking.clear,
@@ -133,7 +136,13 @@ class ChatStages:
     @property
     def repeating(self) -> tuple[Stage, ...]:
         """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
-        return self.sanitizer.shorten, self.thinking.clear, self.compressor.repeat, self.deferral.defer
+        return (
+            self.lineage.recognize,
+            self.sanitizer.shorten,
+            self.thinking.clear,
+            self.compressor.repeat,
+            self.deferral.defer,
+        )
 
     @property
     def switches(self) -> Mapping[str, Switchable]:
@@ -345,7 +354,7 @@ def _sessions(
     config = parts.config
     recordings = Recordings(recordings_folder(config.record, config.home))
     forgetters = [stages.compressor.forget, seen_by.latest.forget, stages.caches.forget, known.decisions.forget]
-    forgetters += [recordings.forget]
+    forgetters += [stages.lineage.forget, recordings.forget]
     return Sessions(
         parts.store,
         known.names,
@@ -358,8 +367,8 @@ def _sessions(
 
 
 def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
-    shorten, on_fault = stages.sanitizer.shorten, parts.metrics.count_fault
-    return Messages(shorten, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
+    shortening, on_fault = (stages.lineage.recognize, stages.sanitizer.shorten), parts.metrics.count_fault
+    return Messages(shortening, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
 
 
 def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: ObserveMode) -> ToolHooks:
@@ -400,10 +409,14 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         settings=config.cache,
     )
     routing = Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared)
+    memory = ProjectMemory(_memories(parts), config.memory, store.facts, store.sessions)
+    sanitizer = Sanitizer(config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode)
+    heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(
-        memory=ProjectMemory(_memories(parts), config.memory, store.facts, store.sessions),
+        lineage=parts.end(Lineage(store.facts, heirs, metrics)),
+        memory=memory,
         caches=caches,
-        sanitizer=Sanitizer(config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode),
+        sanitizer=sanitizer,
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
@@ -429,10 +442,14 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
     tool = config.sanitizer.recover_tool
     compressor = Compressor(models, counter, originals, decisions, summaries, tool)
     routing = config.sanitizer.routing
+    memory = ProjectMemory(_memories(parts), config.memory, fact_store, store.sessions)
+    sanitizer = Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches())
+    heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     stages = replace(
         acting,
-        memory=ProjectMemory(_memories(parts), config.memory, fact_store, store.sessions),
-        sanitizer=Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches()),
+        lineage=parts.end(Lineage(fact_store, heirs, metrics)),
+        memory=memory,
+        sanitizer=sanitizer,
         compressor=compressor,
         automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
         rescue=Rescue(config.compression, usual, compressor, acting.routing.largest_window, store.sessions),

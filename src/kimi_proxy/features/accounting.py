@@ -72,7 +72,7 @@ class Sent:
 
     before: int  # as received
     after: int
-    old_before: int = 0  # of these, tokens that the model had read in an earlier request
+    old_before: int = 0  # of these, tokens that the provider had read in an earlier request, in this place
     old_after: int = 0
     is_rewritten: bool = False  # for the first time, we changed text that the provider may have cached
     recovered: int = 0  # texts in it that the client's own tools read back
@@ -309,16 +309,21 @@ class Weights:
     """A request as received or as sent, in tokens by our own count."""
 
     total: int
-    old: int = 0  # before the model's last answer
+    old: int = 0  # before the model's last answer, and before what the client changed
     recovered: int = 0
     recoveries: int = 0
     has_outputs: bool = False  # of tools
 
 
-def weights(request: Request, weighed: Composition) -> Weights:
-    """Return the tokens of old text in a request, and of text that the client's own tools read back."""
+def weights(request: Request, weighed: Composition, changed_from: int | None = None) -> Weights:
+    """Return the tokens of old text in a request, and of text that the client's own tools read back.
+
+    From the message `changed_from` on nothing is old: the client changed that message, so the provider has to read all
+    that follows again.
+    """
     said = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
-    old = weighed.messages[said[-1]].before if said else 0
+    ends = [*said[-1:], *([changed_from] if changed_from is not None else [])]
+    old = weighed.messages[min(ends)].before if said else 0
     recalls: dict[str, Part | None] = {}  # by the id of a call; None: it reads nothing back
     places: list[int] = []
     has_outputs = False

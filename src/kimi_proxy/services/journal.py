@@ -94,6 +94,12 @@ class AccountStart:
     clears_thinking: bool = False
 
     @property
+    def changed_from(self) -> int | None:
+        """Return the first message that the client changed; None if it only added some."""
+        difference = self.cache.difference if self.cache else None
+        return difference.cold_from if difference else None
+
+    @property
     def window(self) -> int | None:
         return self.model.max_context_size if self.model else None
 
@@ -511,14 +517,17 @@ class Journal(ChatObserver):
         before, after = await self._counter.both(received, outgoing)
         is_reminded = any(note.event == REINJECTED for note in entry.notes)
         context = context_of(after, entry.start.window, is_reminded)
-        weight = weights(received, before)
+        # In a compressed conversation messages have other places.
+        is_aligned = len(received.messages) == len(outgoing.messages)
+        changed_from = entry.start.changed_from if is_aligned else None
+        weight = weights(received, before, changed_from)
         if would is not None and entry.start.observed is not None:
             _, counted = await self._counter.both(received, would)
             observed = entry.start.observed
             sent = sent_tokens(weight, weights(would, counted), entry.would_notes, observed.is_rewritten)
             entry.would_sent = replace(sent, is_continued=observed.is_continued, is_marked=observed.is_marked)
         read = received if has_same_messages(received, outgoing) else outgoing
-        left = weight if after is before else weights(read, after)
+        left = weight if after is before else weights(read, after, changed_from)
         entry.counted = self._accounts.weigh(entry, read, after)
         await self._publish_sent(entry, weight, left, context)
 

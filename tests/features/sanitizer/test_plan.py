@@ -58,9 +58,9 @@ def test_a_place_is_the_same_in_every_later_request(wire: Wire):
 @WIRES
 def test_the_same_text_in_another_place_is_another(wire: Wire):
     same_id: list[Item] = [User("go"), *asked("call_0", LONG), *asked("call_0", LONG)]
-    conversations = [same_id, [User("another"), *asked("call_0", LONG)]]
+    conversations = [plan(request(wire, same_id), 1000, name) for name in (b"one", b"another")]
 
-    assert len({key for items in conversations for key in keys(wire, items)}) == 3
+    assert len({output.key for found in conversations for output in found}) == 4
 
 
 @WIRES

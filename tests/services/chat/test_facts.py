@@ -2,11 +2,17 @@
 
 from collections.abc import Collection, Mapping
 
+from tests.support.conversations import Assistant, Call, Item, Result, User, request
 from tests.support.fakes import Clock, MemoryFacts
 from tests.support.processes import until
 
 from kimi_proxy.core.caller import LOCAL, Caller
+from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.chat.conversations import name_conversation
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
+from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.facts import ChatFacts, LateFacts
 from kimi_proxy.services.store.protocols import FactKind
 
@@ -21,7 +27,7 @@ class CountedFacts(MemoryFacts):
         return await super().get(who, kind, keys)
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         if self.is_full:
             self.refused += 1
@@ -64,3 +70,35 @@ async def test_closing_waits_only_a_moment_for_a_store_that_cannot_be_written():
     await facts.close()
 
     assert (stored.refused > 0, stored.facts) == (True, {})
+
+
+async def test_a_late_fact_of_a_session_that_is_deleted_is_not_written():
+    stored = CountedFacts()
+    facts = LateFacts(stored, "conversation", is_shared=False)
+    for session in ("ses_1", "ses_2", ""):
+        facts.put(LOCAL, session.encode() or b"any", b"value", session)
+    facts.forget(LOCAL, "ses_1")
+    await facts.close()
+
+    assert {key for _, _, key in stored.facts} == {b"ses_2", b"any"}
+
+
+async def test_a_conversation_inherits_all_that_decides_about_the_bytes_of_its_requests():
+    """Our tool, the thinking that was cleared, the tools left out, and what the model reads with a result."""
+    facts = ChatFacts(MemoryFacts(), 60, Clock(0.0))
+    items: list[Item] = [User("go"), Assistant("", (Call("c1"),)), Result("c1", "ok")]
+    draft = Draft(request(Wire.CHAT, items), Target("kimi", "kimi-k2"), Session("ses_2"), LOCAL)
+    parent, own = name_conversation("ses_1", draft.request), draft.conversation
+    nothing = await facts.inherit(draft, parent)
+    facts.save_has_tool(LOCAL, parent.place)
+    await facts.save_cleared_turns(LOCAL, parent.place, 3)
+    await facts.save_deferred_tools(LOCAL, parent.place, ["bash"])
+    await facts.save_pending_result(LOCAL, "ses_1", "c1", "recovered lines")
+    found = await facts.inherit(draft, parent)
+    await facts.close()
+
+    assert (nothing, found) == (False, True)
+    assert await facts.has_tool(LOCAL, own.place)
+    assert await facts.cleared_turns(LOCAL, own.place) == 3
+    assert await facts.deferred_tools(LOCAL, own.place) == {"bash"}
+    assert await facts.pending_results(LOCAL, "ses_2", ["c1"]) == {"c1": "recovered lines"}

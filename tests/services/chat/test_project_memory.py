@@ -153,7 +153,7 @@ class SickFacts(MemoryFacts):
         return await self._stored.get(who, kind, keys)
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         known = await self._stored.put_if_absent(who, kind, facts, session)
         if self.is_sick:

@@ -510,7 +510,7 @@ class WatchedFacts(MemoryFacts):
         self.asked = asked
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         self.asked.append(f"put {kind}")
         return await super().put_if_absent(who, kind, facts, session)

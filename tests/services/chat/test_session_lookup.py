@@ -115,7 +115,7 @@ class CountedFacts(MemoryFacts):
     written = 0
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         self.written += 1
         return await super().put_if_absent(who, kind, facts, session)

@@ -11,6 +11,7 @@ from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.timing import Timings
+from kimi_proxy.features.chat.conversations import Conversation, name_conversation
 from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.clients.deferral import DeferredTools
@@ -56,6 +57,7 @@ class Draft:
     hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
     compression: ActiveCompression | None = None  # that was applied to old messages
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
+    known_as: Conversation | None = field(default=None, repr=False)  # None: nobody has looked for it yet
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     deferred: DeferredTools | None = None  # tools of the client's that are left out, and found when they are needed
@@ -67,6 +69,11 @@ class Draft:
     would: "Draft | None" = field(default=None, repr=False, compare=False)  # as an observed one would have left
     id: str = ""  # of the request in the account
     timings: Timings | None = field(default=None, repr=False, compare=False)  # where a collector wants them
+
+    @property
+    def conversation(self) -> Conversation:
+        """Return the conversation that the request belongs to."""
+        return self.known_as or name_conversation(self.session.id, self.received or self.request)
 
     @property
     def own_tools(self) -> tuple[str, ...]:

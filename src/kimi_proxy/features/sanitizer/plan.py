@@ -29,7 +29,8 @@ class LongOutput:
     call_id: str
     is_unread: bool  # the model has not answered since
     whole_because: Reason | Literal[""] = ""  # a reason that is known before the text is looked at
-    key: bytes = b""  # of the place in the conversation, and of the text
+    mark: bytes = b""  # of the place in its conversation, and of the text
+    key: bytes = b""  # the same with the name of the conversation
     digest: bytes = b""  # of the text alone
     stays: bool = True  # the provider has not compacted it away, and may not clear it
     head: str = ""  # of the agent, about the result; never a part of it
@@ -71,8 +72,11 @@ _WRITTEN_RESULT = re.compile(r"\[(\w+) for '([^\n]{0,300})'\] Result:\s*\Z")
 _WRITTEN_RECOVERY = re.compile(r"<tool_name>\s*\w*recover_(?:text|range)\s*</tool_name>")
 
 
-def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
-    """Return every output that may have more tokens than that, in the order in which the model reads them."""
+def plan(request: Request, threshold_tokens: int, conversation: bytes = b"") -> tuple[LongOutput, ...]:
+    """Return every output that may have more tokens than that, in the order in which the model reads them.
+
+    Their keys begin with the name of the conversation: call ids are often unique only within one.
+    """
     parts = (part for message in request.messages if message.role in ("user", "tool") for part in message.parts)
     if not any(_may_be_long(part, threshold_tokens) for part in parts):
         return ()
@@ -85,7 +89,7 @@ def plan(request: Request, threshold_tokens: int) -> tuple[LongOutput, ...]:
         here = _outputs(request, at, calls, threshold_tokens, at > last_answer)
         is_lost = request.is_cleared or at < request.read_from
         found += (replace(output, stays=False) for output in here) if is_lost else here
-    return tuple(_with_keys(conversation_hash(request), found)) if found else ()
+    return tuple(_with_keys(conversation, found)) if found else ()
 
 
 def is_recovery(tool: str, arguments: str = "") -> bool:
@@ -175,7 +179,7 @@ def result_of(
     is_recovered: bool = False,
 ) -> LongOutput:
     """Return a tool's result without the client's text before and after it."""
-    end = _before_reminders(text)
+    end = before_reminders(text)
     why: Reason | Literal[""] = "recovered" if is_recovered else ""
     head = _HEAD.match(text, 0, end)
     tail = _TAIL.search(text, max(0, end - MAX_TAIL_CHARS), end)
@@ -186,7 +190,7 @@ def result_of(
     return replace(output, head=text[:first], tail=text[last:end]) if head or tail else output
 
 
-def _before_reminders(text: str) -> int:
+def before_reminders(text: str) -> int:
     """Return the end of the tool's own output: some clients append text for the model."""
     end = len(text)
     while text[:end].rstrip().endswith(f"</{_REMINDER}>") and (start := text.rfind(f"<{_REMINDER}>", 0, end)) >= 0:
@@ -215,16 +219,6 @@ def _follows_recovery(request: Request, at: int) -> bool:
     return any(_WRITTEN_RECOVERY.search(part.text) for part in before.parts if part.kind == "text")
 
 
-def conversation_hash(request: Request) -> bytes:
-    """Return the hash of a conversation's beginning: call ids are often unique only within a conversation."""
-    first = next((message.parts for message in request.messages if message.role == "user"), ())
-    digest = sha256()
-    for part in first:
-        if part.kind == "text":
-            digest.update(part.body[part.start : part.end])
-    return digest.digest()
-
-
 def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[LongOutput]:
     """Yield each output with the key of its place: the id of its call, or the number of equal texts before it.
 
@@ -239,14 +233,20 @@ def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[Lon
         digest = _sha256(output.text) if output.head or output.tail else hashed
         place = (output.call_id, hashed)
         nth = places[place].to_bytes(4, "big")
-        key = sha256(conversation + nth + hashed + output.call_id.encode("utf-8", "surrogatepass")).digest()
+        mark = nth + hashed + output.call_id.encode("utf-8", "surrogatepass")
         because = output.whole_because
         # A model that asks for the same text again missed something in it.
         if not because and digest in texts and not (output.is_report and len(output.text) > HUGE_CHARS):
             because = "asked_again"
         places[place] += 1
         texts.add(digest)
-        yield replace(output, key=key, digest=digest, whole_because=because)
+        key = key_in(conversation, mark)
+        yield replace(output, mark=mark, key=key, digest=digest, whole_because=because)
+
+
+def key_in(conversation: bytes, mark: bytes) -> bytes:
+    """Return the key of an output in a conversation of that name."""
+    return sha256(conversation + mark).digest()
 
 
 def _sha256(text: str) -> bytes:

@@ -29,6 +29,7 @@ from kimi_proxy.features.chat.compression import (
     with_summary,
 )
 from kimi_proxy.features.chat.context import is_certainly_below
+from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft, Note
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
@@ -164,6 +165,23 @@ class Compressor:
             known = set(await self._decisions.compressed_sessions(who))
             self._compressed.put(who.scopes, known)
         return known
+
+    async def inherit(self, draft: Draft, parent: Conversation) -> bool:
+        """Give the session of a request the active compression of another; return whether there is one."""
+        who, session = draft.caller, draft.session.id
+        if parent.session == session:
+            return False
+        active = (await self.state(who, parent.session)).active
+        if active is None:
+            return False
+        async with self._lock(who, session):
+            copied = replace(active, id=new_id("cmp"), session=session)
+            (await self._compressed_sessions(who)).add(session)
+            try:
+                await self._decisions.add_compression(who, copied)  # unless it has one
+            finally:
+                self._states.forget((who.scope, session))
+        return True
 
     def last(self, who: Caller, session: str) -> Draft:
         """Return the last request of a session, uncompressed; raise NothingSeen if there was none."""

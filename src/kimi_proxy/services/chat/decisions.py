@@ -164,6 +164,18 @@ class ChatDecisions:
         own = {record.key: self._remember(who, on_disk[record.key]) for record in records if record.key in on_disk}
         return {key: replace(decision, is_new=True) for key, decision in own.items()}
 
+    async def copy(self, who: Caller, keys: Mapping[bytes, bytes], session: str) -> bool:
+        """Give a session the decisions of another under keys of its own; return whether there were any.
+
+        They are on disk when it returns. Raise StoreUnavailable if that fails.
+        """
+        unwritten = self._unwritten(who)
+        stored = await self._stored.get(who, list(keys))
+        found = {**stored, **{key: unwritten[key] for key in keys if key in unwritten}}
+        if found:
+            await self._stored.add(who, [replace(one, key=keys[key], session=session) for key, one in found.items()])
+        return bool(found)
+
     async def _add(
         self, who: Caller, records: Sequence[DecisionRecord], replaced: Sequence[bytes]
     ) -> Mapping[bytes, DecisionRecord]:

@@ -9,6 +9,7 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import DeferralSettings
 from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.chat.conversations import is_answered
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.clients import deferral
@@ -89,7 +90,7 @@ class ToolDeferral:
         is_automatic, place = self._is_opted_in(draft), (draft.caller.scope, moment.conversation)
         is_on = is_automatic or bool(self.chosen.names)
         known = self._known.get(place) if not (is_on and self._facts.is_shared) else None
-        if known is None and moment.is_cold and not request.is_kept and not _is_answered(draft):
+        if known is None and moment.is_cold and not request.is_kept and not is_answered(draft.request):
             known = frozenset()  # it is new
         if not is_on and known is not None and not known:
             return draft
@@ -156,7 +157,3 @@ class ToolDeferral:
 
     def _today(self) -> int:
         return int(self._now() // DAY_S)
-
-
-def _is_answered(draft: Draft) -> bool:
-    return any(message.role == "assistant" for message in draft.request.messages)

@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from typing import NamedTuple
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.features.chat.conversations import Conversation
+from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.sanitizer.stage import result_call_ids
 from kimi_proxy.services.store.protocols import FactKind, FactStore
 
 WRITE_AFTER_S = 0.25  # many conversations that begin at once share a commit, during which nothing can be read
@@ -22,6 +26,11 @@ AT_ONCE = 64  # calls of one request: thousands would keep the event loop from i
 REMEMBER_MAX, PENDING_BYTES = 20_000, 4 * 1024**2
 
 log = logging.getLogger(__name__)
+
+
+class LateFact(NamedTuple):
+    value: bytes
+    session: str  # that it belongs to; empty if it outlives its session
 
 
 class LateFacts:
@@ -34,18 +43,18 @@ class LateFacts:
         self._facts = facts
         self._kind = kind
         self._after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
-        self._unwritten: dict[str, dict[bytes, bytes]] = {}  # by scope
+        self._unwritten: dict[str, dict[bytes, LateFact]] = {}  # by scope
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._closing = asyncio.Event()
 
     def is_unwritten(self, who: Caller, key: bytes) -> bool:
         return key in self._unwritten.get(who.scope, ())
 
-    def put(self, who: Caller, key: bytes, value: bytes) -> None:
+    def put(self, who: Caller, key: bytes, value: bytes, session: str = "") -> None:
         """Add a fact unless there is one."""
         waiting = self._unwritten.setdefault(who.scope, {})
         if len(waiting) < UNWRITTEN_MAX:
-            waiting.setdefault(key, value)
+            waiting.setdefault(key, LateFact(value, session))
         if who.scope not in self._writing:
             self._writing[who.scope] = asyncio.get_running_loop().create_task(self._write(who, waiting))
 
@@ -58,20 +67,33 @@ class LateFacts:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _write(self, who: Caller, waiting: dict[bytes, bytes]) -> None:
+    def unwritten(self, who: Caller, keys: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return those of these facts that wait to be written."""
+        waiting = self._unwritten.get(who.scope, {})
+        return {key: waiting[key].value for key in keys if key in waiting}
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Drop what waits of a session that was deleted, or of all of a person's."""
+        waiting = self._unwritten.get(who.scope, {})
+        for key in [key for key, fact in waiting.items() if fact.session and session in (None, fact.session)]:
+            del waiting[key]
+
+    async def _write(self, who: Caller, waiting: dict[bytes, LateFact]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._after_s):
                 await self._closing.wait()
         try:
             while facts := dict(waiting):
+                values = {key: fact.value for key, fact in facts.items()}
+                sessions = {key: fact.session for key, fact in facts.items()}
                 try:
-                    await self._facts.put_if_absent(who, self._kind, facts)
+                    await self._facts.put_if_absent(who, self._kind, values, sessions)
                 except StoreUnavailable as e:
                     log.warning("facts are not stored yet", extra={"kind": self._kind, "what": str(e)[:300]})
                     await asyncio.sleep(WRITE_AGAIN_S)
                     continue
                 for key in facts:
-                    del waiting[key]
+                    waiting.pop(key, None)
         finally:
             del self._writing[who.scope]
 
@@ -153,6 +175,25 @@ class ChatFacts:
 
     async def is_recall_refused(self, who: Caller, session: str) -> bool:
         return bool(await self._facts.get(who, "recall_refused", [_key("recall refused", session)]))
+
+    async def inherit(self, draft: Draft, parent: Conversation) -> bool:
+        """Give the conversation of a request what there is about `parent`; return whether there is anything."""
+        who, own = draft.caller, draft.conversation
+        has_tool = await self.has_tool(who, parent.place)
+        turns = await self.cleared_turns(who, parent.place)
+        names = await self.deferred_tools(who, parent.place)
+        if parent.place != own.place:
+            if has_tool:
+                self.save_has_tool(who, own.place)
+            if turns:
+                await self.save_cleared_turns(who, own.place, turns)
+            if names:
+                await self.save_deferred_tools(who, own.place, names)
+        if parent.session != own.session:
+            pending = await self.pending_results(who, parent.session, result_call_ids(draft.request))
+            for call, text in pending.items():
+                await self.save_pending_result(who, own.session, call, text)
+        return has_tool or turns > 0 or bool(names)
 
     async def cleared_turns(self, who: Caller, conversation: bytes) -> int:
         """Return the number of turns of a conversation from which the provider drops the thinking at our request."""

@@ -19,6 +19,7 @@ from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
+from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy import private_files
@@ -199,6 +200,18 @@ class ProjectMemory:
             self._looks_at = self._monotonic() + LOOK_S
             self._people = await self._memories.people()
         return who.person_id in self._people
+
+    async def inherit(self, draft: Draft, parent: Conversation) -> bool:
+        """Give the session of a request the block that another began with; return whether there is one."""
+        who, session = draft.caller, draft.session.id
+        theirs = _memory_key(parent.session)
+        if parent.session == session or (who.scope, session) in self._blocks:
+            return False
+        block = (await self._facts.get(who, "memory", [theirs])).get(theirs)
+        if block is None:
+            return False
+        await self._facts.put_if_absent(who, "memory", {_memory_key(session): block}, session)
+        return True
 
     async def _first_seen(self, draft: Draft) -> Draft:
         """Inject into a conversation that this process has not seen before."""

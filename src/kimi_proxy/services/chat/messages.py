@@ -44,7 +44,7 @@ class Messages:
 
     def __init__(
         self,
-        shorten: Stage,
+        stages: Sequence[Stage],
         session_of: SessionOf,
         recovery: Recovery,
         facts: ChatFacts,
@@ -53,7 +53,7 @@ class Messages:
     ) -> None:
         self._mode = mode or ObserveMode()
         self._session_of = session_of
-        self._shorten = shorten
+        self._stages = stages
         self._recovery = recovery
         self._facts = facts
         self._on_fault = on_fault
@@ -61,7 +61,7 @@ class Messages:
     async def shorten(self, who: Caller, messages: JsonValue, model: str = "", session: str = "") -> ShortenedMessages:
         """Return the messages of a chat request with long tool results cut, or unchanged if kimi-proxy itself fails.
 
-        Raise InvalidParams if they are not a list of messages. Calls with the same first user message belong to one
+        Raise InvalidParams if they are not a list of messages. Calls that begin with the same words belong to one
         conversation, unless they name a `session`; a cut has the same bytes every time.
         """
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
@@ -71,7 +71,7 @@ class Messages:
         headers = {b"x-session-id": session.encode("utf-8", "replace")} if session else {}
         found_session = await self._session_of(who, request, headers, "")
         received = Draft(request, Target("", model), found_session, who, request, is_observed=self._mode.is_on)
-        outgoing = await run_stages(received, (self._shorten,), self._on_fault)
+        outgoing = await run_stages(received, self._stages, self._on_fault)
         before = await asyncio.to_thread(tokens_of, request, tokens.count)
         if outgoing.request.body == body:
             return ShortenedMessages(messages, before, before, warnings=tuple(map(str, outgoing.reasons)))

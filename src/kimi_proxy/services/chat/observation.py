@@ -154,7 +154,7 @@ class ObservedFacts(FactStore):
         return {key: value for key, value in found if value is not None}
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         for key, value in facts.items():
             if self._facts.get((who.scope, kind, key)) is None:

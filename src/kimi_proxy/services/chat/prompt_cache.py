@@ -14,6 +14,7 @@ from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
+from kimi_proxy.features.chat.conversations import is_answered
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import (
     CacheMoment,
@@ -31,7 +32,6 @@ from kimi_proxy.features.chat.prompt_cache import (
 )
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.known import CacheRules, cache_rules
-from kimi_proxy.features.sanitizer.plan import conversation_hash
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -111,21 +111,25 @@ class PromptCaches(ChatObserver):
         wire = draft.upstream_wire or request.wire
         rules = self._rules(draft.target, ttl := wire.format.cache_ttl(request.json))
         found = await self._digests(request)
-        before = self._sent.get(place)
+        known_as = draft.conversation
+        source = known_as.parent or known_as
+        before = self._sent.get(place) or self._sent.get((place[0], source.place))
         last_at = before.prefix.at if before else None
-        # A conversation without an answer is new, even in a busy session: a sub-agent, or one after a compaction.
-        # Nor is there one where the provider keeps the conversation, which had our tool when it began.
-        if before is None and _is_answered(request):
-            last_at = await self._last_request(draft.caller, draft.session.id)
+        # A conversation without an answer is new, even in a busy session: a sub-agent, or one after a compaction. So is
+        # an unknown one that begins with a summary: clients may keep their last answers after it.
+        is_new = not is_answered(request) or (known_as.is_unknown and is_compacted(request))
+        # Where the provider keeps the conversation, it had our tool when it began.
+        if before is None and not is_new:
+            last_at = await self._last_request(draft.caller, source.session)
         can_mark = ttl is None and rules.match == "marks" and self._settings.marks and wire is request.wire
         # Marking a conversation pays off from its second request.
-        adds_marks = can_mark and last_at is not None and _is_answered(request)
+        adds_marks = can_mark and last_at is not None and is_answered(request)
         rules = self._rules(draft.target, "") if adds_marks else rules
         proven_s = before.proven_s if before else 0.0
         cold_after_s = max(rules.cold_after_s, proven_s)
         now = SentPrefix(self._now(), cold_after_s, found.beginning if found else b"")
         sent = before.prefix if before else None if last_at is None else SentPrefix(last_at, cold_after_s)
-        body = self._bodies.get(place)
+        body = self._bodies.get(place) or self._bodies.get((place[0], source.place))
         digest = sha256(request.body).digest() if self._replicas else b""
         self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
         compacted = self._compacted_tokens(draft, before, found)
@@ -243,9 +247,7 @@ class PromptCaches(ChatObserver):
 
 def _place_of(draft: Draft) -> ScopedKey:
     """Return whose conversation a request belongs to, and which."""
-    # Of a conversation that the provider keeps only the end passes here: it has to be the same without its words.
-    begins = b"" if draft.request.is_kept else conversation_hash(draft.request)
-    return _place_in_session(draft, begins)
+    return draft.caller.scope, draft.conversation.place
 
 
 def _shared_key(place: ScopedKey) -> bytes:
@@ -260,10 +262,6 @@ def _beginning_of(draft: Draft, found: PrefixDigests) -> ScopedKey:
 def _place_in_session(draft: Draft, what: bytes) -> ScopedKey:
     session = draft.session.id.encode("utf-8", "surrogatepass")
     return draft.caller.scope, sha256(session + b"\0" + what).digest()
-
-
-def _is_answered(request: Request) -> bool:
-    return any(message.role == "assistant" for message in request.messages)
 
 
 KEPT_TURNS = 1  # the newest, when the cache is cold

@@ -23,6 +23,7 @@ from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable, WarningCode
 from kimi_proxy.core.prune import CallContext
+from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
@@ -38,7 +39,7 @@ from kimi_proxy.features.sanitizer.decide import (
     restore_cuts,
 )
 from kimi_proxy.features.sanitizer.lossless import rows_of
-from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, plan
+from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, key_in, plan
 from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
 from kimi_proxy.features.sanitizer.recalls import ClientRecalls, client_recalls
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
@@ -277,6 +278,11 @@ class Sanitizer:
         self._count(decided, done)
         return done
 
+    async def inherit(self, draft: Draft, parent: Conversation) -> bool:
+        """Give a conversation the decisions of `parent` on the results in a request; return whether there are any."""
+        keys = {key_in(parent.name, output.mark): output.key for output in await self._plan(draft)}
+        return bool(keys) and await self._decisions.copy(draft.caller, keys, draft.session.id)
+
     async def stats(self, who: Caller) -> SanitizerStatsBody:
         """Return the settings, all tool results that were cut, and what requests saved since the start."""
         settings, totals = self._settings, await self._decisions.totals(who)
@@ -313,7 +319,8 @@ class Sanitizer:
 
     async def _plan(self, draft: Draft) -> tuple[LongOutput, ...]:
         request = draft.request
-        return await aside(len(request.body) <= PARSED_BYTES, plan, request, self._policy.old_tokens)
+        name = draft.conversation.name
+        return await aside(len(request.body) <= PARSED_BYTES, plan, request, self._policy.old_tokens, name)
 
     async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
         """Return the form in which each long tool result is sent: the one sent before, or one decided now."""

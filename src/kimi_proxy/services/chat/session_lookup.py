@@ -30,7 +30,8 @@ from kimi_proxy.services.store.protocols import FactStore, SessionStore
 MAX_KNOWN = 10_000
 MAX_STORED_KEYS = 50_000  # of a person, in 60 bytes each
 MAX_STARTS = 4  # conversations with the same beginning that have not continued yet
-DISK_S = 0.25
+# A request in the wrong session loses its cuts, so it waits for a slow disk, but not again for one that hangs.
+DISK_S, HUNG_DISK_S = 1.5, 0.25
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class SessionsByAnswer:
         self._late = LateFacts(facts, "answered", is_shared)
         self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
         self._stored_keys: dict[str, StoredKeys] = {}  # by scope
+        self._patience_s = DISK_S
 
     def from_memory(self, who: Caller, key: bytes) -> Session | None:
         """Return the session in memory."""
@@ -144,9 +146,11 @@ class SessionsByAnswer:
         if known is not None:
             return known
         try:
-            async with asyncio.timeout(DISK_S):
+            async with asyncio.timeout(self._patience_s):
                 value = await self._look_up(who, key, waits_s) if await self._may_be_stored(who, key) else None
+            self._patience_s = DISK_S
         except (StoreUnavailable, TimeoutError) as e:
+            self._patience_s = HUNG_DISK_S
             log.warning("the session of an answer cannot be read", extra={"what": str(e)[:300]})
             return None
         found = None if value is None else _session(value)
@@ -252,7 +256,7 @@ class Conversations(ChatObserver):
         found = await self._of_answers(who, runs)
         if len(answers) == 1 and (found is None or (who.scope, runs[0]) in self._answered):
             found = self._take_start(who, beginning) or found
-        found = found or await self._of_answers(who, keys) or await self._going_on(who, beginning, answers[0])
+        found = found or await self._of_answers(who, keys) or await self._going_on(who, beginning, answers[0], keys)
         began = _key(b"began", beginning.id.encode())
         if self._sessions.from_memory(who, began) is None:
             self._sessions.put(who, began, found)
@@ -285,14 +289,16 @@ class Conversations(ChatObserver):
         in_memory = (known for key in keys if (known := self._sessions.from_memory(who, key)) is not None)
         return next(in_memory, None) or await self._sessions.get(who, keys[0])
 
-    async def _going_on(self, who: Caller, beginning: Session, answer: bytes) -> Session:
+    async def _going_on(self, who: Caller, beginning: Session, answer: bytes, keys: Sequence[bytes]) -> Session:
         """Return the session of a second request: the newest that began so and has had only its first."""
         starts = self._starts.get((who.scope, beginning.id)) or []
         if starts:
             self._starts.put((who.scope, beginning.id), starts[:-1])
             return starts[-1].session
-        is_known = await self._sessions.get(who, _key(b"began", beginning.id.encode())) is not None
-        return another(who.scope, beginning, answer) if is_known else beginning
+        if await self._sessions.get(who, _key(b"began", beginning.id.encode())) is None:
+            return beginning
+        # Another request of this conversation, here or on another server, may have begun it since we looked.
+        return await self._of_answers(who, keys) or another(who.scope, beginning, answer)
 
 
 class RememberedSessions:

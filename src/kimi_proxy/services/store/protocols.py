@@ -31,7 +31,7 @@ NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses,
 # pending recall results, names for other gateways, claimed calls, tools on demand, days on which tools were called, and
-# refused recalls.
+# refused recalls, and conversations with their tool results, as hashes.
 FactKind = Literal[
     "memory",
     "routed",
@@ -46,6 +46,7 @@ FactKind = Literal[
     "deferred",
     "tool_use",
     "recall_refused",
+    "conversation",
 ]
 
 # Where a page of sessions starts: after the one with this last use and id.
@@ -337,11 +338,11 @@ class FactStore(Protocol):
         """Return the facts for `keys`, as far as there are any. Counts as use."""
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         """Add facts, and return what there is for their keys then: the first one stays.
 
-        Those that hold text of a session name it.
+        Those that go with a session name it; `session` may have another one for each key.
         """
 
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None: ...

@@ -265,22 +265,22 @@ class SqlFacts(SqlTables[D]):
         return found
 
     async def put_if_absent(
-        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str = ""
+        self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         scope, now, added = encode_text(who.scope), self.database.clock.look().latest, set[object]()
-        ends = encode_text(session), now, now
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
-            compressed = [(key, compress(facts[key])) for key in some]
-            rows = await self.database.change(
+            rows = []
+            for key in some:
+                text = compress(facts[key])
+                of = session if isinstance(session, str) else session[key]
+                rows.append((scope, kind, key, text.hash, text.frame, encode_text(of), now, now))
+            new = await self.database.change(
                 f"""INSERT INTO fact ({_FACT})
                    SELECT * FROM (VALUES {", ".join([f"({marks(8)})"] * len(some))}) AS new WHERE {NOT_ERASED}
                    ON CONFLICT DO NOTHING RETURNING key""",
-                (
-                    *(v for key, text in compressed for v in (scope, kind, key, text.hash, text.frame, *ends)),
-                    who.person_id,
-                ),
+                (*(value for row in rows for value in row), who.person_id),
             )
-            added |= {key for (key,) in rows}
+            added |= {key for (key,) in new}
         return {**facts, **await self.get(who, kind, facts.keys() - added)}
 
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
