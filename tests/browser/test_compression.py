@@ -42,6 +42,21 @@ def test_a_full_window_is_compressed_and_taken_back(window: Window, shop: Produc
     assert shop.get("/api/compress/red/stats")["active"] is None
 
 
+def test_from_the_threshold_on_the_red_button_stands_beside_the_gauge(window: Window, shop: Product):
+    """And one's own session comes first among the alerts, although another one is fuller."""
+    assert shop.chat("gauge-own", exchanges(8, 2270)) == 200
+    assert shop.chat("gauge-other", exchanges(8, 2430)) == 200
+    page = window.open("live").page
+    page.get_by_role("button", name="gauge-own").first.click()
+    card = page.locator("#live-window, [data-name=live-window], .card", has=page.get_by_role("meter")).first
+
+    expect(page.locator(".banners .banner").first).to_contain_text(re.compile(r"8\d(\.\d)?\s?%"))
+    card.get_by_role("button", name="Compress now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Compress", exact=True).click()
+    expect(card).to_contain_text("Compressed.")
+    assert shop.get("/api/compress/gauge-own/stats")["active"] is not None
+
+
 def test_each_compression_of_the_past_unfolds_to_its_summary(window: Window, shop: Product):
     page = opened(window, INVOICE).page
     entry = page.locator(".past li").first

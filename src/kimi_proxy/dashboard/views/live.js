@@ -40,7 +40,7 @@ export function View() {
     <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} unknown=${unknown} />
     <${Money} answer=${saved} isObserving=${isObserving} />
     <div class="live-row three">
-      <${Window} newest=${newest} history=${history} />
+      <${Window} id=${id} newest=${newest} history=${history} />
       <${Composition} newest=${newest} id=${id} />
       <${Savings} newest=${newest} session=${sessions.get(id)} />
     </div>

@@ -19,7 +19,8 @@ const LEVELS = ["critical", "warning", "caution", "info"];
 const RECENT_MS = 15 * 60_000;
 
 export function Alerts({ newest, id, sanitizer, unknown = [] }) {
-  const found = [...ofServer(sanitizer), ...unknown.map(ofModel), ...ofSession(newest, id), ...ofOthers(id)].sort(worstFirst);
+  const own = ofSession(newest, id).map((alert) => ({ ...alert, isOwn: true }));
+  const found = [...ofServer(sanitizer), ...unknown.map(ofModel), ...own, ...ofOthers(id)].sort(ownThenWorst);
   const [worst, ...others] = found;
   return html`<div class="banners">
     ${!worst && known.isReady && html`<${Calm} hasPassed=${Boolean(newest)} />`}
@@ -33,7 +34,8 @@ export function Alerts({ newest, id, sanitizer, unknown = [] }) {
   </div>`;
 }
 
-const worstFirst = (a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level);
+// What the viewer looks at comes first: the full window of another session must not hide that of this one.
+const ownThenWorst = (a, b) => Number(Boolean(b.isOwn)) - Number(Boolean(a.isOwn)) || LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level);
 
 const drawn = ({ key, level, title, what, onClose }) =>
   html`<${Banner} key=${key} level=${level} title=${title} onClose=${onClose}>${what}<//>`;

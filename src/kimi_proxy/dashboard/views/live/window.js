@@ -6,11 +6,12 @@ import { Card } from "../../parts/card.js";
 import { Explained } from "../../parts/explained.js";
 import { Gauge } from "../../parts/gauge.js";
 import words from "../../words/live.js";
+import { CompressNow } from "./compress.js";
 import { Quota } from "./quota.js";
 
 const t = phrases(words);
 
-export function Window({ newest, history }) {
+export function Window({ id, newest, history }) {
   const share = newest?.percent ?? null;
   const used = tokens(newest?.tokens ?? 0);
   const size = newest?.max_context ? tokens(newest.max_context) : null;
@@ -19,6 +20,7 @@ export function Window({ newest, history }) {
     <${Gauge} share=${share} label=${t("window")} text="${shareText(share)}, ${text}" />
     <p class="live-under number">${text}${size && html` · ${t("room", { room: tokens(room(newest)) })}`}</p>
     ${newest && html`<p class="live-small">${newest.model} · <${CountedBy} metric=${newest} /></p>`}
+    <${CompressNow} id=${id} newest=${newest} />
     <${Quota} history=${history} />
     ${newest && !size && html`<p class="live-small">${t("window_hint")}</p>`}
   <//>`;
