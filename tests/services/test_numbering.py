@@ -74,6 +74,38 @@ async def test_where_a_long_line_is_cut_parts_are_counted(world: World, text: st
     assert json.loads(rebuilt) == json.loads(text)
 
 
+HEADERS = "HTTP/1.1 200 OK\ndate: Mon, 05 Jan 2026 10:00:00 GMT\ncontent-type: application/json\nserver: shop\n"
+ROWS = "".join(f"<row id='{n}'><state>{'ok' if n != 300 else 'failed'}</state></row>" for n in range(600))
+SCRIPT = "".join(f"function order{n}(a){{return a+{n}}};" for n in range(300))
+WORDS = "the order was shipped and nothing else was said about it, " * 200
+
+
+@pytest.mark.parametrize("before", ["\n", "200\n", "HTTP/1.1 200 OK\n", f"{HEADERS}\n"], ids=range(4))
+@pytest.mark.parametrize("after", ["", "\n", "\n\nreal 0m0.120s\n"], ids=range(3))
+@pytest.mark.parametrize(
+    "body",
+    [ORDERS, f'{{"rows":{ORDERS},"page":1}}', f"<rows>{ROWS}</rows>", SCRIPT, WORDS],
+    ids=["array", "object", "xml", "script", "words"],
+)
+async def test_a_long_line_is_cut_among_short_ones_too(world: World, before: str, body: str, after: str) -> None:
+    text = before + body + after
+    answer = await world.prune(text)
+    stats, pruned = answer.stats(), answer.pruned
+    numbers = [(one.cut.start, one.cut.end) for one in pruned.annotations]
+    hidden = [(await world.read(answer, each)).text for each in numbers]
+    everything = await world.read(answer, (1, stats["original_lines"]))
+
+    assert stats["numbering"] == "parts"
+    assert 0 < stats["pruned_lines"] <= 0.9 * stats["original_lines"]
+    assert pruned.tokens_after < 0.9 * pruned.tokens_before
+    assert everything.text == text
+    assert all(len(one) > 100 and one in body for one in hidden)
+    assert pruned.text.startswith(before) and pruned.text.endswith(after)
+    assert sum(map(len, hidden)) > 0.1 * len(text)
+    if body.startswith(("[", "{")):
+        json.loads(pruned.text.removeprefix(before).removesuffix(after))
+
+
 async def test_numbers_keep_their_meaning_if_a_later_version_divides_texts_elsewhere(world: World) -> None:
     answer = await world.prune(ORDERS)
     world.change_note(answer, part_chars=[10, 20, 30])

@@ -27,6 +27,8 @@ _POD = (
     "Status:       Running\nIP:           10.1.0.{n}\n"
 )
 
+_HEADERS = "HTTP/1.1 200 OK\ndate: Mon, 05 Jan 2026 10:00:00 GMT\ncontent-type: application/json\n\n"
+
 # By the format that a reader knows it by.
 KINDS: Mapping[str, str] = {
     "json": json.dumps([{"id": n, "name": f"n{n}", "state": "ok", "note": None} for n in range(ROWS)], indent=2),
@@ -65,6 +67,9 @@ KINDS: Mapping[str, str] = {
     "hexdump": _rows("000000{n:02x} 48 65 6c 6c 6f 20 77 6f 72 6c 64 2e 0a 48 65 6c"),
     "script in one line": "".join(f"function f{n}(a){{return a+{n}}};" for n in range(120)),
     "words in one line": "some words without an end, " * 120,
+    "body below its headers": _HEADERS
+    + json.dumps([{"id": n, "name": f"n{n}", "state": "ok"} for n in range(80)])
+    + "\n",
     "prose": _rows("This is sentence number {n}, with a comma. It is followed by another one."),
     "log": _rows("2026-01-02 03:04:05 INFO request {n} took {n} ms"),
     "code": _rows("def f{n}(a: int) -> int:\n    return a + {n}\n"),

@@ -27,7 +27,7 @@ from kimi_proxy.features.pruning.structure.syntax import parser
 from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "5"
+VERSION = "6"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"

@@ -14,7 +14,7 @@ from kimi_proxy.core.prune import Annotation, Cut, Question
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.records.choose import ODD_WEIGHT, WORTH_KEEPING, JudgedUnit, Ranking
 from kimi_proxy.features.records.read import read
-from kimi_proxy.features.records.tree import PLAIN, RecordGap, is_one_line, part_starts, pin_broken_lines, write
+from kimi_proxy.features.records.tree import PLAIN, RecordGap, is_in_few_lines, part_starts, pin_broken_lines, write
 
 LARGER = 1.15  # the share of the text that stays grows so until few enough lines go
 TRIES = 24
@@ -40,9 +40,10 @@ def prune_records(question: Question, prune_id: str, check: Callable[[], None]) 
     root = read(text) if NO_PRUNE_BEGIN not in text else None
     if root is None:
         return None
-    if not is_one_line(text):
+    by_parts = is_in_few_lines(text)
+    if not by_parts:
         pin_broken_lines(text, root)
-    starts = part_starts(root) if is_one_line(text) else line_starts(text)
+    starts = part_starts(root) if by_parts else line_starts(text)
     room = min(math.floor(len(starts) * options.max_prune_ratio), len(starts) - options.min_keep_lines)
     if room <= 0:
         return None
@@ -53,7 +54,7 @@ def prune_records(question: Question, prune_id: str, check: Callable[[], None]) 
         found = ranking.pick(len(text), int(floor)) or []
         cuts = [cut_of(starts, gap) for gap in found]
         if sum(cut.count for cut in cuts) <= room:
-            return _record_cuts(question, prune_id, found, cuts, starts)
+            return _record_cuts(question, prune_id, found, cuts, starts if by_parts else ())
         floor *= LARGER
     return RecordCuts(())
 
@@ -81,9 +82,10 @@ def is_of_records(cut: Cut) -> bool:
 def _record_cuts(
     question: Question, prune_id: str, found: Sequence[RecordGap], cuts: Sequence[Cut], starts: Sequence[int]
 ) -> RecordCuts:
+    """Return the cuts, which count parts where `starts` says where those begin."""
     text = question.text
     markers = [str(PruneMarker(prune_id, cut.start, cut.end, cut.reason)) for cut in cuts]
-    if not is_one_line(text):
+    if not starts:
         lines = (_line_around(text, gap, marker) for gap, marker in zip(found, markers, strict=True))
         return RecordCuts(tuple(map(Annotation, cuts, lines)))
     said = dict(zip((gap.start for gap in found), markers, strict=True))

@@ -32,7 +32,7 @@ def read(text: str) -> tree.Node | None:
     for by_rows in readers:
         if (found := by_rows(rows)) is not None:
             return found
-    return None
+    return _read_long_lines(rows) if tree.is_in_few_lines(text) else None
 
 
 def read_rows(text: str) -> tree.Node | None:
@@ -491,6 +491,25 @@ def _pin_ends(trace: tree.Node) -> None:
     for at in said:
         for beside in range(max(0, at - FRAMES_BESIDE), min(len(trace.children), at + FRAMES_BESIDE + 1)):
             trace.children[beside].is_pinned = True
+
+
+# A few very long lines among short ones, such as a body below its status line.
+
+
+def _read_long_lines(rows: Rows) -> tree.Node:
+    """Read each long line by itself; a line that is shorter than a marker stays."""
+    root = tree.Node(0, len(rows.text), style=tree.PLAIN)
+    for row in rows.filled:
+        line = read(rows.lines[row])
+        if line is None:
+            line = rows.node(row, row)
+            line.is_pinned = line.size <= tree.MARKER_CHARS
+        else:
+            tree.move(line, rows.starts[row])
+        root.children.append(line)
+    if all(line.style in (None, tree.INLINE) for line in root.children):
+        root.children[0].key = tree.PIECE  # words, which a goal has to choose among
+    return root
 
 
 # One line of something else: a minified script, a style sheet, words.

@@ -13,6 +13,9 @@ MARKER_CHARS = 150  # of a marker with its surroundings: a shorter gap is not wo
 ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
 UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
 ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
+# Lines that hold so much of a text, and are no more than so many, are too few to choose among.
+LONG_SHARE, FEW_LINES = 0.85, 5
+LONG_LINE_CHARS = 400  # on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,23 @@ def pin_broken_lines(text: str, root: Node) -> None:
 def is_one_line(text: str) -> bool:
     """Return whether a text has no lines to be numbered by, and is long enough to be numbered by its parts."""
     return len(text) > ONE_LINE_CHARS and "\n" not in text.rstrip("\n")
+
+
+def is_in_few_lines(text: str) -> bool:
+    """Return whether a text is numbered by its parts, because a few very long lines hold nearly all of it."""
+    if is_one_line(text):
+        return True
+    if len(text) <= max(ONE_LINE_CHARS, LONG_LINE_CHARS * (text.count("\n") + 1)):
+        return False
+    long = [len(line) for line in text.split("\n") if len(line) > ONE_LINE_CHARS]
+    return len(long) <= FEW_LINES and sum(long) >= LONG_SHARE * len(text)
+
+
+def move(root: Node, chars: int) -> None:
+    """Move a tree to where its text stands in another one."""
+    for node in descend(root):
+        node.start += chars
+        node.end += chars
 
 
 def part_starts(root: Node) -> list[int]:

@@ -35,7 +35,7 @@ from kimi_proxy.features.records.choose import Ranking
 from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_chars, write_by_lines
 from kimi_proxy.features.records.prune import cut_of, line_starts
 from kimi_proxy.features.records.read import read, read_rows
-from kimi_proxy.features.records.tree import RecordGap, is_one_line
+from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import READERS
 
 NUMBERED_EVERY = 10
@@ -507,7 +507,7 @@ def _fit(
     after = tokens.count(text)
     if after >= before:
         return None
-    has_rows = is_of_records and id == prune_id and not is_one_line(task.text)
+    has_rows = is_of_records and id == prune_id
     hidden = _hide_rows(task, id, found, before) if has_rows else Hidden(id, task.text)
     return ShortenedText(text, "pruned", (hidden,), before, after)
 
