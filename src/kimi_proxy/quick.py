@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kimi_proxy import __version__, running
 from kimi_proxy.running import JsonDict, ask_server
@@ -36,38 +36,6 @@ ADVICE = {
     "recovery_unavailable": "the original could not be stored, so nothing was cut: run kimi-proxy doctor",
     "deepinfra_error": "DeepInfra returned no scores, so local scores were used",
 }
-
-
-class PruneOption(NamedTuple):
-    """An option of `prune`, for the command line and for this module; required if it has no default."""
-
-    key: str
-    names: tuple[str, ...]
-    type: type[str] | type[int] | type[float] | type[bool]
-    default: object
-    help: str
-    limits: tuple[int, int | None] | None = None
-    choices: tuple[str, ...] = ()
-
-
-PRUNE_OPTIONS = (
-    PruneOption("goal", ("--goal", "-g"), str, None, "What you want to find out, in your own words."),
-    PruneOption(
-        "source_type",
-        ("--source-type",),
-        str,
-        "auto",
-        "The kind of text; auto looks at the file's name, then at its lines.",
-        choices=("auto", "code", "logs", "docs"),
-    ),
-    PruneOption(
-        "max_prune_ratio", ("--max-prune-ratio",), float, 0.7, "Maximum share of lines that may be cut.", (0, 1)
-    ),
-    PruneOption("min_keep_lines", ("--min-keep-lines",), int, 20, "Minimum number of lines to keep.", (0, None)),
-    PruneOption("timeout_ms", ("--timeout-ms",), int, 10_000, "On timeout the text is printed uncut.", (1, None)),
-    PruneOption("annotate_lines", ("--annotate/--no-annotate",), bool, False, "Prefix each line with its number."),
-    PruneOption("include_markers", ("--markers/--no-markers",), bool, True, "Print a marker where lines were cut."),
-)
 
 
 def answer(arguments: list[str]) -> int | None:
@@ -162,11 +130,13 @@ def room(store: JsonDict) -> str:
 
 
 def _prune(arguments: list[str]) -> int | None:
-    options = _options(arguments)
-    addresses = running.addresses() if options is not None else None
-    if options is None or addresses is None:
+    addresses = running.addresses()
+    if addresses is None:
         return None
     from kimi_proxy.features.pruning.source_type import guess
+    from kimi_proxy.prune_options import read_options
+
+    options = read_options(arguments)
 
     file = str(options["file"])
     raw = _bytes(file)
@@ -216,28 +186,6 @@ def savings(found: Mapping[str, object], kind: str) -> list[str]:
     kept = f"{stats['kept_lines']} of {lines} lines of {kind} kept"
     tokens = f"{stats['tokens_est_after']} of {stats['tokens_est_before']} tokens"
     return [*said, f"{kept}, {tokens}; restore the rest: kimi-proxy recover {found['prune_id']}"]
-
-
-def _options(arguments: list[str]) -> JsonDict | None:
-    """Return the options of `prune`; None if only the command line understands one of them."""
-    named = {name: option for option in PRUNE_OPTIONS for name in "/".join(option.names).split("/")}
-    chosen: JsonDict = {"json": False} | {option.key: option.default for option in PRUNE_OPTIONS}
-    left = list(arguments)
-    while left:
-        name, equals, inline = left.pop(0).partition("=")
-        option = named.get(name)
-        if option is not None and option.type is bool and not equals:
-            chosen[option.key] = not name.startswith("--no-")
-        elif option is not None and option.type is not bool and (equals or left):
-            chosen[option.key] = option.type(inline if equals else left.pop(0))
-        elif name == "--json" and not equals:
-            chosen["json"] = True
-        elif (not name.startswith("-") or name == STDIN) and not equals and "file" not in chosen:
-            chosen["file"] = name
-        else:
-            return None
-    is_known = all(chosen[option.key] in option.choices for option in PRUNE_OPTIONS if option.choices)
-    return chosen if is_known and chosen["goal"] is not None and "file" in chosen else None
 
 
 def _bytes(file: str) -> bytes | None:

@@ -13,7 +13,8 @@ from kimi_proxy.cli import console
 from kimi_proxy.cli.progress import progress_bar
 from kimi_proxy.core.errors import InvalidRange
 from kimi_proxy.core.prune import Options, Question, SourceType
-from kimi_proxy.quick import PRUNE_OPTIONS, TEXT_SAMPLE, PruneOption, is_binary, savings
+from kimi_proxy.prune_options import PRUNE_OPTIONS, PruneOption
+from kimi_proxy.quick import TEXT_SAMPLE, is_binary, savings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,7 +108,7 @@ Command = TypeVar("Command", bound="Callable[..., None]")
 
 
 def prune_options(command: Command) -> Command:
-    """Add the options of PRUNE_OPTIONS, which `quick.py` uses as well."""
+    """Add the options of PRUNE_OPTIONS."""
     for option in reversed(PRUNE_OPTIONS):
         # click treats a default of None as a value, so the option would not be required.
         given = {"required": True} if option.default is None else {"default": option.default, "show_default": True}
