@@ -105,6 +105,16 @@ async def test_one_is_told_line_by_line_with_a_reason_for_each(tmp_path: Path):
     assert gone == {n for cut in told["cuts"] for n in range(cut.start, cut.end + 1)}
 
 
+async def test_a_text_that_cannot_be_explained_is_shown_all_the_same(tmp_path: Path):
+    async with world(tmp_path) as w:
+        id = await w.pruned()
+        broken = Pruner(PrunerSettings(), w.store.originals, Workers(command=("/nonexistent",)))
+        cuts = Cuts(w.store.originals, w.store.decisions, broken, Recovery(w.store.originals))
+        told = await cuts.one(LOCAL, id, 3, 2)
+
+    assert (told["by"], told["original"], told["sent"]) == ("text", "\n".join(TEXT.split("\n")[2:4]), None)
+
+
 async def test_a_part_of_the_lines_can_be_asked_for(tmp_path: Path):
     async with world(tmp_path) as w:
         told = await w.cuts.one(LOCAL, await w.pruned(), 10, 3)
@@ -114,7 +124,7 @@ async def test_a_part_of_the_lines_can_be_asked_for(tmp_path: Path):
 
 async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_path: Path):
     async with world(tmp_path) as w:
-        told = await w.cuts.one(LOCAL, await w.pruned(TEXT + "\n" + "x" * 900_000), 1, 10_000)
+        told = await w.cuts.one(LOCAL, await w.pruned(TEXT + ("\n" + "x" * 150_000) * 6), 1, 10_000)
 
     lines = told["lines"]
     assert isinstance(lines, list)

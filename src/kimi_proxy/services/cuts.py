@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NotRequired, TypeAlias, TypedDict
@@ -184,8 +184,8 @@ class Cuts:
         about = _to_json(note, decision)
         about["chars"] = original.chars
         start = max(start, original.first)
-        if note.cuts:
-            explained = await self._explain(who, id)
+        explained = await self._explain_or_leave(who, id) if note.cuts else None
+        if explained is not None:
             about["original_lines"] = len(explained.texts)
             check_inside([(start, start)], 1, len(explained.texts))
             rows = list(_rows(explained.lines[start - 1 : start - 1 + count], explained.texts))
@@ -201,7 +201,7 @@ class Cuts:
         # An empty text has no lines to ask for.
         wanted = Wanted(((start, start + count - 1),), first_chars=SHOWN_CHARS) if original.chars else EVERYTHING
         shown = (await original.read(wanted)).text
-        sent = await _sent_text(id, original, note, decision)
+        sent = await self._pruner.fail_open.run("mask", _sent_text(id, original, note, decision), lambda code: None)
         return {
             "id": id,
             **about,
@@ -235,6 +235,11 @@ class Cuts:
             elif self._now() >= deadline:
                 stopped = "time"
         return {"hits": hits, "searched": searched, "stopped": stopped}
+
+    async def _explain_or_leave(self, who: Caller, id: str) -> Explanation | None:
+        """Return the explanation of a cut; None if it fails: the text is shown all the same."""
+        work: Awaitable[Explanation | None] = self._explain(who, id)
+        return await self._pruner.fail_open.run("explain", work, lambda code: None)
 
     async def _explain(self, who: Caller, id: str) -> Explanation:
         explained = self._explained.get((who.scope, id))
