@@ -62,6 +62,25 @@ def test_nothing_else_is(text: str):
     assert found(text) == []
 
 
+@pytest.mark.parametrize(
+    ("sentence", "tool", "name"),
+    [
+        ("What is wrong in @file src/app.py?\n", "file", "src/app.py"),
+        ("Look at `@file app.py`, please:\n\n", "file", "app.py"),
+        ("The test printed @output as below.\n", "output", "as"),
+        ("Compare @file a.py with @file b.py:\n", "file", "b.py"),
+        ("Dans @codebase src, trouve l'erreur :\n", "codebase", "src"),
+    ],
+)
+def test_a_block_without_a_name_is_what_the_sentence_above_it_mentions(sentence: str, tool: str, name: str):
+    assert found(f"{sentence}```\n{BODY}```\nWhy?") == [(tool, name, BODY)]
+
+
+def test_a_block_under_other_words_is_the_users_own():
+    assert found(f"Write it as me@file.org does:\n```\n{BODY}```\n") == []
+    assert found(f"@file a.py was fine.\n\nBut this is not:\n```\n{BODY}```\n")[-1:] != [("file", "a.py", BODY)]
+
+
 def test_sections_do_not_overlap():
     text = f"<output>@console\n```a.py\n{BODY}```\n</output>"
 

@@ -262,6 +262,9 @@ _ELEMENT = re.compile(
 )
 _NAMED = re.compile(r"(?:path|name|src|source|file)\s*=\s*[\"']?([^\"'\s>]{1,300})")
 _HEADER = re.compile(r"@(file|codebase|tool|console|output)\b:?[ \t]*(\S*)[^\n]*(?:\n|\Z)")
+# In a sentence above a block: "What is wrong in @file src/app.py?"
+_MENTION = re.compile(r"(?<![\w@])@(file|codebase|tool|console|output)\b:?[ \t]{0,20}(\S{0,300})")
+MAX_SENTENCE_CHARS = 1000
 _FENCE = re.compile(r"(`{3,}+|~{3,}+)([^\n`]{0,400})\n")
 # An editor's context: ```src/app.py (10-80)
 _FILE_NAMED = re.compile(
@@ -341,7 +344,16 @@ def _fenced_sections(text: str) -> Iterator[OutputSection]:
         named = _FILE_NAMED.fullmatch(fence[2])
         if named is not None:
             yield OutputSection(fence.end(), end, "file", named[1].strip())
+        elif mention := _mention_above(text, at):
+            yield OutputSection(fence.end(), end, mention[1], mention[2].rstrip(".,;:!?)\"'`"))
         after = end + len(fence[1]) + 1
+
+
+def _mention_above(text: str, at: int) -> re.Match[str] | None:
+    """Return the last mention of a file or an output in the line above a block, of which a blank line may part it."""
+    above = text[max(0, at - MAX_SENTENCE_CHARS) : at].rstrip("\n")
+    line = above[above.rfind("\n") + 1 :]
+    return next(reversed(list(_MENTION.finditer(line))), None) if "@" in line else None
 
 
 def _lines_with(text: str, beginning: str) -> Iterator[int]:
