@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import os
 import time
 from pathlib import Path
@@ -68,6 +69,16 @@ async def test_a_command_that_fails_gives_its_output_and_its_exit_code(folder: P
 )
 async def test_how_it_ended_is_said_in_one_line(folder: Path, command: str, said: str):
     assert (await text_of(folder, command)).endswith(said)
+
+
+async def test_a_timeout_is_logged_with_the_time_that_was_allowed(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "kimi_proxy.services.tools.request")
+    async with toolbox(folder) as box:
+        await box.call("bash", command="echo before; sleep 600", timeout_ms=1500)
+        await box.call("bash", command="sleep 600", timeout_ms=1400)
+
+    logged = [vars(record) for record in caplog.records if record.msg == "tool.exec_timeout"]
+    assert [fields["timeout_ms"] for fields in logged] == [1500, 1400]
 
 
 async def test_a_timeout_keeps_the_output_so_far(folder: Path):

@@ -185,7 +185,8 @@ def _problem(outcome: CommandOutcome, timeout_ms: int, max_processes: int) -> To
         case "exited":
             return ToolProblem("exit_code", f"exit code {code}")
         case "timeout":
-            return ToolProblem("timeout", f"timed out after {timeout_ms} ms and was ended; this is its output so far")
+            remark = f"timed out after {timeout_ms} ms and was ended; this is its output so far"
+            return ToolProblem("timeout", remark, timeout_ms)
         case "processes":
             return ToolProblem("processes", f"ended: it started more than {max_processes} processes")
         case ending:

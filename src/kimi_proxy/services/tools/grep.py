@@ -201,7 +201,8 @@ def _remarks(found: Found, shown: Shown, where: str) -> tuple[str, ...]:
 def _problem(found: Found) -> ToolProblem | None:
     outcome = found.outcome
     if outcome.ending == "timeout":
-        return ToolProblem("timeout", f"timed out after {TIMEOUT_S:.0f} s: these are the hits so far")
+        remark = f"timed out after {TIMEOUT_S:.0f} s: these are the hits so far"
+        return ToolProblem("timeout", remark, round(TIMEOUT_S * 1000))
     # 1 is "no match"; xargs returns 123 for it. Standard error distinguishes both from errors.
     if outcome.ending == "exited" and outcome.exit_code not in (0, 1) and outcome.errors.strip():
         return ToolProblem("search_failed", f"the search was not complete: {_one_line(outcome.errors)}")

@@ -26,6 +26,12 @@ class ToolProblem:
 
     reason: str
     remark: str
+    timeout_ms: int | None = None  # of a command that timed out
+
+    @property
+    def fields(self) -> JsonObject:
+        """What is logged of it."""
+        return {} if self.timeout_ms is None else {"timeout_ms": self.timeout_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +166,15 @@ class AgentTool(Generic[Arguments]):
             try:
                 output = await stack.enter_async_context(self.run(who, checked_arguments))
             except ToolFailed as e:
-                return _failure_answer(request, e.reason, str(e), {})
+                return _failure_answer(request, e.reason, str(e), {}, {})
             problem = output.problem
             if problem and not output.size:
-                return _failure_answer(request, problem.reason, problem.remark, output.meta)
+                return _failure_answer(request, problem.reason, problem.remark, output.meta, problem.fields)
             fields: JsonObject = {**output.meta, "duration_ms": request.lap_ms(), "bytes": output.size}
             if problem is None:
                 request.step(RequestEvent.SUCCEEDED, **fields)
             elif problem.reason == "timeout":
-                request.step(RequestEvent.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **fields)
+                request.step(RequestEvent.TIMED_OUT_WITH_OUTPUT, error=problem.reason, **problem.fields, **fields)
             else:
                 request.step(RequestEvent.FAILED_WITH_OUTPUT, error=problem.reason, **fields)
             request.step(RequestEvent.CAPTURED)
@@ -228,9 +234,11 @@ def parse_failed(problem: str) -> None:
     ToolRequest("").step(RequestEvent.UNPARSABLE, problem=problem[:200])
 
 
-def _failure_answer(request: ToolRequest, reason: str, problem: str, meta: JsonObject) -> ToolAnswer:
+def _failure_answer(
+    request: ToolRequest, reason: str, problem: str, meta: JsonObject, fields: JsonObject
+) -> ToolAnswer:
     event = RequestEvent.TIMED_OUT if reason == "timeout" else RequestEvent.FAILED
-    request.step(event, error=reason, duration_ms=request.lap_ms())
+    request.step(event, error=reason, duration_ms=request.lap_ms(), **fields)
     return ToolAnswer(problem, is_error=True, meta={**meta, "request_id": request.id, "error": reason})
 
 
