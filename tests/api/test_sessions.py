@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from tests.support.api.watching import MODEL, World, models, watching, world
@@ -31,6 +32,20 @@ async def test_one_conversation_of_two_clients_is_one_session(tmp_path: Path):
         await w.ask("fix the parser")
         await w.ask("fix the parser", "done", "thanks", user="another", temperature=0)
         assert by_tokens(await w.sessions(2)) == [(2, 1800)]
+
+
+@pytest.mark.parametrize("name", ["team/feature", "a/b/c", "50%2F50", "/"])
+async def test_a_session_whose_name_holds_a_slash_can_be_reached(name: str, tmp_path: Path):
+    async with world(tmp_path) as w:
+        await w.ask("hi", name=name)
+        (session,) = await w.sessions(1)
+        assert isinstance(session, dict)
+        for address in (quote(name, safe=""), str(session["id"])):
+            found = await w.proxy.http.get(f"/api/sessions/{address}")
+            assert (found.status_code, found.json()["id"]) == (200, session["id"])
+        metrics = await w.proxy.http.get(f"/api/sessions/{quote(name, safe='')}/metrics")
+        assert (metrics.status_code, len(metrics.json()["metrics"])) == (200, 1)
+        assert (await w.proxy.http.get(f"/api/sessions/{quote(name, safe='')}/no-such")).status_code == 404
 
 
 async def test_who_names_its_session_has_it_whatever_it_says(tmp_path: Path):

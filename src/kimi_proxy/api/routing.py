@@ -9,6 +9,7 @@ from functools import partial, reduce
 from operator import or_
 from types import UnionType
 from typing import TypedDict, TypeVar, get_args
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection, Request
@@ -84,6 +85,8 @@ class RouteTable(Router):
         """Return who may send this request. A path without a route is for people, who learn that there is none."""
         if scope["path"].startswith(AZURE_ROOTS):
             rename_path(scope)
+        elif b"%2f" in scope.get("raw_path", b"").lower() and scope["path"].startswith("/api/"):
+            keep_slashes(scope)
         match = scope[MATCHED] = self._match(scope)
         return match.access
 
@@ -95,6 +98,8 @@ class RouteTable(Router):
             match, more = route.matches(scope)
             if match is Match.FULL:
                 scope.update(more)
+                params = scope["path_params"]
+                params.update({name: value.replace(SLASH, "/") for name, value in params.items() if type(value) is str})
                 return RouteMatch(access, route)
             # The strictest route of a path handles a wrong method, because its refusal reveals the least.
             if match is Match.PARTIAL and (partial is None or access > partial.access):
@@ -108,6 +113,15 @@ class RouteTable(Router):
             return
         route = scope[MATCHED].route
         await (self.default if route is None else route.handle)(scope, receive, send)
+
+
+SLASH = "\udc2f"  # stands for an escaped one while a path is matched: no path can hold it
+
+
+def keep_slashes(scope: Scope) -> None:
+    """Keep an escaped slash within its segment: the name of a session may hold one."""
+    steps = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace").split("/")
+    scope["path"] = "/".join(unquote(step).replace("/", SLASH) for step in steps)
 
 
 GZIP_MIN_BYTES = 4096
