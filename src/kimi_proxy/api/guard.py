@@ -12,7 +12,7 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from itertools import islice
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kimi_proxy.api.caller_watch import CallerWatch, Headers, Identify
 from kimi_proxy.api.errors import RefusalCode, refusal
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
@@ -46,10 +47,7 @@ FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers in addition to the token
 
-Headers = list[tuple[bytes, bytes]]
 NamedHeaders = Mapping[bytes, Sequence[bytes]]  # the values of each name
-# Returns whose token or login is in these headers; None if no one's is. Raises StoreUnavailable if it cannot say.
-Identify = Callable[[Headers], Awaitable[Caller | None]]
 
 _PORT = re.compile(r":\d+$")
 
@@ -132,6 +130,7 @@ class Guard:
         self._room = max(room, rules.max_body_bytes)
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
+        self._watch = CallerWatch(rules.identify) if rules.identify is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         held = HeldBytes(self)
@@ -145,9 +144,15 @@ class Guard:
                 await _refuse(admitted, scope, receive, send)
             else:
                 scope["state"] = {**scope.get("state", {}), "caller": admitted.caller}
-                await self.app(scope, admitted.receive, send)
+                await self._run(scope, admitted, send)
         finally:
             held.release()
+
+    async def _run(self, scope: Scope, admitted: "Admission", send: Send) -> None:
+        if self._watch is None or not admitted.caller.person_id:
+            await self.app(scope, admitted.receive, send)
+        else:
+            await self._watch.run(self.app, scope, admitted.receive, send, admitted.caller)
 
     def take(self, size: int) -> bool:
         """Return whether there is room for so many bytes more; it is taken then."""

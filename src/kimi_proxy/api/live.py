@@ -8,7 +8,7 @@ from contextlib import suppress
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kimi_proxy.api.errors import refusal
-from kimi_proxy.api.guard import PROTOCOL, Identify
+from kimi_proxy.api.guard import PROTOCOL
 from kimi_proxy.api.routing import Access, SocketRoute, caller_of
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
@@ -17,20 +17,18 @@ from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.sessions import Sessions
 
 SEND_S = 5.0  # a viewer that takes longer to read an event is disconnected
-CHECK_S = 2.0  # how often to check whether a viewer may still watch
-POLICY_VIOLATION, ABNORMAL_CLOSURE = 1008, 1006  # as RFC 6455 numbers them
+ABNORMAL_CLOSURE = 1006  # as RFC 6455 numbers it
 
 log = logging.getLogger(__name__)
 
 
 class Live:
-    """With `identify`, a viewer whose identity changed is disconnected, such as after logout or revocation."""
+    """A viewer whose token or login ends is disconnected by the guard."""
 
-    def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics, identify: Identify | None = None) -> None:
+    def __init__(self, hub: Hub, sessions: Sessions, metrics: Metrics) -> None:
         self._hub = hub
         self._sessions = sessions
         self._metrics = metrics
-        self._identify = identify
 
     def route(self) -> SocketRoute:
         return SocketRoute("/ws", self._serve, Access.PEOPLE)
@@ -42,8 +40,6 @@ class Live:
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
         with self._hub.join(caller_of(socket), _since(socket)) as viewer:
             tasks = [asyncio.create_task(self._send_events(socket, viewer)), asyncio.create_task(_listen(socket))]
-            if self._identify is not None:
-                tasks.append(asyncio.create_task(_until_unknown(socket, self._identify)))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -81,17 +77,6 @@ async def _send(socket: WebSocket, text: str) -> None:
             await socket.send_text(text)
     except RuntimeError as e:  # how the server reports a socket that is being closed
         raise WebSocketDisconnect(ABNORMAL_CLOSURE) from e
-
-
-async def _until_unknown(socket: WebSocket, identify: Identify) -> None:
-    """Disconnect a viewer who may not look any more, or of whom that cannot be said."""
-    identified_as = caller_of(socket)
-    with suppress(StoreUnavailable):
-        while await identify(socket.scope["headers"]) == identified_as:  # noqa: ASYNC110 - it may end on another server
-            await asyncio.sleep(CHECK_S)
-    with suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
-        async with asyncio.timeout(SEND_S):
-            await socket.close(POLICY_VIOLATION, "log in again")
 
 
 async def _listen(socket: WebSocket) -> None:

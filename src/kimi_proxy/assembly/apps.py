@@ -16,8 +16,9 @@ from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
 from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
+from kimi_proxy.api.caller_watch import Headers
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
-from kimi_proxy.api.guard import LOOPBACK, Guard, Headers, Refusal, Rules, cookie_in, tokens_in
+from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
@@ -220,7 +221,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *sessions.SessionRoutes(runtime.sessions).routes(),
         *settings.provider_routes(runtime.config, runtime.chat, runtime.model_windows),
         *sessions.export_routes(runtime.sessions),
-        Live(runtime.hub, runtime.sessions, runtime.metrics, rules.identify).route(),
+        Live(runtime.hub, runtime.sessions, runtime.metrics).route(),
         *context.sanitizer_routes(runtime.sanitizer, runtime.settings),
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
