@@ -267,7 +267,7 @@ def compressed_messages(data: bytes) -> None:
 
     given = _object(data)
     stage = Messages(
-        keep_whole,
+        (keep_whole,),
         LocalSessions().find,
         Recovery(MemoryOriginals()),
         ChatFacts(MemoryFacts()),

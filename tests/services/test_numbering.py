@@ -11,7 +11,7 @@ from tests.support.texts import a_question
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.prune import rows_of
-from kimi_proxy.features.recovery import Wanted
+from kimi_proxy.features.recovery import Selection
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.recover import ReadBack, Recovery
 from kimi_proxy.services.workers.pool import Workers
@@ -29,7 +29,7 @@ class World:
 
     async def read(self, answer: PruneAnswer, *ranges: tuple[int, int]) -> ReadBack:
         assert answer.prune_id
-        return await Recovery(self.originals).read(LOCAL, answer.prune_id, Wanted(ranges))
+        return await Recovery(self.originals).read(LOCAL, answer.prune_id, Selection(ranges))
 
     def change_note(self, answer: PruneAnswer, **changes: object) -> None:
         place = LOCAL.scope, str(answer.prune_id)

@@ -12,7 +12,7 @@ from tests.support.read_back import keep_in_parts, read, read_lines
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import InvalidRange, PruneIdNotFound
-from kimi_proxy.features.recovery import MAX_RANGES, Recover, Wanted
+from kimi_proxy.features.recovery import MAX_RANGES, Recover, Selection
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
@@ -171,7 +171,7 @@ async def test_an_output_that_is_too_long_for_an_answer_is_read_by_ranges():
     with pytest.raises(InvalidRange, match="request some of its lines, 1 to 1"):
         await Recovery(originals).read(LOCAL, marker.prune_id)
 
-    some = await Recovery(originals).read(LOCAL, marker.prune_id, Wanted(chars=(len(part) - 1, len(part) + 1)))
+    some = await Recovery(originals).read(LOCAL, marker.prune_id, Selection(chars=(len(part) - 1, len(part) + 1)))
     assert (some.text, some.chars) == ("xx", 17 * len(part))
 
 

@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import InvalidParams, InvalidRange, PruneIdNotFound,
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Question
 from kimi_proxy.features.pruning import engine
-from kimi_proxy.features.recovery import Wanted
+from kimi_proxy.features.recovery import Selection
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
 from kimi_proxy.services.recover import Recovery
@@ -354,13 +354,13 @@ async def test_recovery_counts_what_it_did(store: MemoryOriginals, pruner: Prune
     recovery = Recovery(store, metrics)
     answer = await pruner.prune(LOCAL, a_question(LOG))
     assert answer.prune_id
-    numbered = await recovery.read(LOCAL, answer.prune_id, Wanted(((2, 3), (1, 1)), with_numbers=True))
+    numbered = await recovery.read(LOCAL, answer.prune_id, Selection(((2, 3), (1, 1)), with_numbers=True))
     assert numbered.text == "\n".join(f"{n}│ {LOG.split(chr(10))[n - 1]}" for n in (2, 3, 1))
     with pytest.raises(InvalidRange) as beyond:
-        await recovery.read(LOCAL, answer.prune_id, Wanted(((401, 402),)))
+        await recovery.read(LOCAL, answer.prune_id, Selection(((401, 402),)))
     assert beyond.value.max_line == 400
     with pytest.raises(PruneIdNotFound):
-        await recovery.read(LOCAL, "prn_0000000000000000", Wanted(((1, 1),)))
+        await recovery.read(LOCAL, "prn_0000000000000000", Selection(((1, 1),)))
     counted = metrics.text().decode()
     for outcome in ("ok", "invalid_range", "prune_id_not_found"):
         assert f'kimi_proxy_recoveries_total{{outcome="{outcome}"}} 1.0' in counted

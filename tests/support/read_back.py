@@ -10,7 +10,7 @@ from kimi_proxy.core import markers
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import PruneMarker
-from kimi_proxy.features.recovery import LineRange, Recover, wanted
+from kimi_proxy.features.recovery import LineRange, Recover, selection_of
 from kimi_proxy.features.tool import validate
 from kimi_proxy.services.originals import Keeper, keep_parts
 from kimi_proxy.services.recover import Recovery
@@ -30,7 +30,7 @@ async def read_lines(
 
 
 async def read(originals: Originals, asked: Recover, who: Caller = LOCAL) -> str:
-    return (await Recovery(originals).read(who, asked.id, wanted(asked))).text
+    return (await Recovery(originals).read(who, asked.id, selection_of(asked))).text
 
 
 def read_from(text: str, arguments: Mapping[str, object]) -> str:

@@ -43,7 +43,7 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.mcp import REMOVED, STATELESS_VERSIONS
 from kimi_proxy.core.prune import Numbering
-from kimi_proxy.features.recovery import EVERYTHING, TO_END, LineRange, Wanted, check
+from kimi_proxy.features.recovery import EVERYTHING, TO_END, LineRange, Selection, check
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.supervisor import LOG_LINES, ServerBody, Supervisor
 from kimi_proxy.services.gateway.tool_directory import ToolDirectory
@@ -239,7 +239,7 @@ DELETE_ORIGINAL = RouteSpec("Delete the text behind a marker", raises=(PruneIdNo
 def original_routes(recovery: Recovery) -> list[Route]:
     async def read_original(request: Request) -> OriginalBody:
         mask_id = str(request.path_params["mask_id"])
-        found = await recovery.read(caller_of(request), mask_id, _wanted(query(request, OriginalPart)))
+        found = await recovery.read(caller_of(request), mask_id, _parse_selection(query(request, OriginalPart)))
         return {"id": mask_id, "original_chars": found.chars, "numbering": found.numbering, "text": found.text}
 
     async def delete_original(request: Request) -> DeletedOriginalBody:
@@ -253,19 +253,19 @@ def original_routes(recovery: Recovery) -> list[Route]:
     ]
 
 
-def _wanted(asked: OriginalPart) -> Wanted:
+def _parse_selection(asked: OriginalPart) -> Selection:
     if asked.lines is not None and asked.chars is not None:
         raise InvalidRange("request either lines or characters, not both")
     if asked.chars is not None:
         start, end = _range("chars", asked.chars)
         if end is not None and end < start:
             raise InvalidRange(f"characters {asked.chars} are not a range: characters are counted from 0")
-        return Wanted(chars=(start, start + 1 if "-" not in asked.chars else TO_END if end is None else end))
+        return Selection(chars=(start, start + 1 if "-" not in asked.chars else TO_END if end is None else end))
     if asked.lines is None:
         return EVERYTHING
     ranges = tuple(_line_range(part) for part in asked.lines.split(","))
     check(ranges)
-    return Wanted(ranges)
+    return Selection(ranges)
 
 
 def _line_range(given: str) -> LineRange:

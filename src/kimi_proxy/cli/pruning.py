@@ -188,12 +188,12 @@ def recover(prune_id: str, ranges: str, numbers: bool, as_json: bool) -> None:
 
 async def _recover(store: Store, who: Caller, prune_id: str, ranges: str, numbers: bool, as_json: bool) -> ReadBack:
     """Return the wanted lines. Of an original that is kept in parts all but the last are written at once."""
-    from kimi_proxy.features.recovery import Wanted
+    from kimi_proxy.features.recovery import Selection
     from kimi_proxy.services.recover import ReadBack, Recovery
 
     original = await Recovery(store.originals).open(who, prune_id)
     if ranges or numbers or as_json:
-        return await original.read(Wanted(parse(ranges, original.last) if ranges else (), with_numbers=numbers))
+        return await original.read(Selection(parse(ranges, original.last) if ranges else (), with_numbers=numbers))
     last = ""
     async for text in original.texts():
         console.write_bytes(console.encode(last))

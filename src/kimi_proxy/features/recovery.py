@@ -22,7 +22,7 @@ TO_END = 2**62  # the end of a range that has none
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """What to read of an original: these lines, or these characters, else all of it."""
 
     lines: tuple[LineRange, ...] = ()
@@ -31,7 +31,7 @@ class Wanted:
     first_chars: int | None = None  # of these lines, no more than so many characters
 
 
-EVERYTHING = Wanted()
+EVERYTHING = Selection()
 
 
 def check(ranges: Sequence[LineRange]) -> None:
@@ -86,7 +86,7 @@ class PickedLines:
             raise InvalidRange(f"these ranges contain more than {MAX_CHARS} characters: request fewer lines at a time")
         for at, start, end in found:
             chosen = rows[start - first : end - first + 1]
-            shown = _numbered(chosen, start, goes_on=self._open[at] == start) if self._with_numbers else chosen
+            shown = _number_rows(chosen, start, goes_on=self._open[at] == start) if self._with_numbers else chosen
             self._chunks[at].append(self._seam.join(shown))
             self._open[at] = end
 
@@ -95,7 +95,7 @@ class PickedLines:
         return self._seam.join("".join(chunks) for chunks in self._chunks)
 
 
-def _numbered(rows: Sequence[str], first: int, goes_on: bool) -> list[str]:
+def _number_rows(rows: Sequence[str], first: int, goes_on: bool) -> list[str]:
     """Return the rows with their numbers; the first one has none if it goes on from the piece before."""
     numbered = [with_number(first + at, row) for at, row in enumerate(rows)]
     return [rows[0], *numbered[1:]] if goes_on else numbered
@@ -175,7 +175,7 @@ def describe_tool(name: str) -> JsonObject:
     }
 
 
-def wanted(asked: Recover) -> Wanted:
+def selection_of(asked: Recover) -> Selection:
     """Return what is asked for; raise InvalidRange if that means nothing whatever the text is."""
     asked = _named_by_marker(asked)
     by_line = bool(asked.ranges) or asked.start_line is not None or asked.end_line is not None
@@ -183,12 +183,12 @@ def wanted(asked: Recover) -> Wanted:
     if by_line and by_char:
         raise InvalidRange("request either lines or characters, not both")
     if by_char and not asked.include_line_numbers:
-        return Wanted(chars=_char_range(asked.start_char or 0, asked.end_char))
+        return Selection(chars=_char_range(asked.start_char or 0, asked.end_char))
     if not by_line:
-        return Wanted(with_numbers=asked.include_line_numbers)
+        return Selection(with_numbers=asked.include_line_numbers)
     ranges = tuple((lines.start_line, lines.end_line) for lines in asked.ranges or ()) or (_one_range(asked),)
     check(ranges)
-    return Wanted(ranges, with_numbers=asked.include_line_numbers)
+    return Selection(ranges, with_numbers=asked.include_line_numbers)
 
 
 def _one_range(asked: Recover) -> LineRange:

@@ -15,7 +15,7 @@ from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.prune import Cut, Numbering, rows_of
 from kimi_proxy.features import masking
 from kimi_proxy.features.pruning.explain import LineWhy
-from kimi_proxy.features.recovery import EVERYTHING, Wanted, check_inside
+from kimi_proxy.features.recovery import EVERYTHING, Selection, check_inside
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.originals import (
     HookOutput,
@@ -199,7 +199,7 @@ class Cuts:
                 "lines": rows,
             }
         # An empty text has no lines to ask for.
-        wanted = Wanted(((start, start + count - 1),), first_chars=SHOWN_CHARS) if original.chars else EVERYTHING
+        wanted = Selection(((start, start + count - 1),), first_chars=SHOWN_CHARS) if original.chars else EVERYTHING
         shown = (await original.read(wanted)).text
         sent = await self._pruner.fail_open.run("mask", _sent_text(id, original, note, decision), lambda code: None)
         return {

@@ -15,7 +15,7 @@ from kimi_proxy.core.errors import InvalidRange, KimiProxyError, PruneIdNotFound
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.markers import is_id
 from kimi_proxy.core.prune import Numbering, rows_of
-from kimi_proxy.features.recovery import EVERYTHING, MAX_CHARS, LineRange, PickedLines, Wanted, check_inside
+from kimi_proxy.features.recovery import EVERYTHING, MAX_CHARS, LineRange, PickedLines, Selection, check_inside
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import (
     UNKNOWN_CHARS,
@@ -88,7 +88,7 @@ class OpenOriginal:
         for piece in self.pieces:
             yield await piece.load()
 
-    async def read(self, wanted: Wanted) -> ReadBack:
+    async def read(self, wanted: Selection) -> ReadBack:
         """Return what is wanted. Raise InvalidRange if there is no such line or character, or if it is too much."""
         ranges = wanted.lines or (() if wanted.chars is not None else self.all_lines)
         check_inside(ranges, self.first, self.last)
@@ -100,7 +100,7 @@ class OpenOriginal:
             raise InvalidRange(f"this took longer than {READ_S:g} s: request fewer lines at a time") from None
         return ReadBack(text, self.numbering, ranges, self.last, self.chars)
 
-    async def _text(self, wanted: Wanted, ranges: Sequence[LineRange]) -> str:
+    async def _text(self, wanted: Selection, ranges: Sequence[LineRange]) -> str:
         if wanted.chars is not None:
             return await self._characters(*wanted.chars)
         if wanted.lines or wanted.with_numbers:
@@ -123,7 +123,7 @@ class OpenOriginal:
             at += piece.chars
         return "".join(found)
 
-    async def _lines(self, ranges: Sequence[LineRange], wanted: Wanted) -> str:
+    async def _lines(self, ranges: Sequence[LineRange], wanted: Selection) -> str:
         """Return the ranges in their order; each piece is loaded once for all of them."""
         is_parts = self.numbering == "parts"
         picked = PickedLines(ranges, wanted.with_numbers and not is_parts, "" if is_parts else "\n")
@@ -147,7 +147,7 @@ class Recovery:
         self._originals = originals
         self._metrics = metrics
 
-    async def read(self, who: Caller, id: str, wanted: Wanted = EVERYTHING) -> ReadBack:
+    async def read(self, who: Caller, id: str, wanted: Selection = EVERYTHING) -> ReadBack:
         """Return what is wanted of an original. Raise as `open` and `OpenOriginal.read`."""
         try:
             found = await (await self.open(who, id)).read(wanted)

@@ -274,7 +274,7 @@ class Recall:
             if arguments is None:
                 raise InvalidParams("arguments", "must be a JSON object")
             recover = validate(Recover, arguments)
-            wanted = recovery.wanted(recover)
+            wanted = recovery.selection_of(recover)
             if not is_id(recover.id) or not progress.knows(recover.id):
                 raise PruneIdNotFound(recover.id, "unknown")
             original = await self._recovery.open(progress.draft.caller, recover.id)

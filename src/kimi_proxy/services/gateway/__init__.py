@@ -203,7 +203,7 @@ class Gateway:
         arguments = call.params.get("arguments")
         try:
             asked = validate(Recover, arguments if isinstance(arguments, dict) else {})
-            text, is_error = (await self.recovery.read(who, asked.id, recovery.wanted(asked))).text, False
+            text, is_error = (await self.recovery.read(who, asked.id, recovery.selection_of(asked))).text, False
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
             text, is_error = f"{e.code}: {e.explain(who)}", True

@@ -90,7 +90,7 @@ class ToolDirectory:
 
     async def recover(self, who: Caller, asked: Recover) -> ToolAnswer:
         """Return the original text behind a marker in an answer of any server."""
-        return ToolAnswer((await self._gateway.recovery.read(who, asked.id, recovery.wanted(asked))).text)
+        return ToolAnswer((await self._gateway.recovery.read(who, asked.id, recovery.selection_of(asked))).text)
 
     def _is_fresh(self, name: str) -> bool:
         known = self._known.get(name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.recovery import RANGES, LineRange, Recover, check, wanted
+from kimi_proxy.features.recovery import RANGES, LineRange, Recover, check, selection_of
 from kimi_proxy.features.tool import Tool, ToolAnswer
 from kimi_proxy.services.recover import Recovery
 
@@ -32,7 +32,7 @@ def tool(recovery: Recovery) -> Tool[Recover]:
     async def recover_text(who: Caller, asked: Recover) -> ToolAnswer:
         if asked.ranges == []:
             check(())
-        found = await recovery.read(who, asked.id, wanted(asked))
+        found = await recovery.read(who, asked.id, selection_of(asked))
         metadata: JsonObject = {
             "prune_id": asked.id,
             "ranges": _ranges(asked, found.ranges),
