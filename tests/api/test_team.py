@@ -303,14 +303,13 @@ async def test_an_admin_neither_reads_nor_compresses_the_conversation_of_another
     said: list[JsonObject] = []
     for number in range(12):
         said += [
-            {"role": "user", "content": f"Question {number} about the {SECRET} " + "and the importer " * 40},
-            {"role": "assistant", "content": f"Answer {number} about the {SECRET} " * 10},
+            {"role": "user", "content": f"Question {number} about the {SECRET} " + "and the importer " * 4},
+            {"role": "assistant", "content": f"Answer {number} about the {SECRET} " * 4},
         ]
     async with team(tmp_path) as t, t.person("ada") as ada, t.person("dee") as dee:
         body: JsonObject = {"model": MODEL, "messages": [*said, {"role": "user", "content": "And now?"}]}
         assert (await ada.post("/v1/chat/completions", json=body)).status_code == 200
         (session,) = (await ada.get("/api/sessions")).json()["sessions"]
-        before = (await ada.get(f"/api/compress/{session['id']}/stats")).json()
         paths = [
             f"/api/{kind}/{session['id']}{what}?force=true"
             for kind in ("compress", "compaction")
@@ -320,7 +319,7 @@ async def test_an_admin_neither_reads_nor_compresses_the_conversation_of_another
         answers += [await dee.get(f"/api/sessions/{session['id']}/context{each}") for each in ("", "/0", "/gave_way/0")]
         assert {answer.status_code for answer in answers} == {404}
         assert not [answer for answer in answers if SECRET in answer.text]
-        assert (await ada.get(f"/api/compress/{session['id']}/stats")).json() == before
+        assert (await ada.get(f"/api/compress/{session['id']}/stats")).json()["compressions"] == 0
         assert (await ada.post(f"/api/compaction/{session['id']}?force=true", json={})).status_code == 200
 
 
