@@ -20,6 +20,7 @@ from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.chat.pipeline import Draft, Note
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.features.models import Models, Target
@@ -225,10 +226,11 @@ async def test_requests_of_two_conversations_that_interleave_stay_apart(tmp_path
     one, other = a_draft("fix the parser"), a_draft("write the docs")
     async with noting(tmp_path) as world:
         for _ in range(5):
-            for draft in (one, other):
+            begun = [replace(draft, id=new_id("req")) for draft in (one, other)]
+            for draft in begun:
                 world.journal.on_start(draft, draft)
-            for draft in (other, one):
-                world.journal.on_end(ended(draft, 10 if draft is one else 20))
+            for draft in reversed(begun):
+                world.journal.on_end(ended(draft, 10 if draft.session == one.session else 20))
         await world.journal.caught_up()
         sums = {session.id: session.input_tokens for session in await world.store.sessions.newest(LOCAL, 10)}
     assert sums == {one.session.id: 50, other.session.id: 100}

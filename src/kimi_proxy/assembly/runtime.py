@@ -15,6 +15,7 @@ from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import NewerCount, no_newer_count
 from kimi_proxy.features.models import Models
+from kimi_proxy.features.pruning.goal import forget_words
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
@@ -59,7 +60,7 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
-from kimi_proxy.services.sessions import Sessions
+from kimi_proxy.services.sessions import Forget, Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
@@ -255,7 +256,7 @@ async def running(
         observed = _observed_stages(parts, summaries, stages)
         seen_by = _observers(parts, known, providers, stages, observers)
 
-        sessions = _sessions(parts, known, stages, seen_by, newer_count)
+        sessions = _sessions(parts, known, stages, observed, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, env, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
@@ -349,12 +350,24 @@ def _observers(
 
 
 def _sessions(
-    parts: _Parts, known: _Conversations, stages: ChatStages, seen_by: _Observers, newer_count: NewerCount
+    parts: _Parts,
+    known: _Conversations,
+    stages: ChatStages,
+    observed: ObservedStages,
+    seen_by: _Observers,
+    newer_count: NewerCount,
 ) -> Sessions:
     config = parts.config
     recordings = Recordings(recordings_folder(config.record, config.home))
-    forgetters = [stages.compressor.forget, seen_by.latest.forget, stages.caches.forget, known.decisions.forget]
-    forgetters += [stages.lineage.forget, recordings.forget]
+    forgetters: list[Forget] = [
+        stages.compressor.forget,
+        stages.lineage.forget,
+        known.decisions.forget,
+        known.facts.forget,
+    ]
+    forgetters += [observer.forget for observer in seen_by.in_order if observer is not seen_by.journal]
+    forgetters += [recordings.forget, parts.hub.forget, lambda who, session: forget_words()]
+    forgetters += observed.forgetters
     return Sessions(
         parts.store,
         known.names,
@@ -462,7 +475,10 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         for name, switch in acting.switches.items():
             stages.switches[name].is_on = switch.is_on
 
-    return ObservedStages(stages.in_order, follow_switches, metrics.count_fault)
+    forgetters = (compressor, chat_decisions, decisions, fact_store, facts, stages.lineage)
+    return ObservedStages(
+        stages.in_order, follow_switches, metrics.count_fault, tuple(each.forget for each in forgetters)
+    )
 
 
 def _memories(parts: _Parts) -> Memories:

@@ -18,6 +18,7 @@ HISTORY = 1024  # events kept for a viewer that reconnects
 MAX_VIEWERS = 100
 MAX_VIEWERS_EACH = 20  # of one person of a team: the others must find room
 SERVERS = 512  # whose numbers differ
+TITLED = frozenset({"session_created", "session_renamed"})  # events with the title of a session: its first words
 FIRST_TIME, LAST_TIME = datetime.fromtimestamp(0, UTC), datetime.max.replace(tzinfo=UTC)
 
 # Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
@@ -101,8 +102,15 @@ class Viewer:
             self._lost += 1
         self._news.set()
 
+    def drop(self, is_meant: Callable[[HubEvent], bool]) -> None:
+        """Drop waiting events that are meant."""
+        self._waiting = deque(event for event in self._waiting if not is_meant(event))
+        if not self._waiting:
+            self._news.clear()
+
     async def next(self) -> str:
-        await self._news.wait()
+        while not self._waiting:
+            await self._news.wait()
         if self._lost:
             lost, self._lost = self._lost, 0
             return json.encode({"type": "gap", "seq": self._waiting[0].seq - self._step, "missed": lost}).decode()
@@ -144,6 +152,17 @@ class Hub:
         for viewer in self._viewers:
             viewer.push(published)
         return published
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the titles of a session that was deleted, or of all of a person's."""
+
+        def is_meant(event: HubEvent) -> bool:
+            about = event.fields.get("session") if event.name in TITLED and event.scope == who.scope else None
+            return isinstance(about, Mapping) and session in (None, about.get("id"))
+
+        self._history = deque((event for event in self._history if not is_meant(event)), HISTORY)
+        for viewer in self._viewers:
+            viewer.drop(is_meant)
 
     @property
     def viewers(self) -> int:

@@ -369,7 +369,7 @@ class Journal(ChatObserver):
         self._metrics = metrics
         self._publish = publish
         self._now = now
-        self._running: dict[int, JournalEntry] = {}  # by the identity of the draft that left
+        self._running: dict[str, JournalEntry] = {}  # by the id of the request
         self._queue: asyncio.Queue[tuple[Work, int]] = asyncio.Queue(MAX_QUEUED)
         self._queued_bytes = 0
         self._windows = WindowLevels()
@@ -402,7 +402,7 @@ class Journal(ChatObserver):
             before, after = (len(request.body) // BYTES_PER_TOKEN for request in requests)
             is_noted = self._later(lambda: self._publish_sent(entry, Weights(before), Weights(after)))
         if is_noted:
-            self._running[id(outgoing)] = entry
+            self._running[outgoing.id] = entry
             self._open(entry, len(outgoing.request.body) // BYTES_PER_TOKEN)
 
     def _open(self, entry: JournalEntry, tokens: int) -> None:
@@ -431,7 +431,7 @@ class Journal(ChatObserver):
         self._unwritten.add_relayed(draft.id, usage_key(self._now(), caller.person_id, caller.team, model), came_to)
 
     def on_end(self, exchange: Exchange) -> None:
-        entry = self._running.pop(id(exchange.draft), None)
+        entry = self._running.pop(exchange.draft.id, None)
         if entry is not None:
             self._unwritten.close_request(entry.id)
             ending = exchange.ending  # not the exchange itself: it holds the request

@@ -158,6 +158,12 @@ def goal_is_english(goal: str) -> bool:
     return english > french or french == 0
 
 
+def forget_words() -> None:
+    """Forget all goals and words that were read: the texts that they are from have been deleted."""
+    for cached in (stem, _parts, _read_goal, goal_is_english, english):
+        cached.cache_clear()
+
+
 PHRASE_WORDS = 4
 PIECE_CHARS = 3  # of a word that makes a compound with the next
 

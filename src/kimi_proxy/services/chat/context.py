@@ -227,7 +227,7 @@ class LatestRequest:
     received: Request
     outgoing: Request
     compression: ActiveCompression | None
-    draft_id: int = 0  # of the draft, as long as its answer is not over
+    running: str = ""  # the id of the request, as long as its answer is not over
     counted: int | None = None  # its tokens as the provider counted them
 
     @property
@@ -258,16 +258,16 @@ class LatestRequests(ChatObserver):
     def on_start(self, received: Draft, outgoing: Draft) -> None:
         # Only the bytes: the parsed form takes several times their memory.
         before, after = (Request(draft.request.wire, draft.request.body) for draft in (received, outgoing))
-        latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, id(outgoing))
+        latest = LatestRequest(self._now(), outgoing.target, before, after, outgoing.compression, outgoing.id)
         self._requests.put((outgoing.caller.scope, outgoing.session.id), latest, latest.size)
 
     def on_end(self, exchange: Exchange) -> None:
         place = exchange.draft.caller.scope, exchange.draft.session.id
         latest = self._requests.get(place)
-        if latest is None or latest.draft_id != id(exchange.draft):
+        if latest is None or latest.running != exchange.draft.id:
             return
         usage = exchange.recalled.first or exchange.reply.usage
-        ended = replace(latest, draft_id=0, counted=usage.input_tokens if usage else None)
+        ended = replace(latest, running="", counted=usage.input_tokens if usage else None)
         self._requests.put(place, ended, ended.size)
 
     def forget(self, who: Caller, session: str | None) -> None:

@@ -241,6 +241,10 @@ class ChatFacts:
         """Return whether another gateway was given this name of an original."""
         return bool(await self._facts.get(who, "handed_over", [_key("handed over", hashed)]))
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the texts of a person's recalls when a session is deleted; those of others are read again."""
+        self._recent_pending.forget_matching(lambda place: place[0] == who.scope)
+
     async def close(self) -> None:
         await self._tools.close()
 

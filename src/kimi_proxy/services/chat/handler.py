@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, ParamSpec, Protocol
+from typing import Literal, ParamSpec, Protocol, TypeVar
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.aside import PARSED_BYTES, aside
@@ -47,6 +47,7 @@ from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Rel
 from kimi_proxy.services.metrics import Metrics
 
 P = ParamSpec("P")
+Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,10 @@ class ChatRequest:
 
 
 class ChatObserver:
-    """Observes every chat request. Its methods return at once and raise nothing; by default they do nothing."""
+    """Observes every chat request. Its methods return at once; by default they do nothing.
+
+    The request is known by the id of its draft. If a method fails, the request goes on without it.
+    """
 
     wants_timings = False  # of the parts of each request, in `draft.timings`
 
@@ -88,6 +92,9 @@ class ChatObserver:
 
     def on_relayed(self, exchange: Exchange) -> None:
         """Called at the end of another kind of request, such as embeddings; it belongs to no session."""
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the words of a session that was deleted, or of all of a person's."""
 
 
 # Returns the session that a request names or starts.
@@ -198,12 +205,10 @@ class Chat:
             outgoing = replace(outgoing, reasons=(*outgoing.reasons, "attested"))
         if incoming.shows_usage:
             outgoing = replace(outgoing, hides_usage=False)
-        for observer in self._observers:
-            self._call(observer.on_start, received, outgoing)
         # If no stage had anything to do, these are the caller's own bytes.
-        question = self._with_headers(_upstream_request(incoming, outgoing.request.body), outgoing)
+        question = _upstream_request(incoming, outgoing.request.body)
         self._metrics.chat_added_seconds.observe(self._now() - began)
-        async with self._relay(outgoing, question, self._observers) as answer:
+        async with self._relay(outgoing, question, self._observers, received) as answer:
             yield answer
 
     @asynccontextmanager
@@ -277,8 +282,6 @@ class Chat:
         asked = edit.with_model(request, target.model) if model and not is_file else request
         draft = Draft(asked, target, session, incoming.caller, id=new_id("req"))
         observers = self._observers if is_compaction else ()
-        for observer in observers:
-            self._call(observer.on_start, draft, draft)
         question = _upstream_request(incoming, draft.request.body, path, method)
         async with self._relay(draft, question, observers, is_relayed=not is_compaction) as answer:
             yield answer
@@ -289,11 +292,15 @@ class Chat:
         draft: Draft,
         question: UpstreamRequest,
         observers: Sequence[ChatObserver] = (),
+        received: Draft | None = None,  # before the stages changed it
         is_relayed: bool = False,  # not a chat request, but it may cost money
     ) -> AsyncIterator[Answer]:
         relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
         self._metrics.streams_in_flight.inc()
         try:
+            for observer in observers:
+                self._call(observer.on_start, received or draft, draft)
+            question = self._with_headers(question, draft, observers)
             await self.rate_limiter.take(draft.target.provider)
             admission = await self._budgets.admit(draft, charge) if self._budgets else ADMITTED
             async with self._reply(draft, question, relay.on_recall) as reply:
@@ -306,7 +313,7 @@ class Chat:
             self._metrics.streams_in_flight.dec()
             # A client that hangs up cancels this task here; its request must be counted all the same.
             exchange = replace(relay.exchange(), reserved_usd=admission.reserved_usd)
-            self._record(exchange)
+            self._call(self._record, exchange)
             self._call(admission.settle, exchange)
             for observer in observers:
                 self._call(observer.on_end, exchange)
@@ -322,9 +329,13 @@ class Chat:
         if self._shared_keys is not None and (is_shared or not key):
             await self._shared_keys.check(provider, _upstream_request(incoming, incoming.body, path, method))
 
-    def _with_headers(self, question: UpstreamRequest, outgoing: Draft) -> UpstreamRequest:
+    def _with_headers(
+        self, question: UpstreamRequest, outgoing: Draft, observers: Sequence[ChatObserver]
+    ) -> UpstreamRequest:
         """Return the question with the headers that observers give it."""
-        found = [header for observer in self._observers for header in observer.headers_for(outgoing)]
+        found: list[Header] = []
+        for observer in observers:
+            found += self._call(observer.headers_for, outgoing) or ()
         if not found:
             return question
         names = {name for name, _ in found}
@@ -381,13 +392,14 @@ class Chat:
         """Return the client's own key for its provider; "" if it sent none."""
         return credential(incoming.headers, self._token)
 
-    def _call(self, observe: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call an observer; a failure in it never blocks the request."""
+    def _call(self, observe: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value | None:
+        """Call an observer and return its result; a failure in it never blocks the request."""
         try:
-            observe(*args, **kwargs)
+            return observe(*args, **kwargs)
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request goes on
             log.warning("an observer failed", extra={"what": location(e)})
             self._metrics.count_fault("observer", e)
+            return None
 
     def _record(self, exchange: Exchange) -> None:
         usage, provider = exchange.usage, exchange.draft.target.provider

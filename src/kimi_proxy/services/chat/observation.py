@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
@@ -11,6 +12,7 @@ from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.sessions import Forget
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
@@ -35,6 +37,7 @@ LIFE_S, MARGIN_S = 300.0, 30.0  # of a prompt cache with unknown state, and the 
 
 ScopedKey = tuple[str, bytes]
 ScopedSession = tuple[str, str]
+FactPlace = tuple[str, FactKind, bytes]
 
 
 class ObservedOriginals(Originals):
@@ -113,7 +116,20 @@ class ObservedDecisions(Decisions):
         return frozenset()
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
-        return 0
+        before = len(self._made.items())
+        for session in [None] if sessions is None else sessions:
+            self.forget(who, session)
+        return before - len(self._made.items())
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the decisions of a session that was deleted, or of all of a person's."""
+        for key, record in self._made.items():
+            if key[0] == who.scope and session in (None, record.session):
+                self._made.forget(key)
+        self._compressions.forget_matching(lambda place: place[0] == who.scope and session in (None, place[1]))
+        self._compressed = {
+            place for place in self._compressed if place[0] != who.scope or session not in (None, place[1])
+        }
 
     async def totals(self, who: Caller) -> DecisionTotals:
         return DecisionTotals({}, 0, 0)
@@ -143,22 +159,28 @@ class ObservedDecisions(Decisions):
         return CompressionTotals(0, 0, 0, 0)
 
 
+class ObservedFact(NamedTuple):
+    value: bytes
+    session: str
+
+
 class ObservedFacts(FactStore):
     """Facts of conversations as they would have been, in memory only."""
 
     def __init__(self) -> None:
-        self._facts: LruCache[tuple[str, FactKind, bytes], bytes] = LruCache(MAX_DECISIONS, max_bytes=DECISIONS_BYTES)
+        self._facts: LruCache[FactPlace, ObservedFact] = LruCache(MAX_DECISIONS, max_bytes=DECISIONS_BYTES)
 
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         found = ((key, self._facts.get((who.scope, kind, key))) for key in keys)
-        return {key: value for key, value in found if value is not None}
+        return {key: fact.value for key, fact in found if fact is not None}
 
     async def put_if_absent(
         self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
         for key, value in facts.items():
             if self._facts.get((who.scope, kind, key)) is None:
-                self._facts.put((who.scope, kind, key), value, 100 + len(value))
+                of = session if isinstance(session, str) else session[key]
+                self._facts.put((who.scope, kind, key), ObservedFact(value, of), 100 + len(value))
         return await self.get(who, kind, facts)
 
     async def delete(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> None:
@@ -166,7 +188,14 @@ class ObservedFacts(FactStore):
             self._facts.forget((who.scope, kind, key))
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
-        """Do nothing: none of it is on disk."""
+        for session in [None] if sessions is None else sessions:
+            self.forget(who, session)
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the facts of a session that was deleted, or of all of a person's."""
+        for place, fact in self._facts.items():
+            if place[0] == who.scope and fact.session and session in (None, fact.session):
+                self._facts.forget(place)
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         return [key for (scope, each, key), _ in self._facts.items() if (scope, each) == (who.scope, kind)][:limit]
@@ -188,6 +217,7 @@ class ObservedStages:
     in_order: Sequence[Stage]
     follow_switches: Callable[[], None]
     on_fault: OnFault
+    forgetters: Sequence[Forget] = ()  # of what they remember about sessions
 
 
 class Observation:

@@ -6,6 +6,7 @@ It also knows the files and owners of recordings, and deletes them for their own
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,17 +60,18 @@ class Recorder(ChatObserver):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
-        self._running: dict[int, _Running] = {}  # by the identity of the draft that left
+        self._running: dict[str, _Running] = {}  # by the id of the request
         self._written_before: LruCache[Path, _Written] = LruCache(MAX_KNOWN)
+        self._lock = threading.Lock()  # of what was written before
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
         model = self._models.model(received.target)
         head = RecordingHead(received.target.name, model.max_context_size if model else None, prices_of(model))
-        self._running[id(outgoing)] = _Running(round(self._now(), 3), received, head, outgoing.caller.person_id)
+        self._running[outgoing.id] = _Running(round(self._now(), 3), received, head, outgoing.caller.person_id)
 
     def on_end(self, exchange: Exchange) -> None:
         """Record the request as received."""
-        running = self._running.pop(id(exchange.draft), None)
+        running = self._running.pop(exchange.draft.id, None)
         if running is None:
             return
         request, session = running.received.request, running.received.session.id
@@ -81,6 +83,14 @@ class Recorder(ChatObserver):
         self._waiting += len(body)
         path = self._folder / running.person / f"{session}.jsonl"  # in a team everyone has a folder
         self._thread.submit(self._written, path, running.head, taken)
+
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget what was written last about a session, or about any of a person's; their files are deleted."""
+        folder = self._folder / who.person_id
+        with self._lock:
+            self._written_before.forget_matching(
+                lambda path: path.stem == session if session is not None else path.parent == folder
+            )
 
     async def close(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)
@@ -100,7 +110,8 @@ class Recorder(ChatObserver):
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         with open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             size = file.tell()
-            known = self._written_before.get(path)
+            with self._lock:
+                known = self._written_before.get(path)
             # Another process may have written to the file, or taken it away: then its last line is not known.
             before = known.body if known and known.size == size else ""
             text = (b"" if size else head_line(head)) + line(taken, before)
@@ -112,7 +123,8 @@ class Recorder(ChatObserver):
             except OSError:
                 file.truncate(size)
                 raise
-        self._written_before.put(path, _Written(size + len(text), taken.body))
+        with self._lock:
+            self._written_before.put(path, _Written(size + len(text), taken.body))
 
 
 FOLDER = "recordings"

@@ -66,7 +66,7 @@ class Telemetry(ChatObserver):
         self._content = settings.content
         self._providers = providers
         self._now_ns = now_ns
-        self._spans: dict[int, Span] = {}  # begun, by the identity of the draft that left
+        self._spans: dict[str, Span] = {}  # begun, by the id of the request
         try:
             self._trace = import_module("opentelemetry.trace")
             self._propagation = import_module("opentelemetry.trace.propagation.tracecontext")
@@ -88,10 +88,10 @@ class Telemetry(ChatObserver):
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in outgoing.headers if name in TRACE}
         parent = self._propagation.TraceContextTextMapPropagator().extract(carrier)
         name, kind = f"chat {outgoing.target.model}", self._trace.SpanKind.CLIENT
-        self._spans[id(outgoing)] = self._tracer.start_span(name, context=parent, kind=kind, start_time=began)
+        self._spans[outgoing.id] = self._tracer.start_span(name, context=parent, kind=kind, start_time=began)
 
     def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
-        span = self._spans.get(id(outgoing))
+        span = self._spans.get(outgoing.id)
         if span is None:
             return ()
         carrier: dict[str, str] = {}
@@ -100,7 +100,7 @@ class Telemetry(ChatObserver):
         return tuple((name.encode(), value.encode("latin-1")) for name, value in carrier.items())
 
     def on_end(self, exchange: Exchange) -> None:
-        span = self._spans.pop(id(exchange.draft), None)
+        span = self._spans.pop(exchange.draft.id, None)
         if span is None:
             return
         try:

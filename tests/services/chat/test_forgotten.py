@@ -1,0 +1,102 @@
+"""Nothing of a session that was deleted is left in memory, whether its requests were changed or only observed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.support import outputs
+from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.fakes import Clock
+from tests.support.model import Call as Called
+from tests.support.model import Says
+from tests.support.model import body as answer_body
+from tests.support.objects import texts_with
+
+from kimi_proxy.assembly.runtime import Runtime, running
+from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.chat import Wire
+from kimi_proxy.core.chat import parse as parsed
+from kimi_proxy.core.config import parse
+from kimi_proxy.features.chat.compression import presets
+from kimi_proxy.services.chat.handler import ChatRequest
+
+CANARY = ("Canary", "That", "Was", "deleted")  # one word, so that caches of words are seen, too
+RECALL = "own_1"
+SETTINGS = "[record]\nenabled = true\n[sanitizer]\nbudget_ms = 60_000\nmode = "
+
+
+def canary() -> str:
+    return "".join(CANARY)
+
+
+async def answers(heard: Heard, line: Line) -> None:
+    """Say the canary; once, read back what was cut and call a tool of the client in the same answer."""
+    request = parsed(heard.body, Wire.CHAT)
+    marker = json.loads(heard.body)["messages"][-1]["content"].partition("prune_id=")[2][:20]
+    says = Says(f"So, {canary()}.", tokens=(1000, 5))
+    if marker and "recover_text" in request.tool_names and len(request.messages) < 8:
+        calls = (Called(RECALL, "recover_text", {"id": marker}), Called("c2", "bash", {"command": canary()}))
+        says = Says(canary(), calls)
+    await line.send(http(answer_body(Wire.CHAT, says)))
+    line.finish()  # else the connection's coroutine holds the request
+
+
+def conversation(turns: int, is_answered: bool) -> list[Item]:
+    items: list[Item] = [User(f"Find {canary()} in the log.")]
+    for number in range(turns):
+        rows = outputs.pytest_log(150, number).text.split("\n")
+        rows[0] = rows[len(rows) // 2] = canary()
+        items += [Assistant(canary(), (Call(f"c{number}", "bash", {"command": canary()}),))]
+        items += [Result(f"c{number}", "\n".join(rows))]
+        if number < turns - 1 or is_answered:
+            items += [Assistant(f"So, {canary()}."), User(f"Next, {canary()}: " + "go on. " * 400)]
+    return items
+
+
+@asynccontextmanager
+async def world(home: Path, mode: str) -> AsyncIterator[tuple[Runtime, Evil, Clock]]:
+    clock = Clock(1_800_000_000.0)
+    async with evil(answers) as provider:
+        toml = f'{provider.toml()}{SETTINGS}"{mode}"\n[compression]\nask_provider = false\n'
+        async with running(parse(toml, {}, home), thread_max_chars=10**9, now=clock) as runtime:
+            yield runtime, provider, clock
+
+
+async def send(runtime: Runtime, clock: Clock, turns: int, is_answered: bool) -> None:
+    clock.advance(20)
+    raw = body(Wire.CHAT, conversation(turns, is_answered))
+    asked = ChatRequest(LOCAL, Wire.CHAT, raw, ((b"x-session-id", b"one"),))
+    async with runtime.chat.answer(asked) as answer:
+        async for _ in answer.pieces():
+            pass
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("mode", ["on", "observe"])
+@pytest.mark.parametrize("deletes_all", [False, True])
+async def test_after_a_deletion_no_word_of_the_session_is_in_memory(tmp_path: Path, mode: str, deletes_all: bool):
+    async with world(tmp_path, mode) as (runtime, provider, clock):
+        for turns in range(6):
+            await send(runtime, clock, turns, is_answered=False)
+            await send(runtime, clock, turns, is_answered=True)
+            if turns == 4 and mode == "on":
+                usual, _ = presets(runtime.config.compression, runtime.config.compaction)
+                await runtime.compressions.compress(LOCAL, "one", usual)
+        with runtime.hub.join(LOCAL):  # a viewer that does not read its events
+            session = await runtime.sessions.rename(LOCAL, "one", f"All about {canary()}")
+            await runtime.latest_requests.context(LOCAL, session.id)
+            was_changed = any(b"prn_" in heard.body for heard in provider.heard)
+            provider.heard.clear()
+            before = await asyncio.to_thread(texts_with, CANARY)
+
+            await (runtime.sessions.delete_all(LOCAL) if deletes_all else runtime.sessions.delete(LOCAL, ["one"]))
+            del session
+            after = await asyncio.to_thread(texts_with, CANARY)
+
+    assert was_changed is (mode == "on")
+    assert len(before) > 20
+    assert after == []
