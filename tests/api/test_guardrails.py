@@ -131,7 +131,7 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
 
     async def shortened(facts: MemoryFacts) -> ShortenedMessages:
         stage = Messages(
-            cut, LocalSessions().find, Recovery(MemoryOriginals()), ChatFacts(facts), lambda stage, error: None
+            (cut,), LocalSessions().find, Recovery(MemoryOriginals()), ChatFacts(facts), lambda stage, error: None
         )
         return await stage.shorten(LOCAL, MESSAGES)
 

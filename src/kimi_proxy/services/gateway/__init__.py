@@ -201,12 +201,14 @@ class Gateway:
 
     async def _recover(self, who: Caller, message: JsonObject, call: RpcCall) -> JsonObject:
         arguments = call.params.get("arguments")
+        is_error = False
         try:
             asked = validate(Recover, arguments if isinstance(arguments, dict) else {})
-            text, is_error = (await self.recovery.read(who, asked.id, recovery.selection_of(asked))).text, False
+            text = (await self.recovery.read(who, asked.id, recovery.selection_of(asked))).text
         except KimiProxyError as e:
             # A model reads the text of a result; of an error it may see the code alone.
-            text, is_error = f"{e.code}: {e.explain(who)}", True
+            text = f"{e.code}: {e.explain(who)}"
+            is_error = True
         result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": is_error}
         if mcp.is_stateless(message):
             result = mcp.stamp_result("tools/call", result, mcp.OURSELVES)
