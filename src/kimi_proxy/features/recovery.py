@@ -83,7 +83,8 @@ class PickedLines:
         until = [0, *accumulate(len(row) + extra for row in rows)]
         self.chars += sum(until[end - first + 1] - until[start - first] for _, start, end in found)
         if self.chars > MAX_CHARS:
-            raise InvalidRange(f"these ranges contain more than {MAX_CHARS} characters: request fewer lines at a time")
+            too_many = f"these ranges contain more than {MAX_CHARS} characters"
+            raise InvalidRange(f"{too_many}: request fewer lines at a time, or characters of a long one")
         for at, start, end in found:
             chosen = rows[start - first : end - first + 1]
             shown = _number_rows(chosen, start, goes_on=self._open[at] == start) if self._with_numbers else chosen
