@@ -42,6 +42,16 @@ async def test_lines_are_found_in_whichever_part_they_are(start: int, end: int, 
     assert numbered.split("\n") == [f"{start + at}│ {line}" for at, line in enumerate(lines)]
 
 
+async def test_a_range_without_a_start_begins_with_the_first_line_that_is_kept():
+    originals = MemoryOriginals()
+    marker = await keep_in_parts(originals, PARTS, 11)
+
+    assert await read(originals, Recover(id=marker.prune_id, end_line=12)) == "line 11\nline 12"
+    assert await read(originals, Recover(id=marker.prune_id, start=16)) == "line 16"
+    with pytest.raises(InvalidRange, match="line 3 is not stored here: lines 11 to 16 are"):
+        await read(originals, Recover(id=marker.prune_id, end_line=3))
+
+
 async def test_without_lines_every_part_comes_back_and_numbers_are_those_of_the_whole():
     originals = MemoryOriginals()
     marker = await keep_in_parts(originals, PARTS, 11)

@@ -18,7 +18,7 @@ LineRange: TypeAlias = tuple[int, int]  # 1-based, both ends included
 
 MAX_RANGES = 10_000
 MAX_CHARS = 64 * 1024**2  # of an answer: twice the largest request body
-TO_END = 2**62  # the end of a range that has none
+FROM_FIRST, TO_END = 0, 2**62  # the start and the end of a range that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ def check(ranges: Sequence[LineRange]) -> None:
 
 def check_inside(ranges: Sequence[LineRange], first: int, last: int) -> None:
     """Raise InvalidRange for a range that begins where there is no line."""
-    for start, _ in ranges:
+    for start, end in ranges:
         if start > last and first == 1:
             raise InvalidRange(f"start_line {start} is beyond the last line, {last}", last)
-        if not first <= start <= last:
-            raise InvalidRange(f"line {start} is not stored here: lines {first} to {last} are", last)
+        if not first <= start <= min(end, last):
+            raise InvalidRange(f"line {min(start, end)} is not stored here: lines {first} to {last} are", last)
 
 
 class PickedLines:
@@ -187,15 +187,20 @@ def selection_of(asked: Recover) -> Selection:
         return Selection(chars=_char_range(asked.start_char or 0, asked.end_char))
     if not by_line:
         return Selection(with_numbers=asked.include_line_numbers)
-    ranges = tuple((lines.start_line, lines.end_line) for lines in asked.ranges or ()) or (_one_range(asked),)
-    check(ranges)
+    if asked.ranges:
+        ranges = tuple((lines.start_line, lines.end_line) for lines in asked.ranges)
+        check(ranges)
+    else:
+        ranges = (_one_range(asked),)
     return Selection(ranges, with_numbers=asked.include_line_numbers)
 
 
 def _one_range(asked: Recover) -> LineRange:
-    """Return the single range given without a list; without an end it goes to the last line."""
+    """Return the single range given without a list, from the first line or to the last one if it does not say."""
     start = 1 if asked.start_line is None else asked.start_line
-    return start, max(start, TO_END) if asked.end_line is None else asked.end_line
+    end = TO_END if asked.end_line is None else asked.end_line
+    check([(start, end)])
+    return FROM_FIRST if asked.start_line is None else start, end
 
 
 def _named_by_marker(asked: Recover) -> Recover:

@@ -92,8 +92,15 @@ class PrunedLines:
     @classmethod
     def of(cls, question: Question, pruned: Pruned, backend: str) -> "PrunedLines":
         cuts, tokens = tuple(a.cut for a in pruned.annotations), (pruned.tokens_before, pruned.tokens_after)
-        lines, warnings, starts = pruned.original_lines, pruned.warnings, pruned.part_starts
-        return cls(question, cuts, lines, tokens, backend, warnings, part_starts=starts)
+        return cls(
+            question,
+            cuts,
+            lines=pruned.original_lines,
+            tokens=tokens,
+            backend=backend,
+            warnings=pruned.warnings,
+            part_starts=pruned.part_starts,
+        )
 
     def to_note(self) -> Mapping[str, object]:
         question, (before, after) = self.question, self.tokens or (0, 0)

@@ -91,6 +91,7 @@ class OpenOriginal:
     async def read(self, wanted: Selection) -> ReadBack:
         """Return what is wanted. Raise InvalidRange if there is no such line or character, or if it is too much."""
         ranges = wanted.lines or (() if wanted.chars is not None else self.all_lines)
+        ranges = tuple((start or self.first, end) for start, end in ranges)
         check_inside(ranges, self.first, self.last)
         ranges = tuple((start, min(end, self.last)) for start, end in ranges)
         try:
