@@ -17,10 +17,9 @@ from tests.support.checkout import copy_to
 from kimi_proxy.api import dashboard
 from kimi_proxy.api.dashboard import FOLDER, TYPES
 
-MAX_PAGE_BYTES = 150_000
+MAX_PAGE_BYTES = 125_000
 FILES = sorted(file for file in FOLDER.rglob("*") if file.suffix in TYPES)
 OURS = [file for file in FILES if file.parent.name != "vendor"]
-VENDORED = ("htm", "preact", "preact-hooks")
 NAMESPACE = re.compile(r"http://www\.w3\.org/\d{4}/(svg|xhtml|Math/MathML)")
 IMPORT = re.compile(r"""(?:\bfrom|\bimport\(?)\s*["'](\.[^"']+)["']""")
 LINKED = re.compile(r'(?:src|href)="/dashboard/([^"]+)"')
@@ -56,7 +55,8 @@ async def test_every_file_comes_with_its_type_and_all_its_bytes(tmp_path: Path):
             answer = await p.http.get(f"/dashboard/{name(file)}")
             assert answer.status_code == 200
             assert answer.headers["content-type"] == TYPES[file.suffix]
-            assert answer.content == file.read_bytes()
+            is_page = name(file) == dashboard.PAGE
+            assert answer.content == (dashboard.page_with_preloads(FOLDER) if is_page else file.read_bytes())
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(tmp_path: Path):
@@ -141,8 +141,9 @@ async def test_a_form_of_another_site_posts_nothing_to_the_page(tmp_path: Path):
 
 
 def test_all_that_a_page_loads_is_light():
-    apart = [file.read_bytes() for file in FILES if file.suffix in (".html", ".mjs", ".svg")]
-    loaded = [*apart, dashboard.join_modules(FOLDER), dashboard.join_styles(FOLDER)]
+    names = [*dashboard.preloads(FOLDER), "early.js", "icon.svg", "vendor/uplot.mjs"]
+    loaded = [dashboard.page_with_preloads(FOLDER), dashboard.join_styles(FOLDER)]
+    loaded += [(FOLDER / name).read_bytes() for name in names]
 
     assert sum(len(gzip.compress(each, 9)) for each in loaded) <= MAX_PAGE_BYTES
 
@@ -174,7 +175,7 @@ def test_nothing_is_told_to_pointers_alone():
 
 
 def test_every_import_and_every_link_leads_to_a_file():
-    linked = set(LINKED.findall((FOLDER / "index.html").read_text("utf-8"))) - {dashboard.SCRIPT, dashboard.STYLE}
+    linked = set(LINKED.findall((FOLDER / "index.html").read_text("utf-8"))) - {dashboard.STYLE}
     leads = {(FOLDER / path) for path in linked}
     for file in OURS:
         if file.suffix == ".js":
@@ -183,28 +184,31 @@ def test_every_import_and_every_link_leads_to_a_file():
     assert {str(path) for path in leads if not path.is_file()} == set()
 
 
-def test_the_page_asks_for_fewer_than_ten_files():
-    assert len(LINKED.findall((FOLDER / "index.html").read_text("utf-8"))) < 10
+async def test_the_page_lists_the_modules_of_its_first_view_before_they_are_found(tmp_path: Path):
+    page = await served(tmp_path, "/")
+    listed = re.findall(r'<link rel="modulepreload" href="/dashboard/([^"]+)">', page.text)
+
+    assert listed == dashboard.preloads(FOLDER)
+    assert len(listed) == len(set(listed))
+    assert {"app.js", "views/live.js", "vendor/preact.mjs"} <= set(listed)
+    assert not {"views/cuts.js", "vendor/uplot.mjs"} & set(listed)  # loaded when they are needed
 
 
-async def test_all_modules_and_styles_come_as_one_file_each(tmp_path: Path):
-    async with proxy(tmp_path, "") as p:
-        script, style = [await p.http.get(f"/dashboard/{name}") for name in (dashboard.SCRIPT, dashboard.STYLE)]
+def test_a_module_that_is_imported_joins_the_list(tmp_path: Path):
+    shutil.copytree(FOLDER, tmp_path / "dashboard")
+    (tmp_path / "dashboard" / "lib" / "new.js").write_text('export { t } from "./i18n.js";\n')
+    entry = tmp_path / "dashboard" / "app.js"
+    entry.write_text('import {\n  t,\n} from "./lib/new.js";\n' + entry.read_text("utf-8"))
 
-    modules = {name(file) for file in OURS if file.suffix == ".js"} - {"early.js"}
-    assert set(re.findall(r'^"([^"]+)"\(\) \{$', script.text, re.M)) == modules
-    assert set(re.findall(r'need\("([^"]+)"\)', script.text)) <= modules | {f"vendor/{each}.mjs" for each in VENDORED}
+    assert set(dashboard.preloads(tmp_path / "dashboard")) - set(dashboard.preloads(FOLDER)) == {"lib/new.js"}
+
+
+async def test_all_styles_come_as_one_file(tmp_path: Path):
+    style = await served(tmp_path, f"/dashboard/{dashboard.STYLE}")
+
     assert {sheet.stem for sheet in (FOLDER / "style").glob("*.css")} == set(dashboard.STYLES)
     assert all(sheet.read_text("utf-8") in style.text for sheet in FOLDER.rglob("*.css"))
-    assert script.headers["content-type"] == TYPES[".js"]
-
-
-def test_a_module_that_cannot_be_bundled_is_named(tmp_path: Path):
-    shutil.copytree(FOLDER, tmp_path / "dashboard")
-    (tmp_path / "dashboard" / "views.js").write_text('import "./app.js";\n')
-
-    with pytest.raises(ValueError, match=r"views\.js: cannot bundle"):
-        dashboard.join_modules(tmp_path / "dashboard")
+    assert style.headers["content-type"] == TYPES[".css"]
 
 
 def test_every_word_is_there_in_both_languages():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 from tests.support.browser.product import Product, started
 from tests.support.browser.window import Window, Windows
 from tests.support.deep import deep, too
@@ -112,15 +112,8 @@ def test_an_address_that_leads_nowhere_shows_the_first_view(shell: Window):
 
 
 def _replace_view(page: Page, name: str, body: str) -> None:
-    """Let a view's module do something else."""
-
-    def serve(route: Route) -> None:
-        answer = route.fetch()
-        route.fulfill(
-            response=answer, body=answer.text().replace(f'"views/{name}.js"() {{', f'"views/{name}.js"() {{ {body}')
-        )
-
-    page.route("**/dashboard/bundle.js", serve)
+    """Let a view's module be something else."""
+    page.route(f"**/dashboard/views/{name}.js", lambda route: route.fulfill(content_type="text/javascript", body=body))
 
 
 @deep
@@ -136,7 +129,7 @@ def test_a_view_that_is_not_there_says_so_and_the_others_go_on(shell: Window):
 
 def test_a_view_with_a_fault_says_so_and_the_others_go_on(shell: Window):
     page = shell.page
-    _replace_view(page, "settings", 'return { View() { throw new Error("a fault"); } };')
+    _replace_view(page, "settings", 'export function View() { throw new Error("a fault"); }')
     page.goto(f"{shell.address}/#/settings")
 
     expect(page.get_by_text("This view failed: a fault")).to_be_visible()

@@ -1,17 +1,16 @@
-"""`/` and `/dashboard/…`: the static files of the dashboard, its modules and styles joined into one file each.
+"""`/` and `/dashboard/…`: the static files of the dashboard, its style sheets joined into one.
 
-There is no build step: the first request joins the files, and changes are detected by their modification time. A
-module becomes a function that runs on first use, so a view that is never opened does not run. Vendored modules stay
-unchanged.
+There is no build step: the browser loads the modules as they are, and the page lists those that it needs at first.
+Changes are detected by the modification times of the files.
 """
 
 import gzip
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from os.path import normpath
+from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -104,9 +103,9 @@ def _answer(request: Request, path: str) -> Response:
 
 
 def _asset(path: str) -> Asset:
-    """Return the file at `path` below the folder, or a bundle of files. Raise a 404 for anything else."""
-    if path in (SCRIPT, STYLE):
-        return _bundle(path, tuple(file.stat().st_mtime_ns for file in files(FOLDER)))
+    """Return the page, the style sheets in one, or the file at `path` below the folder. Raise a 404 for others."""
+    if path in (PAGE, STYLE):
+        return _joined(path, tuple(file.stat().st_mtime_ns for file in _sources(FOLDER)))
     file = FOLDER / path
     media_type = TYPES.get(file.suffix)
     try:
@@ -119,11 +118,11 @@ def _asset(path: str) -> Asset:
 
 
 @lru_cache(maxsize=4)
-def _bundle(path: str, times: tuple[int, ...]) -> Asset:
-    """Join files and cache them; their `times` are part of the key, so changed files are joined again."""
-    is_script = path == SCRIPT
-    body = join_modules(FOLDER) if is_script else join_styles(FOLDER)
-    return Asset(TYPES[".js" if is_script else ".css"], body)
+def _joined(path: str, times: tuple[int, ...]) -> Asset:
+    """Make a file out of others and cache it; their `times` are part of the key, so changed files are read again."""
+    if path == STYLE:
+        return Asset(TYPES[".css"], join_styles(FOLDER))
+    return Asset(TYPES[".html"], page_with_preloads(FOLDER))
 
 
 @lru_cache(maxsize=256)
@@ -132,25 +131,16 @@ def _read(file: Path, media_type: str, mtime_ns: int) -> Asset:
     return Asset(media_type, file.read_bytes())
 
 
-SCRIPT, STYLE = "bundle.js", "bundle.css"
-ENTRY = "app.js"
+def _sources(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix in TYPES)
+
+
+STYLE = "bundle.css"
 # Later files refine earlier ones.
 STYLES = (
     *("base", "shell", "controls", "card", "notice", "bar", "table", "dialog", "tip"),
     *("live", "sessions", "map", "compression", "lines", "cuts", "playground", "settings"),
 )
-
-_IMPORT = re.compile(r'^import (\w{1,80}|\{[^}"]{1,2000}\}) from "([^"\n]+)";$', re.M)
-_PASSED_ON = re.compile(r'^export \{([^}"]{1,2000})\}(?: from "([^"\n]+)")?;$', re.M)
-_DECLARED = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
-_DEFAULT = re.compile(r"^export default ", re.M)
-_LATER = re.compile(r'\bimport\("([^"]+)"\)')
-
-
-def files(folder: Path) -> list[Path]:
-    """Return the files that the bundles are made of."""
-    scripts = (file for file in folder.rglob("*.js") if file.name != "early.js")
-    return sorted([*scripts, *(folder / "vendor").iterdir(), *(folder / "style").glob("*.css")])
 
 
 def join_styles(folder: Path) -> bytes:
@@ -159,81 +149,24 @@ def join_styles(folder: Path) -> bytes:
     return "\n".join(sheet.read_text("utf-8") for sheet in sheets).encode()
 
 
-def join_modules(folder: Path) -> bytes:
-    """Return all modules of ours as one. Raise ValueError for an import or export that this cannot read."""
-    names = [file.relative_to(folder).as_posix() for file in files(folder) if file.suffix == ".js"]
-    vendored = [f"vendor/{file.name}" for file in sorted((folder / "vendor").glob("*.mjs")) if file.stem != "uplot"]
-    heads = [f'import * as v{at} from "/dashboard/{name}";' for at, name in enumerate(vendored)]
-    known = ", ".join(f"{json.dumps(name)}: v{at}" for at, name in enumerate(vendored))
-    modules = (f"{json.dumps(name)}() {{\n{_wrap(name, (folder / name).read_text('utf-8'))}}}" for name in names)
-    return "\n".join(
-        (
-            *heads,
-            f"const made = {{ {known} }};",
-            "const need = (name) => (made[name] ??= modules[name]());",
-            "const modules = {",
-            ",\n".join(modules) + ",",
-            "};",
-            "export { need };",
-            f"need({json.dumps(ENTRY)});\n",
-        )
-    ).encode()
+ENTRIES = ("app.js", "views/live.js")  # what each page loads first; other views are loaded when they are opened
+_IMPORTED = re.compile(r'^(?:import|export) [^"]{1,2000} from "(\.[^"\n]+)";$', re.M)
 
 
-def _wrap(name: str, text: str) -> str:
-    """Return a module as the body of a function that returns its exports."""
-    given: list[str] = []
-
-    def pass_on(found: re.Match[str]) -> str:
-        pairs = [_pair(each) for each in found[1].split(",") if each.strip()]
-        source = f"need({_name(name, found[2])})." if found[2] else ""
-        given.extend(f"{outer}: {source}{inner}" for inner, outer in pairs)
-        return ""
-
-    def declare(found: re.Match[str]) -> str:
-        given.append(found[2])
-        return f"{found[1]} {found[2]}"
-
-    def name_default(found: re.Match[str]) -> str:
-        given.append("default: byDefault")
-        return "const byDefault = "
-
-    text = _IMPORT.sub(lambda found: _declare_import(name, found[1], found[2]), text)
-    text = _PASSED_ON.sub(pass_on, text)
-    text = _DEFAULT.sub(name_default, _DECLARED.sub(declare, text))
-    if found := re.search(r"^(?:import|export)\b.*", text, re.M):
-        raise ValueError(f"{name}: cannot bundle {found[0]!r}")
-    text = _LATER.sub(lambda found: _load_later(name, found[1]), text)
-    return f"{text}return {{ {', '.join(given)} }};\n"
+def page_with_preloads(folder: Path) -> bytes:
+    """Return the page with the modules that it needs at first: a browser would find them one import after another."""
+    links = "".join(f'    <link rel="modulepreload" href="/dashboard/{name}">\n' for name in preloads(folder))
+    return (folder / PAGE).read_text("utf-8").replace("  </head>", f"{links}  </head>").encode()
 
 
-def _declare_import(name: str, clause: str, path: str) -> str:
-    """Return an import as a declaration."""
-    source = f"need({_name(name, path)})"
-    if not clause.startswith("{"):
-        return f"const {{ default: {clause} }} = {source};"
-    pairs = [_pair(each) for each in clause.strip("{}").split(",") if each.strip()]
-    return f"const {{ {', '.join(f'{inner}: {outer}' for inner, outer in pairs)} }} = {source};"
-
-
-def _load_later(name: str, path: str) -> str:
-    """Return the replacement of a dynamic import: a promise of one of our modules, or the vendored file."""
-    if path.endswith(".mjs"):
-        return f'import("/dashboard/{json.loads(_name(name, path))}")'
-    return f"new Promise((done) => done(need({_name(name, path)})))"
-
-
-def _pair(each: str) -> tuple[str, str]:
-    inner, _, outer = each.strip().partition(" as ")
-    return inner.strip(), (outer or inner).strip()
-
-
-def _name(importer: str, path: str) -> str:
-    """Return the quoted name of a module, as seen from another."""
-    parts: list[str] = []
-    for part in (PurePosixPath(importer).parent / path).parts:
-        if part == "..":
-            parts.pop()
-        else:
-            parts.append(part)
-    return json.dumps("/".join(parts))
+def preloads(folder: Path) -> list[str]:
+    """Return the modules that the page needs at first, each after those that import it."""
+    found: dict[Path, None] = {}
+    waiting = [folder / name for name in ENTRIES]
+    while waiting:
+        module = waiting.pop(0)
+        if module not in found:
+            found[module] = None
+            imported = _IMPORTED.findall(module.read_text("utf-8"))
+            waiting += [Path(normpath(module.parent / path)) for path in imported]
+    return [module.relative_to(folder).as_posix() for module in found]

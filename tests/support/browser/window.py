@@ -24,7 +24,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
 REST = "compression"  # where a window waits for the next test, which begins with another view
 # What stays of a test in a page whose view is left.
 FORGET = """async () => {
-  (await import("/dashboard/bundle.js")).need("state/focus.js").pin("");
+  (await import("/dashboard/state/focus.js")).pin("");
   document.activeElement?.blur();
   scrollTo(0, 0);
 }"""
