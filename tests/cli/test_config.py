@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cli.serving import serving
+from tests.support.planted import plant
 from tests.support.processes import within
 
 from kimi_proxy.core.errors import ConfigError
@@ -205,3 +206,15 @@ def test_a_lone_env_file_is_not_ignored_without_a_word(cli: Cli):
     assert all(f"{cli.here / '.env'}" in each for each in told)
     assert "not read" in told[0]
     assert "not read" not in cli("config").stdout.decode()
+
+
+def test_no_command_that_reads_the_settings_prints_a_password(cli: Cli, tmp_path: Path):
+    garden, _ = plant(tmp_path)
+    said = {}
+    for command in ("config", "config --json", "doctor --json", "status --json", "mcp status"):
+        done = cli(*command.split(), env=garden.env)
+        said[command] = (done.stdout + done.stderr).decode()
+
+    assert {command: found for command, text in said.items() if (found := garden.passwords_in(text))} == {}
+    assert "record.dir" in garden.found_in(said["config"])
+    assert "http://127.77.1.100:9/…" in said["config"]

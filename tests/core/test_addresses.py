@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.core.addresses import HIDDEN, Address, show_address
+from kimi_proxy.core.addresses import HIDDEN, Address, hide_secrets, secrets_in, show_address
 from kimi_proxy.core.config.sections import SettingsSection
 
 SECRET = "p4ss-w0rd"
@@ -79,3 +79,27 @@ def test_an_address_is_in_no_repr_dump_json_error_or_log(caplog: pytest.LogCaptu
 def test_an_address_that_is_not_set_is_none():
     assert not Server().url
     assert Server.model_validate({"url": "https://example.org"}).url
+
+
+@pytest.mark.parametrize(
+    ("address", "secrets"),
+    [
+        ("production", ()),
+        ("/home/ann/work", ()),
+        ("http://localhost:3000", ()),
+        ("http://localhost:3000/v1", ("http://localhost:3000/v1",)),
+        (f"https://ann:{SECRET}@example.org/mcp", (f"https://ann:{SECRET}@example.org/mcp", SECRET)),
+        (f"https://example.org?key={SECRET}", (f"https://example.org?key={SECRET}", f"key={SECRET}")),
+        (f"https://example.org/in/{SECRET}", (f"https://example.org/in/{SECRET}",)),
+        (f"https://example.org/hooks/x/{SECRET}", (f"https://example.org/hooks/x/{SECRET}", f"/hooks/x/{SECRET}")),
+        (f"https://[{SECRET}", (f"https://[{SECRET}",)),
+    ],
+)
+def test_what_may_be_secret_in_an_address_is_known(address: str, secrets: tuple[str, ...]):
+    assert secrets_in(address) == secrets
+
+
+def test_secrets_are_taken_out_of_a_text_the_longest_first_and_short_ones_stay():
+    text = f"GET https://ann:{SECRET}@example.org/mcp as ann:{SECRET}, mode x"
+
+    assert hide_secrets(text, (SECRET, f"https://ann:{SECRET}@example.org/mcp", "x")) == "GET … as ann:…, mode x"

@@ -7,7 +7,7 @@ from kimi_proxy.core.errors import CallRefused
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.jsonrpc import RpcCall
 from kimi_proxy.core.markers import MaskMarker
-from kimi_proxy.features.gateway import CallGoal, check_call, goal_of
+from kimi_proxy.features.gateway import CallGoal, check_call, goal_of, secrets_of
 
 
 def call(name: str, arguments: JsonValue, **more: JsonValue) -> RpcCall:
@@ -36,3 +36,23 @@ def test_a_refused_marker_tells_the_model_which_tool_to_call():
         "an argument contains a kimi-proxy marker instead of the text behind it: written to a file, that text would be "
         "lost. Call recover_text with id 'msk_0123456789abcdef' to read the original text, then send the real text."
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "passed", "secrets"),
+    [
+        (("-y", "some-server@1.2.3", "/home/ann/work"), {"NODE_ENV": "production"}, (), ()),
+        (("--api-key", "k-123456"), {}, (), ("k-123456",)),
+        (("--api-key=k-123456", "--port=8000"), {}, (), ("k-123456",)),
+        (("--header", "Authorization: Bearer k-123456"), {}, (), ("k-123456",)),
+        (("--header", "X-Api-Key: k-123456"), {}, (), ("k-123456",)),
+        ((), {"SERVICE_KEY": "k-123456", "REGION": "eu-west-1"}, (), ("k-123456",)),
+        ((), {"DSN": "postgres://a:k-123456@db/x"}, (), ("postgres://a:k-123456@db/x", "k-123456")),
+        (("https://example.org/mcp?k=123456",), {}, (), ("https://example.org/mcp?k=123456", "k=123456")),
+        ((), {}, ("k-123456",), ("k-123456",)),
+    ],
+)
+def test_the_secrets_that_a_program_is_given_are_known(
+    arguments: tuple[str, ...], env: dict[str, str], passed: tuple[str, ...], secrets: tuple[str, ...]
+):
+    assert secrets_of(arguments, env, passed) == secrets

@@ -1,5 +1,6 @@
 """Who answers a model, and by which name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,13 @@ def test_a_name_is_resolved(name: str, wire: Wire, target: Target):
     [
         ("kimi/kimi-k2.5", Wire.MESSAGES, 'type = "anthropic"'),
         ("gemini/x", Wire.RESPONSES, 'type = "openai"'),
-        ("off/x", Wire.CHAT, "enabled = true"),
+        ("off/x", Wire.CHAT, r"enabled = true in \[providers.off\]"),
     ],
 )
 def test_a_model_that_cannot_be_asked_so_is_refused_with_advice(name: str, wire: Wire, advice: str):
-    with pytest.raises(NoProvider, match=advice):
+    with pytest.raises(NoProvider) as caught:
         Models(PROVIDERS, MODELS).target(name, wire)
+    assert re.search(advice, caught.value.full)
 
 
 TRANSLATED = (
@@ -95,8 +97,9 @@ def test_a_maker_on_demand_is_asked_in_its_own_api_if_there_is_a_key(tmp_path: P
     keyed, bare = (Models.of(parse("", env, tmp_path)) for env in ({"KIMI_API_KEY": "k"}, {}))
 
     assert keyed.target("kimi-k2.5", Wire.MESSAGES, translate=True) == Target("kimi", "kimi-k2.5")
-    with pytest.raises(NoProvider, match="KIMI_API_KEY"):
+    with pytest.raises(NoProvider, match="there is no key for it") as caught:
         bare.target("kimi-k2.5", Wire.MESSAGES, translate=True)
+    assert "KIMI_API_KEY" in caught.value.detail
 
 
 @pytest.mark.parametrize("wire", Wire)
@@ -149,8 +152,9 @@ def test_with_a_key_a_known_provider_answers_without_a_file(
 def test_nothing_leaves_for_a_provider_that_there_is_no_key_for(
     name: str, wire: Wire, env: dict[str, str], credential: str, advice: str
 ):
-    with pytest.raises(NoProvider, match=advice):
+    with pytest.raises(NoProvider) as caught:
         on_demand(**env).target(name, wire, credential)
+    assert advice in caught.value.full
 
 
 def test_providers_of_the_file_come_before_those_on_demand():
@@ -171,8 +175,9 @@ def test_of_several_providers_in_the_file_the_maker_of_the_model_answers():
 def test_a_provider_that_the_file_switches_off_names_the_line_to_change(name: str):
     models = on_demand("[providers.kimi]\nenabled = false", KIMI_API_KEY="x", OPENAI_API_KEY="y")
 
-    with pytest.raises(NoProvider, match=r"enabled = true in \[providers.kimi\] \(/etc/kimi/config.toml, line 2\)"):
+    with pytest.raises(NoProvider, match="switched off") as caught:
         models.target(name, Wire.CHAT)
+    assert "enabled = true in [providers.kimi] (/etc/kimi/config.toml, line 2)" in caught.value.detail
 
 
 def test_what_is_local_needs_no_key():

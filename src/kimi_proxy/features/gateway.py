@@ -4,12 +4,13 @@ It also keeps track of each server's earlier calls.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import unquote, urlsplit
 
 from kimi_proxy.core import mcp
+from kimi_proxy.core.addresses import secrets_in
 from kimi_proxy.core.config.servers import McpServer
 from kimi_proxy.core.errors import CallRefused
 from kimi_proxy.core.json import JsonValue
@@ -52,6 +53,37 @@ _WITHOUT_PATHS = frozenset(
     initialize server/discover ping tools/list prompts/list resources/list resources/templates/list logging/setLevel
     """.split()
 )
+
+
+# What names a secret in a variable, before an argument and in a header that is an argument.
+_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth", re.I)
+_SECRET_HEADER = re.compile(r"[\w-]*(?:key|token|secret|auth)[\w-]*\s*:\s*(?:(?:bearer|basic)\s+)?", re.I)
+
+
+def secrets_of(arguments: Sequence[str], env: Mapping[str, str], passed: Sequence[str]) -> tuple[str, ...]:
+    """Return the secrets that a program is given, so that they can be taken out of its output.
+
+    The variables that are passed on to it hold nothing else; arguments and its own variables do if their name says so,
+    or if they are addresses with a password or a query.
+    """
+    found = [*passed, *(value for name, value in env.items() if _SECRET_NAME.search(name))]
+    before = ""
+    for argument in arguments:
+        name, sign, value = argument.partition("=")
+        if sign and _is_secret_option(name):
+            found.append(value)
+        elif _is_secret_option(before):
+            found.append(argument)
+        if header := _SECRET_HEADER.match(argument):
+            found.append(argument[header.end() :])
+        before = "" if sign else argument
+    for text in (*arguments, *env.values()):
+        found += secrets_in(text)
+    return tuple(found)
+
+
+def _is_secret_option(name: str) -> bool:
+    return name.startswith("-") and _SECRET_NAME.search(name) is not None
 
 
 def tool_name(call: RpcCall) -> str:

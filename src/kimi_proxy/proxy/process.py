@@ -13,7 +13,7 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar, Literal, cast
 
@@ -35,9 +35,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    argv: Sequence[str]
-    env: Mapping[str, str]
+    argv: Sequence[str] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
     cwd: Path | str | None = None
+    secrets: Sequence[str] = field(default=(), repr=False)  # among the arguments and variables: nobody is shown them
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

@@ -1,8 +1,9 @@
 """The proxy with its gateway, on a real port, beside the tests in one event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import httpx
 from kimi_proxy.api.server import serve
 from kimi_proxy.assembly.apps import proxy_app
 from kimi_proxy.assembly.runtime import Runtime
-from kimi_proxy.core.config import parse
+from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.lab.log_watcher import running_with_logs
 
@@ -34,11 +35,15 @@ class Proxy:
         return result
 
 
+def proxy(home: Path, toml: str, at_port: int = 0, **environment: str) -> AbstractAsyncContextManager[Proxy]:
+    return proxy_of(parse(toml, environment, home), at_port)
+
+
 @asynccontextmanager
-async def proxy(home: Path, toml: str, at_port: int = 0, **environment: str) -> AsyncIterator[Proxy]:
+async def proxy_of(config: Config, at_port: int = 0, env: Mapping[str, str] = os.environ) -> AsyncIterator[Proxy]:
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    async with running_with_logs(parse(toml, environment, home)) as runtime:
+    async with running_with_logs(config, env) as runtime:
         listening = asyncio.create_task(
             serve(
                 proxy_app(runtime),

@@ -8,7 +8,8 @@ from kimi_proxy.core.addresses import HIDDEN, Address, show_address
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 # Every setting that a member of a team may see anywhere, by the reason why. All others are hidden from members: a new
-# setting too, until it stands here. `*` is any name of a table, and a table alone stands for the names in it.
+# setting too, until it stands here. `*` is any name of a table; a table alone stands for the names in it, which members
+# see where they are used and not in a list.
 FOR_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "decides how their tool results are shortened": (
         "sanitizer.enabled",
@@ -89,18 +90,22 @@ _FOR_MEMBERS = frozenset(name for names in FOR_MEMBERS.values() for name in name
 
 def visible_settings(settings: BaseModel, sections: Iterable[str], is_admin: bool) -> JsonObject:
     """Return the settings in force of these sections, as an admin (or an owner) or a member may see them."""
-    everything = _visible(settings, "", lambda name: is_admin or name in _FOR_MEMBERS)
-    return {name: everything[name] for name in sections if name in everything}
+
+    def may_see(name: str, value: object) -> bool:
+        return is_admin or (name in _FOR_MEMBERS and not isinstance(value, Mapping))
+
+    found = _visible(settings, "", may_see)
+    return {name: found[name] for name in sections if name in found}
 
 
-def _visible(section: BaseModel, path: str, may_see: Callable[[str], bool]) -> JsonObject:
+def _visible(section: BaseModel, path: str, may_see: Callable[[str, object], bool]) -> JsonObject:
     shown: JsonObject = {}
     for name in type(section).model_fields:
         value, place = getattr(section, name), f"{path}{name}"
         if isinstance(value, BaseModel):
             inner = _visible(value, f"{place}.", may_see)
             shown |= {name: inner} if inner else {}
-        elif may_see(place):
+        elif may_see(place, value):
             shown[name] = show(value)
     return shown
 
@@ -113,7 +118,7 @@ def show(value: object) -> JsonValue:
         case SecretStr():
             return HIDDEN if value else ""
         case BaseModel():
-            return _visible(value, "", lambda name: True)
+            return _visible(value, "", lambda name, value: True)
         case Mapping():
             return {str(name): show(one) for name, one in value.items()}
         case tuple():

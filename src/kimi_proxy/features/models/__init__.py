@@ -269,8 +269,9 @@ class Models:
         raise NoProvider(
             f"no configured provider can answer {wire.format.paths[0]} for {name[:80]!r}: "
             + (f"write it as one of {names}, or " if names else "")
-            + f'put [providers.NAME] with type = "{wire.format.provider_types[0]}" in {self._file or "config.toml"} '
-            "(kimi-proxy config init writes one), and start again"
+            + f'put [providers.NAME] with type = "{wire.format.provider_types[0]}" in config.toml '
+            "(kimi-proxy config init writes one), and start again",
+            f"; the file is {self._file}" if self._file else "",
         )
 
     def _answers(self, provider: str, wire: Wire) -> bool:
@@ -293,8 +294,8 @@ class Models:
         if not has_key and name not in self._local:
             # Without a key the provider would refuse, but it would have read the request.
             raise NoProvider(
-                f"{target.model[:80]!r} is offered by {name}, but there is no key for it: set {provider.key_variable} "
-                "in kimi-proxy's environment, or let your client send its own key"
+                f"{target.model[:80]!r} is offered by {name}, but there is no key for it: let your client send its own",
+                f", or set {provider.key_variable} in kimi-proxy's environment",
             )
         return target
 
@@ -302,7 +303,8 @@ class Models:
         line = self._off_lines.get(name, 0)
         where = f"{self._file or 'the configuration file'}{f', line {line}' if line else ''}"
         return NoProvider(
-            f"the provider {name} is switched off: set enabled = true in [providers.{name}] ({where}), and start again"
+            f"the provider {name} is switched off",
+            f": set enabled = true in [providers.{name}] ({where}), and start again",
         )
 
     def _merge_settings(self, target: Target) -> Model | None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
+from kimi_proxy.core.addresses import hide_secrets
 from kimi_proxy.core.errors import KimiProxyError, UpstreamUnreachable
 from kimi_proxy.proxy.mcp.protocol import within
 from kimi_proxy.proxy.process import Command, OrphanCleanup, Process
@@ -63,15 +64,16 @@ class ServerProcess(Process):
     guarded = sys.platform.startswith("linux")
     leave_s: ClassVar[float] = 0.0  # seconds it needs to exit on its own once its input is closed
 
-    def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
+    def __init__(self, server: str, orphans: OrphanCleanup | None = None, secrets: Sequence[str] = ()) -> None:
         super().__init__(orphans)
         self._server = server
+        self._secrets = secrets
         self._output = bytearray()
 
     @property
     def output(self) -> str:
-        """The end of its output."""
-        return self._output.decode("utf-8", "replace")
+        """The end of its output, without the secrets that it was given."""
+        return hide_secrets(self._output.decode("utf-8", "replace"), self._secrets)
 
     @property
     def ending(self) -> UpstreamUnreachable:
@@ -262,7 +264,7 @@ class ServerProgram(Generic[P, T]):
     async def _launch(self) -> P:
         if self._before is not None:
             await self._before()
-        process = self._kind(self._server, self._orphans)
+        process = self._kind(self._server, self._orphans, self._command.secrets)
         try:
             await process.launch(self._command)
         except (OSError, ValueError) as e:

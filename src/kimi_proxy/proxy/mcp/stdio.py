@@ -24,8 +24,8 @@ class StdioProcess(ServerProcess):
 
     leave_s = 1.0
 
-    def __init__(self, server: str, orphans: OrphanCleanup | None = None) -> None:
-        super().__init__(server, orphans)
+    def __init__(self, server: str, orphans: OrphanCleanup | None = None, secrets: Sequence[str] = ()) -> None:
+        super().__init__(server, orphans, secrets)
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from kimi_proxy import __version__
 from kimi_proxy.core import json
+from kimi_proxy.core.addresses import hide_secrets, secrets_in
 from kimi_proxy.core.errors import ConfigError, location
 from kimi_proxy.features.chat.prompt_cache import explain_miss
 from kimi_proxy.services.chat.handler import ChatObserver
@@ -182,6 +183,8 @@ def _providers(settings: TelemetrySettings) -> tuple[TracerProvider, MeterProvid
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     base = settings.otlp_endpoint.get_secret_value().rstrip("/")
+    for exporter in ("trace_exporter", "metric_exporter"):
+        logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{exporter}").addFilter(_HideAddress(base))
     resource = Resource.create({"service.name": settings.service_name, "service.version": __version__})
     spans = TracerProvider(resource=resource, shutdown_on_exit=False)
     spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces")))
@@ -189,6 +192,20 @@ def _providers(settings: TelemetrySettings) -> tuple[TracerProvider, MeterProvid
         OTLPMetricExporter(f"{base}/v1/metrics"), export_interval_millis=settings.interval_s * 1000
     )
     return spans, MeterProvider((reader,), resource, shutdown_on_exit=False)
+
+
+class _HideAddress(logging.Filter):
+    """Takes the path and the query of the collector's address, which may hold a key, out of the exporters' warnings."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        parts = urlsplit(address)
+        self._secrets = (*secrets_in(address), parts.path, parts.query)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = hide_secrets(record.getMessage(), self._secrets)
+        record.args, record.exc_info = None, None
+        return True
 
 
 def _miss_cause(exchange: Exchange) -> str | None:

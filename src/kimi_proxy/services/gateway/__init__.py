@@ -488,7 +488,8 @@ class McpClients:
         own = {name: value.get_secret_value() for name, value in server.env.items()}
         env = {**child_env(self._env, server.env_pass), **own}
         arguments = [each.get_secret_value() for each in server.args]
-        command = Command((server.command, *arguments), env, server.root or None)
+        secrets = gateway.secrets_of(arguments, own, [env[name] for name in server.env_pass if name in env])
+        command = Command((server.command, *arguments), env, server.root or None, secrets)
         if server.way == "stdio":
             return StdioClient(name, command, server.start_timeout_s, self._orphans)
         if server.is_run:
