@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from tests.support.processes import until
 from tests.support.services.store.making import an_original
 from tests.support.services.store.postgres_server import PostgresServer, controlled, opened, url_of
 
+from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.services.store.postgres import database
 from kimi_proxy.services.store.postgres.store import PostgresStore
 
@@ -118,3 +120,23 @@ async def test_a_restart_refuses_calls_at_once_and_is_over_with_the_next_attempt
         assert await store.originals.get(LOCAL, original.id) == original
 
     assert database.CONNECT_S + database.RETRY_S <= RESUMES_S / 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:s3cr%zzt@db/x",
+        "postgresql://ann:s3cr/et@db/x",
+        "postgresql://db/x?s3cret",
+        "postgresql://db:s3c-ret/x",
+    ],
+)
+async def test_an_address_that_is_none_is_refused_without_repeating_it(url: str):
+    """libpq's own message repeats the part that it cannot read, or all of it."""
+    with pytest.raises(ConfigError) as caught:
+        await PostgresStore.open(Address(url), ttl_s=60.0, max_bytes=1 << 30, timeout_s=2.0)
+
+    said = "".join(traceback.format_exception_only(caught.value))
+    assert [each for each in ("zz", "s3c", "ann") if each in said] == []
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    assert "KIMI_PROXY_DATABASE_URL" in str(caught.value)

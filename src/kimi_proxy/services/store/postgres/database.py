@@ -9,6 +9,7 @@ from typing import NoReturn, TypeAlias, TypedDict, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
@@ -68,6 +69,9 @@ class PostgresDatabase:
         timeout_s: float,
         pooling: Pooling | None = None,
     ) -> None:
+        _check_address(url, "KIMI_PROXY_DATABASE_URL")
+        if pooling is not None:
+            _check_address(pooling.listen_url, "KIMI_PROXY_DATABASE_LISTEN_URL")
         self.clock = clock
         self.url = url
         self.pooling = pooling or Pooling()
@@ -287,6 +291,20 @@ class PostgresDatabase:
             else:
                 log.info("store_healed")
                 return
+
+
+def _check_address(url: Address, variable: str) -> None:
+    """Raise ConfigError for an address that libpq cannot read: its own message would repeat a part of the password."""
+    try:
+        ports = str(conninfo_to_dict(url.get_secret_value()).get("port") or "")
+        is_readable = all(port.isdecimal() for port in ports.split(",") if port)
+    except psycopg.ProgrammingError:
+        is_readable = False
+    if not is_readable:
+        raise ConfigError(
+            f"{variable} is not the address of a database: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and "
+            "in the password %25 for %, %2F for / and %40 for @"
+        )
 
 
 def _is_dead_connection(e: psycopg.OperationalError) -> bool:
