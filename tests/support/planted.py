@@ -47,10 +47,10 @@ class Garden:
         path.mkdir()
         return str(path)
 
-    def address(self, place: str, scheme: str = "http") -> str:
+    def address(self, place: str) -> str:
         """Return the address of a server with a secret wherever an address may hold one."""
         user, password, path, query, end = (self.password(place) for _ in range(5))
-        return f"{scheme}://{user}:{password}@{self.host(place)}/{path}?key={query}#{end}"
+        return f"http://{user}:{password}@{self.host(place)}/{path}?key={query}#{end}"
 
     def plain_address(self, place: str) -> str:
         """Return an address without a user, a password and a query, which some settings refuse."""
@@ -121,7 +121,8 @@ def no_room(garden: Garden, place: str) -> None:
 
 
 def a_database(garden: Garden, place: str) -> str:
-    return garden.address(place, "postgresql")
+    user, password, name = garden.password(place), garden.password(place), garden.word(place)
+    return f"postgresql://{user}:{password}@{garden.host(place)}/{name}?application_name={garden.word(place)}"
 
 
 # A program that prints all that it was given, as a careless one may do when it fails.
