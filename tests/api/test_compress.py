@@ -303,20 +303,6 @@ async def test_the_context_is_shown_message_by_message(tmp_path: Path):
     assert stayed.status_code == 400
 
 
-async def test_old_names_in_the_context_still_work(tmp_path: Path):
-    async with world(tmp_path, Wire.CHAT) as here:
-        await here.send(conversation(FULL))
-        await here.post("compress/day-1")
-        await here.send(conversation(FULL))
-        path = "/api/sessions/day-1/context"
-        context = (await here.p.http.get(path)).json()
-        old, new = [(await here.p.http.get(f"{path}/{name}/1")).json() for name in ("gave_way", "summarized")]
-
-    assert context["gave_way"] == context["summarized"] != []
-    assert old == new
-    assert new["came"] == new["received"] != ""
-
-
 async def test_where_nothing_was_compressed_no_message_is_summarized(tmp_path: Path):
     async with world(tmp_path, Wire.CHAT) as here:
         await here.send(conversation(FULL))

@@ -152,7 +152,6 @@ async def test_what_is_really_answered_is_as_described(tmp_path: Path):
         await w.call("GET", "/api/sessions/{session_id}/context/{index}")
         w.ids["index"] = context["summarized"][0]["index"]
         await w.call("GET", "/api/sessions/{session_id}/context/summarized/{index}")
-        await w.call("GET", "/api/sessions/{session_id}/context/gave_way/{index}")
         await w.call("GET", f"{one}/stats")
         await w.call("POST", f"{one}/undo")
         one = "/api/compaction/{session_id}"

@@ -316,7 +316,9 @@ async def test_an_admin_neither_reads_nor_compresses_the_conversation_of_another
             for what in ("/simulate", "", "/undo")
         ]
         answers = [await dee.post(path, json={}) for path in paths]
-        answers += [await dee.get(f"/api/sessions/{session['id']}/context{each}") for each in ("", "/0", "/gave_way/0")]
+        answers += [
+            await dee.get(f"/api/sessions/{session['id']}/context{each}") for each in ("", "/0", "/summarized/0")
+        ]
         assert {answer.status_code for answer in answers} == {404}
         assert not [answer for answer in answers if SECRET in answer.text]
         assert (await ada.get(f"/api/compress/{session['id']}/stats")).json()["compressions"] == 0

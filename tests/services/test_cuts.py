@@ -62,7 +62,6 @@ async def test_a_prune_is_listed_with_its_reasons_lines_and_tokens(tmp_path: Pat
         id = await w.pruned()
         (row,) = await w.listed()
 
-    assert row["door"] == row["via"]  # the old name
     assert (row["id"], row["kind"], row["via"], row["goal"]) == (id, "prune", "pruner", "where is the needle?")
     assert row["original_lines"] == TEXT.count("\n") + 1
     assert isinstance(row["lines_cut"], int)

@@ -189,5 +189,4 @@ def context_routes(sessions: Sessions, latest: LatestRequests) -> list[Route]:
         json_route("GET", path, context, CONTEXT, compressed=True),
         json_route("GET", path + "/{index:int}", message, MESSAGE),
         json_route("GET", path + "/summarized/{index:int}", read_summarized, SUMMARIZED),
-        json_route("GET", path + "/gave_way/{index:int}", read_summarized, SUMMARIZED),  # its old name
     ]

@@ -47,8 +47,7 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
             console.write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
     if as_json:
-        listed = [{**asdict(check), "mend": check.fix} for check in checks]  # `mend` is the old name, for one version
-        console.write_json({"verdict": SEVERITY[worst], "checks": listed})
+        console.write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks]})
     raise click.exceptions.Exit(worst)
 
 

@@ -51,7 +51,6 @@ CutKind: TypeAlias = Literal["prune", "mask", "output", "history"]
 class CutFields(TypedDict):
     kind: CutKind
     via: Via
-    door: Via  # the old name of `via`
     why: str | None
     goal: str
     source_type: str
@@ -268,7 +267,6 @@ def _to_json(note: CutNote, decision: DecisionRecord | None) -> CutFields:
     return {
         "kind": note.kind,
         "via": note.via,
-        "door": note.via,
         "why": decision.why if decision else None,
         "goal": note.goal[:500],
         "source_type": note.source_type,

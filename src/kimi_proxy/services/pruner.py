@@ -101,7 +101,6 @@ class PruneFields(DeepInfraFields):
     tokens_est_after: int
     numbering: NotRequired[Numbering]
     via: NotRequired[Literal["hooks"]]
-    door: NotRequired[Literal["hooks"]]  # the old name of `via`
     kept_lines: NotRequired[int]
     pruned_ratio: NotRequired[float]
     elapsed_ms: NotRequired[int]

@@ -195,7 +195,6 @@ class ContextBody(TypedDict):
     left_out: int
     summary_index: int | None
     summarized: list[SummarizedRowBody]
-    gave_way: list[SummarizedRowBody]  # the old name of `summarized`
 
 
 class ContextMessageBody(TypedDict):
@@ -203,7 +202,6 @@ class ContextMessageBody(TypedDict):
     role: str
     sent: str
     received: str
-    came: str  # the old name of `received`
     changed: bool
     is_shortened: bool
 
@@ -212,7 +210,6 @@ class SummarizedMessageBody(TypedDict):
     index: int
     role: str
     received: str
-    came: str  # the old name of `received`
     sent: str
     summary_index: int
     is_shortened: bool
@@ -307,7 +304,6 @@ class LatestRequests(ChatObserver):
             "left_out": max(0, len(pairs) - MAX_MESSAGES),
             "summary_index": _summary(pairs).index if latest.compression else None,
             "summarized": rows,
-            "gave_way": rows,
         }
 
     async def message(self, who: Caller, session: str, index: int) -> ContextMessageBody:
@@ -323,7 +319,6 @@ class LatestRequests(ChatObserver):
             "role": pair.sent.role,
             "sent": sent[:MAX_SHOWN_CHARS],
             "received": received[:MAX_SHOWN_CHARS],
-            "came": received[:MAX_SHOWN_CHARS],
             "changed": pair.is_changed,
             "is_shortened": max(len(sent), len(received)) > MAX_SHOWN_CHARS,
         }
@@ -340,7 +335,6 @@ class LatestRequests(ChatObserver):
             "index": index,
             "role": message.role,
             "received": received[:MAX_SHOWN_CHARS],
-            "came": received[:MAX_SHOWN_CHARS],
             "sent": sent[:MAX_SHOWN_CHARS],
             "summary_index": summary.index,
             "is_shortened": max(len(sent), len(received)) > MAX_SHOWN_CHARS,
