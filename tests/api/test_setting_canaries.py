@@ -185,7 +185,7 @@ async def test_members_see_the_settings_on_the_list_alone_and_admins_no_password
     assert wrong_for_admins(garden, logged) == ""
     # The walk saw settings at all: members their models, admins more than that.
     assert "models" in set().union(*(garden.found_in(one.text) for one in of_members))
-    assert {"record.dir", "KIMI_PROXY_HOME"} <= set().union(*(garden.found_in(one.text) for one in of_admins))
+    assert {"record.dir", "KIMI_PROXY_CONFIG"} <= set().union(*(garden.found_in(one.text) for one in of_admins))
 
 
 def test_every_variable_that_holds_text_has_its_canary(tmp_path: Path):
