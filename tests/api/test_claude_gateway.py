@@ -126,3 +126,86 @@ async def test_models_are_listed_as_discovery_expects(credential: dict[str, str]
     assert all(isinstance(model["id"], str) and isinstance(model["display_name"], str) for model in listed)
     usable = [model["id"] for model in listed if re.match("claude|anthropic", model["id"], re.I)]
     assert usable == ["claude-sonnet-4-6"]
+
+
+# Auto mode: the provider judges the calls of its answer, and Claude Code runs those that were judged harmless.
+
+SAFEGUARDS = [{"type": "dangerous_tool_use", "classifier_context": {"v": 1, "permission_mode": "auto"}}]
+AUTO_MODE = {**HEADERS, "anthropic-beta": "claude-code-20250219,dangerous-tool-use-2026-09-03,afk-mode-2026-01-31"}
+
+
+def judged(id: str) -> list[dict[str, object]]:
+    harmless = {"type": "evaluated", "outcome": "not_flagged"}
+    return [{"type": "dangerous_tool_use", "status": {"type": "available", "tool_uses": {id: harmless}}}]
+
+
+def calling(id: str, name: str, arguments: dict[str, object], in_two: bool) -> list[dict[str, object]]:
+    """Return the events of an answer that calls a tool; the verdict comes with its end, or in two in front of it."""
+    verdict: dict[str, object] = {"safeguard_results": judged(id)}
+    end: dict[str, object] = {"stop_reason": "tool_use", "stop_sequence": None}
+    deltas = [verdict, end] if in_two else [end | verdict]
+    usage = {"input_tokens": 9, "output_tokens": 1}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
+    block = {"type": "tool_use", "id": id, "name": name, "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+    return [
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        *({"type": "message_delta", "delta": each, "usage": {"output_tokens": 9}} for each in deltas),
+        {"type": "message_stop"},
+    ]
+
+
+def deltas_of(stream: bytes) -> list[dict[str, object]]:
+    events = (json.loads(line[6:]) for line in stream.split(b"\n") if line.startswith(b"data: "))
+    return [event["delta"] for event in events if event["type"] == "message_delta"]
+
+
+@pytest.mark.parametrize("in_two", [False, True], ids=["with the end", "in front of it"])
+@pytest.mark.parametrize("recalls", [False, True], ids=["at once", "after a recall"])
+async def test_what_the_provider_says_of_a_call_s_safety_passes(recalls: bool, in_two: bool, tmp_path: Path):
+    async def answers(heard: Heard, line: Line) -> None:
+        is_asked_again = b"toolu_own" in heard.body
+        if recalls and not is_asked_again:
+            events = calling("toolu_own", "recover_text", {"id": "prn_0000000000000000"}, in_two)
+        else:
+            events = calling("toolu_bash", "Bash", {"command": "make"}, in_two)
+        await line.stream(*(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events))
+
+    body = {**REQUEST, "stream": True, "tools": [TOOL], "safeguards": SAFEGUARDS}
+    async with evil(answers) as provider:
+        toml = provider.toml("anthropic", api_key="").replace("anthropic-evil", "anthropic") + MODELS
+        async with proxy(tmp_path, toml + "[sanitizer]\nchange_attested = true\n") as p:
+            answer = await p.http.post("/v1/messages?beta=true", json=body, headers=AUTO_MODE)
+
+    assert len(provider.heard) == 1 + recalls
+    for heard in provider.heard:
+        assert json.loads(heard.body)["safeguards"] == SAFEGUARDS
+        assert heard.header("anthropic-beta") == AUTO_MODE["anthropic-beta"]
+    assert b"toolu_own" not in answer.content
+    found = [delta["safeguard_results"] for delta in deltas_of(answer.content) if "safeguard_results" in delta]
+    assert found == [judged("toolu_bash")]
+    assert deltas_of(answer.content)[-1]["stop_reason"] == "tool_use"
+
+
+async def test_so_it_does_in_an_answer_that_comes_whole(tmp_path: Path):
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    call = {"type": "tool_use", "id": "toolu_bash", "name": "Bash", "input": {"command": "make"}}
+    whole = {"type": "message", "content": [call], "usage": usage, "safeguard_results": judged("toolu_bash")}
+    own = {**call, "id": "toolu_own", "name": "recover_text", "input": {"id": "prn_0000000000000000"}}
+
+    async def answers(heard: Heard, line: Line) -> None:
+        said = whole if b"toolu_own" in heard.body else {**whole, "content": [own]}
+        await line.send(http(json.dumps(said).encode(), "200 OK", "application/json"))
+
+    async with evil(answers) as provider:
+        toml = provider.toml("anthropic", api_key="").replace("anthropic-evil", "anthropic") + MODELS
+        async with proxy(tmp_path, toml + "[sanitizer]\nchange_attested = true\n") as p:
+            body = {**REQUEST, "tools": [TOOL], "safeguards": SAFEGUARDS}
+            answer = (await p.http.post("/v1/messages?beta=true", json=body, headers=AUTO_MODE)).json()
+
+    assert len(provider.heard) == 2
+    assert answer["content"] == [call]
+    assert answer["safeguard_results"] == judged("toolu_bash")

@@ -232,3 +232,43 @@ provider = "mine"
     assert "unknown context window of mystery" in said
     assert "unknown context window of mine" not in said
     assert f"config.toml; from {cli.here / '.env'}: OPENAI_API_KEY" in said
+
+
+def checks_of_auto_mode(cli: Cli, toml: str, variables: dict[str, str]) -> list[dict[str, str]]:
+    """What doctor says of auto mode with these providers, to somebody whose Claude Code has these variables."""
+    (cli.here / "config.toml").write_text(toml, "utf-8")
+    settings = Path(cli.env["HOME"]) / ".claude" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"env": variables}))
+    done = cli("doctor", "--json", env={"MCP_PRUNER_PORT": free_port()})
+    return [check for check in json.loads(done.stdout)["checks"] if check["name"] == "auto mode"]
+
+
+KIMI, ANTHROPIC = ('[providers.kimi]\napi_key = ""\n', '[providers.anthropic]\napi_key = ""\n')
+CONNECTED = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8000"}
+CHECKS_ITSELF = {"CLAUDE_CODE_AUTO_MODE_SERVER": "0"}
+
+
+@pytest.mark.parametrize(
+    ("toml", "variables", "level", "words"),
+    [
+        (KIMI, CONNECTED, "warning", "stops at the first command"),
+        (KIMI, CONNECTED | CHECKS_ITSELF, "ok", "about 35,000 tokens for each checked action"),
+        (KIMI, {}, "ok", "CLAUDE_CODE_AUTO_MODE_SERVER=0"),
+        (KIMI + ANTHROPIC, CONNECTED, "ok", "CLAUDE_CODE_AUTO_MODE_SERVER=0"),
+        (ANTHROPIC, CONNECTED | CHECKS_ITSELF, "warning", "Anthropic does it free"),
+    ],
+)
+def test_doctor_says_who_checks_the_actions_of_claude_code(
+    toml: str, variables: dict[str, str], level: str, words: str, cli: Cli
+):
+    (check,) = checks_of_auto_mode(cli, toml, variables)
+
+    assert check["level"] == level
+    assert words in check["found"]
+    assert bool(check["fix"]) is (level == "warning")
+
+
+@pytest.mark.parametrize("variables", [CONNECTED, {}])
+def test_where_anthropic_answers_doctor_has_nothing_to_say_of_it(variables: dict[str, str], cli: Cli):
+    assert checks_of_auto_mode(cli, ANTHROPIC, variables) == []

@@ -420,7 +420,47 @@ def test_behind_translation_claude_code_compacts_by_the_window_of_the_smallest_m
     cli("init", "claude", "--proxy", "--yes", env=env)
 
     said = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "128000"}
-    assert read(world / "home/.claude/settings.json") == {"env": said}
+    assert read(world / "home/.claude/settings.json") == {"env": said | CHECKS_ITSELF}
+
+
+CHECKS_ITSELF = {"CLAUDE_CODE_AUTO_MODE_SERVER": "0"}
+KIMI = '[providers.kimi]\napi_key = ""\n'
+MOONSHOT = '[providers.moonshot]\ntype = "anthropic"\nbase_url = "https://api.moonshot.ai/anthropic"\napi_key = ""\n'
+ONLY_ANTHROPIC = '[providers.anthropic]\napi_key = ""\n'
+
+
+@pytest.mark.parametrize(
+    ("toml", "mine", "expected", "says"),
+    [
+        (KIMI, {}, CHECKS_ITSELF, b"about 35,000 tokens for each checked action"),
+        (MOONSHOT, {}, CHECKS_ITSELF, b"about 35,000 tokens for each checked action"),
+        (ONLY_ANTHROPIC, {}, {}, b""),
+        (ONLY_ANTHROPIC, CHECKS_ITSELF, {}, b""),  # an earlier run has set it for another provider
+        ("", {}, {}, b""),  # Anthropic answers a client that brings its own key
+        (f"{ONLY_ANTHROPIC}{KIMI}", {}, {}, b"for a model that is not Anthropic's"),
+        (f"{ONLY_ANTHROPIC}{MOONSHOT}", CHECKS_ITSELF, CHECKS_ITSELF, b"for a model that is not Anthropic's"),
+    ],
+    ids=["Kimi", "Moonshot's Anthropic API", "Anthropic", "no longer Kimi", "nothing", "both", "both, set by the user"],
+)
+def test_claude_code_checks_actions_by_itself_where_anthropic_does_not(
+    toml: str, mine: dict[str, str], expected: dict[str, str], says: bytes, cli: Cli, world: Path
+):
+    (world / "config.toml").write_text(toml)
+    settings = world / "home" / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"env": {"MINE": "1", **mine}}))
+    before = settings.read_bytes()
+    env = {**PROXY, "KIMI_PROXY_CONFIG": str(world / "config.toml")}
+
+    done = cli("init", "claude", "--proxy", "--yes", env=env)
+
+    found = read(settings)
+    assert isinstance(found, dict)
+    assert found["env"] == {"MINE": "1", "ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | expected
+    assert says in done.stderr
+    assert (b"AUTO_MODE" in done.stderr) is bool(says)
+    assert cli("init", "claude", "--proxy", "--undo", "--yes", env=env).returncode == 0
+    assert settings.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -453,7 +493,7 @@ def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli
             == 0
         )
 
-    assert read(settings) == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
+    assert read(settings) == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | CHECKS_ITSELF}
 
 
 def test_the_proxy_and_the_server_of_one_file_are_taken_back_apart_or_together(cli: Cli, world: Path):

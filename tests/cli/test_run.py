@@ -218,6 +218,33 @@ def test_an_agent_s_requests_go_through_the_proxy_that_runs(cli: Cli, tmp_path: 
     assert copilot.stdout.decode() == f"{url}/v1\n"
 
 
+CHECKS = 'echo "${CLAUDE_CODE_AUTO_MODE_SERVER-unset}"'
+
+
+@pytest.mark.parametrize(
+    ("providers", "expected", "says"),
+    [
+        (("kimi",), b"0", b"about 35,000 tokens for each checked action"),
+        (("anthropic",), b"unset", b""),
+        (("anthropic", "kimi"), b"unset", b"for a model that is not Anthropic's, start Claude Code with"),
+    ],
+)
+def test_claude_code_checks_actions_by_itself_where_only_others_answer(
+    providers: tuple[str, ...], expected: bytes, says: bytes, cli: Cli, tmp_path: Path
+):
+    (tmp_path / "config.toml").write_text("".join(f'[providers.{name}]\napi_key = ""\n' for name in providers))
+    env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml")}
+    with answering({"server": "kimi-proxy", "version": "1", "status": "healthy"}) as port:
+        env |= {"KIMI_PROXY_PORT": str(port)}
+        done = cli("run", "--proxy", "--agent", "claude", "sh", "-c", CHECKS, env=env)
+        other = cli("run", "--proxy", "--agent", "codex", "sh", "-c", CHECKS, env=env)
+
+    assert done.stdout.split() == [expected]
+    assert says in done.stderr
+    assert (b"AUTO_MODE" in done.stderr) is bool(says)
+    assert b"AUTO_MODE" not in other.stderr
+
+
 @pytest.mark.parametrize(
     ("agent", "why"), [("claude", b"it is not running"), ("other", b"only Claude Code, Codex and Copilot CLI")]
 )

@@ -185,6 +185,24 @@ def test_the_start_message_names_addresses_the_file_and_the_providers(cli: Cli):
     assert "providers: ollama; on demand: anthropic (ANTHROPIC_API_KEY), others" in said
 
 
+@pytest.mark.parametrize(
+    ("providers", "says"),
+    [
+        (("kimi",), "CLAUDE_CODE_AUTO_MODE_SERVER=0 lets Claude Code's auto mode check actions by itself"),
+        (("anthropic", "kimi"), "for a model that is not Anthropic's, start Claude Code with CLAUDE_CODE_AUTO_MODE_"),
+        (("anthropic",), ""),
+        ((), ""),
+    ],
+)
+def test_the_start_message_says_what_auto_mode_needs_and_costs(providers: tuple[str, ...], says: str, cli: Cli):
+    (cli.here / "config.toml").write_text("".join(f'[providers.{name}]\napi_key = ""\n' for name in providers))
+    with serving(cli, "start", name="proxy") as (process, _):
+        said = stop(process)[1].decode()
+
+    assert says in said
+    assert ("about 35,000 tokens for each checked action" in said) is bool(says)
+
+
 def test_it_starts_with_a_setting_that_no_longer_exists_and_says_what_to_do_instead(cli: Cli):
     (cli.here / "config.toml").write_text("[cache]\nkeep_warm = true\n")
     with serving(cli, "start", name="proxy") as (process, _):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kimi_proxy.core.config.sections import DisplaySettings
-from kimi_proxy.features import accounting
 from kimi_proxy.features.accounting import SavingsLine, sum_lines
+from kimi_proxy.features.status_line import status_line
 
 NOTHING = sum_lines(())
 EURO = DisplaySettings(currency="EUR", currency_per_usd=0.5)
@@ -43,4 +43,4 @@ EURO = DisplaySettings(currency="EUR", currency_per_usd=0.5)
 def test_it_says_window_savings_and_cache(
     percent: float | None, saved: SavingsLine, left: int | None, display: DisplaySettings, text: str
 ):
-    assert accounting.status_line(percent, saved, left, display) == text
+    assert status_line(percent, saved, left, display) == text

@@ -62,7 +62,12 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
 def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
     """Return the command and an environment that send requests through the proxy; unchanged if it is not running."""
     from kimi_proxy.features.clients.agents import recognise
-    from kimi_proxy.features.clients.proxied import chosen_codex_provider, proxied_run, proxy_target
+    from kimi_proxy.features.clients.proxied import (
+        chosen_codex_provider,
+        explain_auto_mode,
+        proxied_run,
+        proxy_target,
+    )
 
     config = load_of_server(here=None).config
     address = proxy_address(config)
@@ -82,6 +87,8 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
         )
         remark(f"the agent's requests are not sent through the proxy: {why}")
         return command, dict(os.environ)
+    if found == "claude" and (auto_mode := explain_auto_mode(target.answering)):
+        remark(auto_mode)
     return [*command[: place + 1], *arguments, *command[place + 1 :]], {**os.environ, **env}
 
 

@@ -6,7 +6,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +21,13 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.config.removed import REMOVED_VARIABLES
 from kimi_proxy.core.errors import ConfigError, FileRefused, KimiProxyError, Reason
-from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.features.accounting import describe_safety_checks, sum_safety_checks
+from kimi_proxy.features.chat.safety_checks import CHECK_TOKENS
 from kimi_proxy.features.clients import CLIENTS, RECOVER_TEXT, SERVER_NAME, agents
 from kimi_proxy.features.clients.hooks import PATH
-from kimi_proxy.features.clients.proxied import FIRST_PARTY
+from kimi_proxy.features.clients.proxied import AUTO_MODE_SERVER, BASE_URL, FIRST_PARTY, explain_auto_mode, who_answers
 from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models
@@ -38,7 +40,7 @@ from kimi_proxy.services.store.protocols import Original, Store
 Level = Literal["ok", "warning", "error"]
 
 DOCTOR = Caller("doctor")
-REFUSED_WITHIN_S = 7 * 86_400
+LOOKS_BACK_S = 7 * 86_400
 RECALL_REFUSED: Reason = "recall_refused"
 MAX_REFUSED = 1_000
 GRANT = "allow it: run kimi-proxy init claude again, or add mcp__pruner__recover_text to permissions.allow"
@@ -46,6 +48,7 @@ LOW_DISK_BYTES = 512 * 1024**2
 SHORT_TOKEN_CHARS = 16
 OUR_PREFIXES = ("KIMI_PROXY_", "KIMI_PRUNING_", "MCP_PRUNER_", "DEEPINFRA_")
 TEST_VARIABLES = ("KIMI_PROXY_DEEP",)
+_OFF = ("0", "false")
 EVERYTHING = ("kimi_proxy.assembly.apps", "kimi_proxy.api.server", "kimi_proxy.assembly.runtime")
 
 
@@ -86,6 +89,7 @@ def all_checks(env: Mapping[str, str]) -> Iterator[Check]:
     yield from servers(settings.config)
     yield from windows(settings.config)
     yield from signed_requests(settings.config, env)
+    yield from auto_mode(settings.config, env)
     yield from hooks_without_permission(env)
     yield search()
     yield port(settings.config)
@@ -188,9 +192,28 @@ def _claude_settings(home: Path, env: Mapping[str, str]) -> JsonObject:
         return {}
 
 
-def _claude_variables(home: Path, env: Mapping[str, str]) -> Collection[str]:
-    """Return the names of the variables that Claude Code runs with."""
-    return {*env, *as_object(_claude_settings(home, env).get("env"))}
+def auto_mode(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield who checks the actions of Claude Code's auto mode, and whether its setting fits the providers."""
+    answering, variables = who_answers(config), _claude_variables(Path.home(), env)
+    checks_itself = variables.get(AUTO_MODE_SERVER) in _OFF
+    again = "run kimi-proxy init claude --proxy again"
+    costs = f"about {CHECK_TOKENS:,} tokens for each checked action"
+    if answering == "anthropic":
+        if checks_itself and BASE_URL in variables:
+            found = (
+                f"{AUTO_MODE_SERVER}=0 makes Claude Code check actions by itself, with {costs}: Anthropic does it free"
+            )
+            yield Check("auto mode", "warning", found, f"unset it, or {again}")
+    elif answering == "others" and BASE_URL in variables and not checks_itself:
+        found = f"Claude Code stops at the first command of auto mode, because {AUTO_MODE_SERVER}=0 is not set"
+        yield Check("auto mode", "warning", found, f"{again}, or set it; checks then take {costs}")
+    else:
+        yield Check("auto mode", "ok", explain_auto_mode(answering))
+
+
+def _claude_variables(home: Path, env: Mapping[str, str]) -> Mapping[str, JsonValue]:
+    """Return the variables that Claude Code runs with."""
+    return {**env, **as_object(_claude_settings(home, env).get("env"))}
 
 
 def search() -> Check:
@@ -241,7 +264,8 @@ async def store(config: Config) -> Sequence[Check]:
     try:
         opened = await open_store(config)
         try:
-            return [await _round_trip(opened), *await _refused_recalls(opened)]
+            checks = await _safety_checks(opened)
+            return [await _round_trip(opened), *await _refused_recalls(opened), *checks]
         finally:
             await opened.close()
     except KimiProxyError as e:
@@ -249,8 +273,15 @@ async def store(config: Config) -> Sequence[Check]:
         return [Check("store", "error", f"{config.home}: {e.full}", fix)]
 
 
+async def _safety_checks(opened: Store) -> Sequence[Check]:
+    checks = sum_safety_checks(await opened.sessions.accounts(DOCTOR, time.time() - LOOKS_BACK_S))
+    if not checks.requests:
+        return []
+    return [Check("safety checks", "ok", f"{describe_safety_checks(checks)} in the last 7 days")]
+
+
 async def _refused_recalls(opened: Store) -> Sequence[Check]:
-    lines = await opened.sessions.accounts(DOCTOR, time.time() - REFUSED_WITHIN_S)
+    lines = await opened.sessions.accounts(DOCTOR, time.time() - LOOKS_BACK_S)
     requests = sum(line.reasons.get(RECALL_REFUSED, 0) for line in lines)
     sessions = len(await opened.facts.keys(LOCAL, "recall_refused", MAX_REFUSED))
     checks: list[Check] = []

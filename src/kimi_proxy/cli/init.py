@@ -217,13 +217,15 @@ def _undoing(
 
 def _proxy_target(client: ClientApp) -> ProxyTarget:
     """Return the proxy's address and the APIs of its providers; print a remark if the needed one is missing."""
-    from kimi_proxy.features.clients.proxied import BaseUrl, proxy_target
+    from kimi_proxy.features.clients.proxied import CLAUDE, BaseUrl, explain_auto_mode, proxy_target
 
     config = load_of_server(here=None).config
     target = proxy_target(_proxy_url(), config, os.environ)
     api = client.proxied.apis[0] if isinstance(client.proxied, BaseUrl) else ""
     if api in config.off_lines and api not in target.apis:
         remark(f"the provider {api} is turned off: set enabled = true in [providers.{api}] of {config.file}")
+    if client.proxied is CLAUDE and (auto_mode := explain_auto_mode(target.answering)):
+        remark(auto_mode)
     if config.token is not None:
         remark("the proxy requires its token: use it as the client's API key (docs/clients.md)")
     return target

@@ -6,6 +6,7 @@ import gc
 import os
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 PORT = click.IntRange(0, 65_535)
+CHECKS_WITHIN_S = 7 * 86_400
+CHECKS_READ_S = 1.0  # the start does not wait longer for these figures
 
 
 @click.command()
@@ -155,7 +158,9 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
         with stop_on_signals() as stop:
             async with trimming_memory(), running_with_logs(config, settings.env) as runtime:
                 gc.freeze()  # otherwise a collection takes 100 ms, during which the event loop stands still
-                await listen(runtime, listeners, stop, say, lambda addresses: _welcome(settings, addresses, say))
+                checks = await _explain_safety_checks(runtime)
+                welcome = partial(_welcome, settings, checks, say)
+                await listen(runtime, listeners, stop, say, welcome)
 
     run(life())
     say("stopped")
@@ -174,13 +179,39 @@ def _remarks_as(format: str) -> Callable[[str], None]:
     return write_event
 
 
-def _welcome(settings: LoadedSettings, addresses: Mapping[str, str], remark: Callable[[str], None]) -> None:
+async def _explain_safety_checks(runtime: Runtime) -> str:
+    """Return what Claude Code's auto mode needs with these providers, and what its checks have cost; "" if nothing."""
+    import asyncio
+    import time
+
+    from kimi_proxy.core.caller import LOCAL
+    from kimi_proxy.core.errors import StoreUnavailable
+    from kimi_proxy.features.accounting import describe_safety_checks, sum_safety_checks
+    from kimi_proxy.features.clients.proxied import explain_auto_mode, who_answers
+
+    needs = explain_auto_mode(who_answers(runtime.config))
+    if not needs:
+        return ""
+    try:
+        async with asyncio.timeout(CHECKS_READ_S):
+            lines = await runtime.store.sessions.accounts(LOCAL, time.time() - CHECKS_WITHIN_S)
+    except (StoreUnavailable, TimeoutError):
+        return needs
+    checks = sum_safety_checks(lines)
+    return f"{needs} ({describe_safety_checks(checks)} in the last 7 days)" if checks.requests else needs
+
+
+def _welcome(
+    settings: LoadedSettings, checks: str, remark: Callable[[str], None], addresses: Mapping[str, str]
+) -> None:
     config, proxy = settings.config, addresses.get("proxy")
     if proxy is not None:
         remark(f"the dashboard is on {proxy}/")
         remark(f"base URLs for chat: {proxy}/v1 (OpenAI chat completions and responses), {proxy} (Anthropic)")
         if config.cache.marks:
             remark("cache marks are added for Anthropic clients that set none ([cache] marks = false turns this off)")
+        if checks:
+            remark(checks)
     for line in _elsewhere(config, addresses):
         remark(line)
     for line in sources(settings):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.json import JsonObject
 
-RequestReason = Literal["nothing_to_do", "no_larger_model", "exceeds_window", "attested", "observing"]
+RequestReason = Literal["nothing_to_do", "no_larger_model", "exceeds_window", "attested", "observing", "safety_check"]
 ToolResultReason = Literal[
     "below_threshold",
     "recovered",

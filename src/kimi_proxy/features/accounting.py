@@ -1,4 +1,4 @@
-"""Accounting: the savings of a request, their overhead, reports of both, and their line in an agent's status bar."""
+"""Accounting: the savings of a request, their overhead, and reports of both."""
 
 import csv
 import io
@@ -11,10 +11,10 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.config.sections import DisplaySettings
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.chat.context import Composition
 from kimi_proxy.features.chat.pipeline import Note
+from kimi_proxy.features.chat.safety_checks import SAFETY_CHECK
 from kimi_proxy.features.sanitizer.plan import is_recovery_call
 from kimi_proxy.features.sanitizer.recalls import recall_outcome
 
@@ -412,6 +412,10 @@ class SavingsLine:
     cache_missed_usd: float | None  # whether we caused the miss or not
     observed_usd: float | None
 
+    @property
+    def is_of_safety_checks(self) -> bool:
+        return self.reasons.get(SAFETY_CHECK, 0) >= self.requests > 0
+
     def figures(self) -> dict[str, int | float | None]:
         """Return counts and money, which is rounded so that sums of it look as they were meant."""
         counts = {name: getattr(self, name) for name in _COUNTS}
@@ -433,6 +437,17 @@ def sum_lines(lines: Iterable[SavingsLine], model: str = "", directory: str = ""
     for line in lines:
         reasons.update(line.reasons)
     return SavingsLine(reasons, "", "", directory, model, *counts, *money)
+
+
+def sum_safety_checks(lines: Iterable[SavingsLine]) -> SavingsLine:
+    """Return the sum of the lines that consist of the safety checks of Claude Code's auto mode."""
+    return sum_lines(line for line in lines if line.is_of_safety_checks)
+
+
+def describe_safety_checks(checks: SavingsLine) -> str:
+    """Return what the checks cost, in words."""
+    usd = "" if checks.cost_usd is None else f", {checks.cost_usd:.4f} USD"
+    return f"{checks.requests:,} safety checks of Claude Code's auto mode: {checks.tokens_after:,} tokens{usd}"
 
 
 def outcome(line: SavingsLine) -> str:
@@ -464,7 +479,8 @@ def as_json(lines: Sequence[SavingsLine], since: str | None) -> JsonObject:
     sessions: list[JsonValue] = [_to_json(line, *_TEXTS) for line in lines]
     models: list[JsonValue] = [_to_json(line, "model") for line in by_model(lines)]
     totals = {"sessions": len({line.session for line in lines}), **_to_json(sum_lines(lines))}
-    return {"since": since, "totals": totals, "models": models, "sessions": sessions}
+    checks = _to_json(sum_safety_checks(lines))
+    return {"since": since, "totals": totals, "safety_checks": checks, "models": models, "sessions": sessions}
 
 
 def as_csv(lines: Sequence[SavingsLine]) -> str:
@@ -485,6 +501,8 @@ def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
     all = sum_lines(lines)
     sessions = len({line.session for line in lines})
     out = [f"{all.requests:,} requests in {sessions:,} sessions{after}", *_sum_of(all)]
+    if (checks := sum_safety_checks(lines)).requests:
+        out.append(f"of these, {describe_safety_checks(checks)}")
     if all.reasons:
         out.append("nothing was saved because: " + ", ".join(f"{why} ({n:,})" for why, n in _often(all)))
     return "\n".join([*out, "", *_grid(lines)]) + "\n"
@@ -568,37 +586,3 @@ def _usd(usd: float | None) -> str:
 
 def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-
-
-_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
-_THOUSAND = 1000
-
-
-def status_line(percent: float | None, saved: SavingsLine, cache_left_s: int | None, display: DisplaySettings) -> str:
-    """Return how full the window is, today's savings, and the remaining lifetime of the prompt cache."""
-    window = "" if percent is None else f"window {int(percent)}%"
-    cache = "" if cache_left_s is None else f"cache {_duration(cache_left_s)}" if cache_left_s else "cache cold"
-    return " · ".join(part for part in (window, _describe_savings(saved, display), cache) if part)
-
-
-def _describe_savings(saved: SavingsLine, display: DisplaySettings) -> str:
-    if saved.observed_tokens and not saved.net_saved_tokens:
-        return f"would have saved {_amount(saved.observed_usd, saved.observed_tokens, display)} today"
-    return f"saved {_amount(saved.net_saved_usd, saved.net_saved_tokens, display)} today"
-
-
-def _amount(usd: float | None, tokens: int, display: DisplaySettings) -> str:
-    """Return money, or tokens while no price is known."""
-    if usd is None:
-        size = f"{tokens / _THOUSAND:.1f}k" if abs(tokens) >= _THOUSAND else str(tokens)
-        return f"{size} tokens"
-    amount = usd * display.currency_per_usd
-    number, sign = f"{abs(amount):,.2f}", "-" if amount < 0 else ""
-    symbol = _SYMBOLS.get(display.currency)
-    return f"{sign}{symbol}{number}" if symbol else f"{sign}{number} {display.currency}"
-
-
-def _duration(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}" if hours else f"{minutes}:{rest:02}"

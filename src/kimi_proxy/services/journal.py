@@ -74,7 +74,7 @@ RETRY_S = 10.0  # after the disk could not be read
 # The reason if no stage gives one: tool results are short, or there are none.
 BELOW_THRESHOLD: Reason = "below_threshold"
 NOTHING_TO_DO: Reason = "nothing_to_do"
-STANDING: tuple[Reason, ...] = ("recall_refused",)  # reported also while earlier cuts still save something
+STANDING: tuple[Reason, ...] = ("recall_refused", "safety_check")  # reported also if something was saved
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from kimi_proxy.features import accounting, metering
 from kimi_proxy.features.chat.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
 from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.metering import Metric, NewerCount, fill, no_newer_count
+from kimi_proxy.features.status_line import status_line
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.events import iso_time
@@ -341,7 +342,7 @@ class Sessions:
         left = None if sent_at is None or life is None else max(0, round(sent_at + life - self._now()))
         percent = newest.percent if newest is not None else None
         return {
-            "text": accounting.status_line(percent, saved, left, self._display),
+            "text": status_line(percent, saved, left, self._display),
             "percent": percent,
             "saved_today_usd": saved.net_saved_usd,
             "saved_today_tokens": saved.net_saved_tokens,

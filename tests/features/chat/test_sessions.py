@@ -183,6 +183,23 @@ def test_what_an_agent_asks_without_its_tools_is_on_the_side():
     assert claude({b"x-session-id": b"mine"}, tools=[]) == LOCAL_IDS.session_named("mine")
 
 
+RULES: JsonValue = [
+    {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.328;"},
+    {"type": "text", "text": "You are a security monitor for autonomous AI coding agents.\n\n## Context\n"},
+]
+
+
+def test_the_safety_checks_of_auto_mode_are_a_session_of_their_own_beside_the_one_they_judge():
+    of_main = claude(tools=[], system=RULES)
+    of_sub_agent = claude({**CLAUDE, b"x-claude-code-agent-id": b"a1"}, tools=[], system=RULES)
+    quoted = claude(system=RULES)  # somebody works on these rules
+
+    assert (of_main.name, of_main.parent) == ("3fe3571c-7ab6/checks", claude().id)
+    assert of_sub_agent.name == "3fe3571c-7ab6/a1/checks"
+    assert of_sub_agent.parent == claude({**CLAUDE, b"x-claude-code-agent-id": b"a1"}).id
+    assert quoted == claude()
+
+
 @pytest.mark.parametrize("key", ["session_2cbfaf85-5069-4cd2-8479-65b03c958e20", "ses_61acf2b3dffeQ2Xk8TnVbYhR"])
 def test_a_key_of_the_prompt_cache_that_is_made_for_a_conversation_names_it(key: str):
     tools: JsonValue = [{"type": "function", "function": {"name": "read"}}]

@@ -31,6 +31,7 @@ export default {
     spoils_prompt_cache: "repeating its system prompt would invalidate this provider's prompt cache.",
     no_place_for_instructions: "there is no place to repeat its system prompt.",
     no_larger_model: "no larger model is configured.",
+    safety_check: "it is a safety check of Claude Code’s auto mode.",
     other: "{code}.",
   },
   fr: {
@@ -65,6 +66,7 @@ export default {
     spoils_prompt_cache: "répéter son prompt système invaliderait le cache de ce fournisseur.",
     no_place_for_instructions: "il n’y a pas de place pour répéter son prompt système.",
     no_larger_model: "aucun modèle plus grand n’est configuré.",
+    safety_check: "c’est un contrôle de sécurité du mode auto de Claude Code.",
     other: "{code}.",
   },
 };

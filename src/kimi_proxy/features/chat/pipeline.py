@@ -13,6 +13,7 @@ from kimi_proxy.core.errors import AnyReason, OtherReason, location
 from kimi_proxy.core.timing import Timings
 from kimi_proxy.features.chat.conversations import Conversation, name_conversation
 from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
+from kimi_proxy.features.chat.safety_checks import SAFETY_CHECK, is_safety_check
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.clients.deferral import DeferredTools
 from kimi_proxy.features.models import Target
@@ -114,6 +115,11 @@ async def name_model(draft: Draft) -> Draft:
     """Call the model what its provider calls it."""
     request = edit.with_model(draft.request, draft.target.model)
     return draft if request is draft.request else replace(draft, request=request)
+
+
+async def name_safety_check(draft: Draft) -> Draft:
+    """Count a safety check of Claude Code's auto mode as one."""
+    return replace(draft, reasons=(*draft.reasons, SAFETY_CHECK)) if is_safety_check(draft.request) else draft
 
 
 # The parts of Claude Code's attribution that stay constant; all others change with each request or turn.

@@ -10,6 +10,8 @@ from itertools import islice
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Message, Part, Request, read
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.features.chat.safety_checks import TITLE as CHECKS_TITLE
+from kimi_proxy.features.chat.safety_checks import is_safety_check
 
 MAX_NAME_CHARS = 200
 MAX_HEAD_CHARS = 16_384
@@ -23,7 +25,7 @@ _CLAUDE_CODE, _AGENT, _PARENT_AGENT = (
     b"x-claude-code-agent-id",
     b"x-claude-code-parent-agent-id",
 )
-SIDE = "side"
+SIDE, CHECKS = "side", "checks"
 # A `prompt_cache_key` that says itself that it is a conversation's; others may be an application's, or a user's.
 _CONVERSATION = re.compile(r"(?:ses|sess|session|thread|conv|conversation|chat|task)[_-][\w-]{16,}", re.ASCII)
 _ID = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
@@ -162,15 +164,22 @@ def _agent_name(request: Request, headers: Mapping[bytes, bytes]) -> str:
 def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str, ids: SessionIds) -> Session:
     """Return the session of Claude Code itself, or that of the sub-agent which sends the request."""
     agent, parent = _header(headers, _AGENT), _header(headers, _PARENT_AGENT)
-    if agent:
-        return _helping(ids, ids.session_named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
-    return _with_side(ids.session_named(name), request, ids)
+    if not agent:
+        return _with_side(ids.session_named(name), request, ids)
+    if is_safety_check(request):
+        return _beside(ids, f"{name}/{agent}", CHECKS)
+    return _helping(ids, ids.session_named(f"{name}/{agent}"), f"{name}/{parent}" if parent else name)
 
 
 def _with_side(session: Session, request: Request, ids: SessionIds) -> Session:
     """Return a session beside that of an agent for what it asks without its tools: a title, a commit message."""
-    is_side = not request.tool_names and not request.is_continued
-    return _helping(ids, ids.session_named(f"{session.name}/{SIDE}"), session.name) if is_side else session
+    if request.tool_names or request.is_continued:
+        return session
+    return _beside(ids, session.name, CHECKS if is_safety_check(request) else SIDE)
+
+
+def _beside(ids: SessionIds, name: str, what: str) -> Session:
+    return _helping(ids, ids.session_named(f"{name}/{what}"), name)
 
 
 def _helping(ids: SessionIds, session: Session, parent: str) -> Session:
@@ -277,6 +286,8 @@ _DIRECTORY = re.compile(
 
 def title_of(request: Request) -> str:
     """Return the first words of the person, at most 60 characters, secrets masked; "" if there are none."""
+    if is_safety_check(request):
+        return CHECKS_TITLE
     for message in _conversation(request):
         if message.role != "user":
             continue

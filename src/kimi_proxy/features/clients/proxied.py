@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.config.providers import Provider
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.features.chat.safety_checks import CHECK_TOKENS
 from kimi_proxy.features.clients.agents import Agent
 from kimi_proxy.features.editing import jsonc, toml
 from kimi_proxy.features.editing.client_files import KeyPath, SettingsKeys, TextFormat
@@ -15,11 +18,16 @@ from kimi_proxy.features.models import Models
 
 Api = Literal["anthropic", "openai"]
 ANTHROPIC_HOST = "api.anthropic.com"
+BASE_URL = "ANTHROPIC_BASE_URL"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 COMPACT_WINDOW = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
+AUTO_MODE_SERVER = "CLAUDE_CODE_AUTO_MODE_SERVER"
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
 
 _BARE = re.compile(r"[\w-]+", re.ASCII)
+
+# Who may answer Claude Code: Anthropic itself, others, or both.
+Answering = Literal["anthropic", "others", "both"]
 
 Values = Mapping[KeyPath, Mapping[str, JsonValue]]
 
@@ -32,20 +40,52 @@ class ProxyTarget:
     is_anthropic: bool = False
     apis: tuple[Api, ...] = ("anthropic", "openai")
     window: int = 0  # tokens that the smallest model behind it reads at once; 0 if that is not known
+    answering: Answering = "anthropic"
 
 
 def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarget:
     """Return the target for a proxy with these settings; Anthropic is the default provider of its API."""
-    on = [provider for provider in config.providers.values() if provider.enabled]
-    # Where the file switches none on, known providers answer clients that bring their own key or login.
-    on = on or [config.providers[name] for name in config.on_demand]
+    on = _providers_on(config)
     apis = tuple(api for api in _APIS if any(provider.type == api for provider in on))
     anthropic = {provider.base_url.host for provider in on if provider.type == "anthropic"}
     models = Models.of(config)
     windows = (models.window(models.configured_target(key)) for key, _ in models.offered_models())
     may_sign = config.sanitizer.change_attested and has_anthropic_key(config, env)
     is_anthropic = anthropic == {ANTHROPIC_HOST} and may_sign
-    return ProxyTarget(url, is_anthropic, apis, min((size for size in windows if size), default=0))
+    window = min((size for size in windows if size), default=0)
+    return ProxyTarget(url, is_anthropic, apis, window, who_answers(config))
+
+
+def _providers_on(config: Config) -> list[Provider]:
+    on = [provider for provider in config.providers.values() if provider.enabled]
+    # Where the file switches none on, known providers answer clients that bring their own key or login.
+    return on or [config.providers[name] for name in config.on_demand]
+
+
+def who_answers(config: Config) -> Answering:
+    """Return whether Claude Code's requests reach Anthropic's own host, other providers, or both."""
+    if not any(provider.enabled for provider in config.providers.values()):
+        return "anthropic"  # it is used with the client's own key or login
+    able = [each for each in _providers_on(config) if each.speaks_messages or each.translates(Wire.MESSAGES)]
+    theirs = {each.type == "anthropic" and each.base_url.host == ANTHROPIC_HOST for each in able}
+    return "both" if len(theirs) > 1 else "anthropic" if theirs == {True} else "others"
+
+
+def explain_auto_mode(answering: Answering) -> str:
+    """Return what auto mode needs, and what it costs; "" where Anthropic itself answers."""
+    costs = f"about {CHECK_TOKENS:,} tokens for each checked action"
+    if answering == "others":
+        return (
+            f"{AUTO_MODE_SERVER}=0 lets Claude Code's auto mode check actions by itself, with {costs}: only Anthropic "
+            "checks them on its own servers, and without it auto mode stops at the first command"
+        )
+    if answering == "both":
+        return (
+            f"for a model that is not Anthropic's, start Claude Code with {AUTO_MODE_SERVER}=0: its auto mode then "
+            f"checks actions by itself, with {costs}, and stops at the first command without it. Leave it unset for "
+            "Anthropic's own models"
+        )
+    return ""
 
 
 def has_anthropic_key(config: Config, env: Mapping[str, str]) -> bool:
@@ -80,12 +120,16 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
     with another provider we do not. The client then signs its requests, which are shortened only if the settings allow
     it: we make the claim only in that case, and never for the login of a plan.
     """
-    return {
-        "ANTHROPIC_BASE_URL": target.url,
+    found = {
+        BASE_URL: target.url,
         FIRST_PARTY: "1" if target.is_anthropic else None,
         # It takes a model that it does not know for one that reads a million tokens, and compacts too late.
         COMPACT_WINDOW: str(target.window) if target.window and "anthropic" not in target.apis else None,
     }
+    # With models of both, it depends on the session: what the user has set stays.
+    if target.answering != "both":
+        found[AUTO_MODE_SERVER] = "0" if target.answering == "others" else None
+    return found
 
 
 def proxied_run(agent: Agent, target: ProxyTarget, codex_provider: str = "") -> tuple[dict[str, str], tuple[str, ...]]:

@@ -34,6 +34,7 @@ from kimi_proxy.features.chat.pipeline import (
     ask_usage,
     is_attested,
     name_model,
+    name_safety_check,
     pin_attribution,
     run_stages,
 )
@@ -167,7 +168,8 @@ class Chat:
         observation: Observing | None = None,
     ) -> None:
         self.models = models or Models.of(config)
-        self.stages = (*stages, name_model, pin_attribution(config.providers), ask_usage(config.providers))
+        last = name_model, name_safety_check, pin_attribution(config.providers), ask_usage(config.providers)
+        self.stages = (*stages, *last)
         self.rate_limiter = rate_limiter or RateLimiter(config.providers, now)
         self._upstreams = upstreams
         self._token = config.token.get_secret_value() if config.token else None
@@ -179,7 +181,7 @@ class Chat:
         self._sessions = sessions or LocalSessions()
         self._budgets = budgets
         self._shared_keys = shared_keys
-        self._repeating = (*repeating, name_model)
+        self._repeating = (*repeating, name_model, name_safety_check)
         self._observation = observation
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
