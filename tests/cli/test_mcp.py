@@ -78,6 +78,38 @@ def test_up_starts_it_all_in_the_background_and_down_leaves_nothing(mcp: Cli):
     assert mcp("mcp", "status").returncode == 3
 
 
+def test_a_built_in_server_is_turned_on_by_its_name_alone(cli: Cli):
+    """Its program is npx, in whose place stands a server of the tests."""
+    npx = cli.here / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{SCRIPT}"\n')
+    npx.chmod(0o755)
+    env = {"PATH": f"{npx.parent}:{cli.env['PATH']}"}
+    none = cli("mcp", "up", "--json", env=env)
+    up = cli("mcp", "up", "fast-filesystem", env=env)
+    status = json.loads(cli("mcp", "status", "--json", env=env).stdout)["servers"]
+    down = cli("mcp", "down", "--forget", env=env)
+
+    assert json.loads(none.stdout) == {"servers": []}
+    assert (up.returncode, states(up.stdout)["fast-filesystem"]) == (0, "ready"), up.stderr
+    assert f"turned on: fast-filesystem, in {cli.here}".encode() in up.stderr
+    assert {each["name"]: each["state"] for each in status}["fast-filesystem"] == "ready"
+    assert b"turned off: fast-filesystem" in down.stderr
+    assert not (cli.here / "config.toml").exists()
+
+
+@deep  # it waits for a server that takes its time
+def test_a_server_that_needs_more_time_is_no_failure(cli: Cli):
+    waits = json.dumps(["-c", "sleep 600"])
+    slow = f'[mcp]\nready_timeout_s = 15\n[mcp.servers.slow]\ncommand = "sh"\nargs = {waits}\nstart_timeout_s = 500\n'
+    (cli.here / "config.toml").write_text(slow)
+    up = cli("mcp", "up")
+    cli("mcp", "down")
+
+    assert (up.returncode, states(up.stdout)) == (0, {"slow": "starting"}), up.stderr
+    assert b"still starting: slow; kimi-proxy mcp status shows when they are ready" in up.stderr
+
+
 @deep  # tests/services/gateway/test_supervisor.py shows it without the commands
 def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     mcp("mcp", "up", "good")

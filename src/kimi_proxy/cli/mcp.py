@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 MARGIN_S = 15.0  # for a server to stop, and for the response to arrive
 EXIT_NOT_READY = 1
+GOING_WELL = ("ready", "starting", "off")
+BUILT_IN = ("sequential-thinking", "fast-filesystem", "json-query", "shrimp-task-manager")
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
 names_argument = click.argument(
@@ -76,24 +79,60 @@ def _control(config: Config, url: str) -> ControlClient:
 def up(names: tuple[str, ...], as_json: bool) -> None:
     """Start servers and wait until they are ready.
 
-    Starts kimi-proxy in the background if it is not running. Exit code: 0 all are ready, 1 some are not; the end of
-    their output is then shown.
+    A built-in server that is named is turned on, also for later starts: `down NAME --forget` turns it off again.
+    fast-filesystem is kept to the current folder. Starts kimi-proxy in the background if it is not running.
+
+    Exit code: 0 all are ready or still start, 1 some cannot run; the end of their output is then shown.
     """
+    from kimi_proxy.core.config.servers import ALIASES
+    from kimi_proxy.services import background
+
     config = console.server_config()
-    _report(_post(_warn_if_edited(running_proxy(config)) or _start_proxy(config), "up", names), as_json)
+    proxy = _warn_if_edited(running_proxy(config))
+    chosen = _turn_on(config, names)
+    if chosen and proxy is not None and proxy.background is None:
+        console.remark(f"restart kimi-proxy start to run {', '.join(chosen)}")
+        names = tuple(name for name in names if ALIASES.get(name, name) not in chosen)
+        if not names:
+            return
+    elif chosen and proxy is not None and proxy.background is not None:
+        background.stop(config.home, proxy.background)
+        proxy = None
+    _report(_post(proxy or _start_proxy(config), "up", names), as_json)
+
+
+def _turn_on(config: Config, names: Sequence[str]) -> list[str]:
+    """Turn on the built-in servers among `names`; return those that a running kimi-proxy does not run yet."""
+    from kimi_proxy.core.config.servers import ALIASES, can_turn_on
+    from kimi_proxy.services import turned_on
+
+    chosen = [known for name in names if can_turn_on(known := ALIASES.get(name, name))]
+    chosen = [name for name in chosen if name not in config.named_servers]
+    before = turned_on.read(config.home)
+    new = [name for name in chosen if name not in before or before[name].root != str(Path.cwd())]
+    if new:
+        turned_on.remember(config.home, new, Path.cwd())
+        place = turned_on.file_in(config.home)
+        console.remark(f"turned on: {', '.join(new)}, in {Path.cwd()} (remembered in {place})")
+    return new
 
 
 @mcp.command()
 @names_argument
 @console.json_option
-def down(names: tuple[str, ...], as_json: bool) -> None:
+@click.option("--forget", is_flag=True, help="Also turn off the built-in servers that `up` turned on.")
+def down(names: tuple[str, ...], as_json: bool, forget: bool) -> None:
     """Stop servers until the next `up`.
 
     Without names, this also stops a kimi-proxy that `up` started in the background.
     """
-    from kimi_proxy.services import background
+    from kimi_proxy.core.config.servers import ALIASES
+    from kimi_proxy.services import background, turned_on
 
     config = console.server_config()
+    if forget:
+        gone = turned_on.forget(config.home, [ALIASES.get(name, name) for name in names])
+        console.remark(f"turned off: {', '.join(gone) or 'none was turned on'}")
     proxy = running_proxy(config)
     servers = [] if proxy is None else _post(proxy, "down", names)
     if proxy is not None and proxy.background is not None and not names:
@@ -197,11 +236,14 @@ def _report(servers: Sequence[JsonObject], as_json: bool, judge: bool = True) ->
     elif servers:
         console.write("".join(_row(server) for server in servers))
     else:
-        console.remark("no servers are configured: docs/gateway.md explains how to add one")
+        console.remark(f"no servers are turned on; these are built in: kimi-proxy mcp up {' '.join(BUILT_IN)}")
     for server in servers:
         if server.get("log"):
             console.remark(f"last lines from {server['name']}:\n{server['log']}")
-    if judge and any(server.get("run") and server["state"] not in ("ready", "off") for server in servers):
+    starting = [str(server["name"]) for server in servers if server.get("run") and server["state"] == "starting"]
+    if judge and starting:
+        console.remark(f"still starting: {', '.join(starting)}; kimi-proxy mcp status shows when they are ready")
+    if judge and any(server.get("run") and server["state"] not in GOING_WELL for server in servers):
         raise click.exceptions.Exit(EXIT_NOT_READY)
 
 

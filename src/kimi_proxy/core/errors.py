@@ -86,7 +86,7 @@ LoginReason = Literal[
     "issuer_away",
     "store_away",
 ]
-NotRunReason = Literal["switched_off", "elsewhere"]  # why we cannot start or stop an MCP server
+NotRunReason = Literal["switched_off", "elsewhere", "no_root"]  # why we cannot start or stop an MCP server
 
 RerankerWarning = Literal["deepinfra_http_error", "deepinfra_config_error", "deepinfra_parse_error"]
 WarningCode = (

@@ -43,6 +43,7 @@ def load(env: Mapping[str, str], here: Path | None = None, running_file: Path | 
     from platformdirs import user_config_path
 
     from kimi_proxy.core.config import parse
+    from kimi_proxy.services.turned_on import with_turned_on
 
     platform = user_config_path(NAME, appauthor=False)
     file = running_file or find(env, here, platform)
@@ -57,7 +58,7 @@ def load(env: Mapping[str, str], here: Path | None = None, running_file: Path | 
         config = parse(toml, env, home(env))
     except ConfigError as e:
         raise ConfigError(f"{e} (file: {file or 'none'})") from e
-    config = config.model_copy(update={"file": place})
+    config = with_turned_on(config.model_copy(update={"file": place}))
     beside = (here / ENV_FILE).absolute() if here is not None and own is None else env_file
     unread = beside if beside != env_file.absolute() and beside.is_file() else None
     return LoadedSettings(

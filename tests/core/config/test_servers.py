@@ -44,12 +44,26 @@ def test_nothing_is_run_before_somebody_says_so():
     ],
 )
 def test_one_line_has_a_known_server_run(name: str, switch: str, package: str):
-    mcp = config(f"[mcp.servers.{name}]\n{switch} = true\n").mcp
+    mcp = config(f'[mcp.servers.{name}]\n{switch} = true\nroot = "/srv/project"\n').mcp
     server = mcp.servers[name]
 
     assert mcp.run == (name,)
     assert (server.way, server.url, server.command) == ("stdio", Address(""), "npx")
     assert server.args == (SecretStr("-y"), SecretStr(package))
+
+
+@pytest.mark.parametrize(("root", "runs"), [("", False), ("/srv/project", True), ("/", True)])
+def test_a_server_that_writes_files_is_not_run_before_a_folder_is_named(root: str, runs: bool):
+    mcp = config(f'[mcp.servers.fast-filesystem]\nrun = true\nroot = "{root}"\n').mcp
+
+    assert mcp.run == (("fast-filesystem",) if runs else ())
+    assert mcp.without_root == (() if runs else ("fast-filesystem",))
+
+
+def test_task_master_offers_its_standard_tools():
+    env = config("[mcp.servers.task-master]\nenabled = true\n").mcp.servers["task-master"].env
+
+    assert {name: value.get_secret_value() for name, value in env.items()} == {"TASK_MASTER_TOOLS": "standard"}
 
 
 def test_a_copy_of_the_example_needs_no_more_than_that_line():

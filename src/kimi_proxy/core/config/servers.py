@@ -71,6 +71,12 @@ class McpServer(SettingsSection):
         return bool(self.command) and self.run
 
     @property
+    def lacks_root(self) -> bool:
+        """Return whether this program would write outside of any project: it is not started without a `root`."""
+        arguments = (each.get_secret_value() for each in self.args)
+        return self.is_run and not self.root and any(name in each for each in arguments for name in _FILE_SERVERS)
+
+    @property
     def way(self) -> Transport:
         """Return the transport; `auto` takes a URL that ends in /rpc for plain JSON-RPC."""
         if self.transport != "auto":
@@ -89,6 +95,9 @@ def _npm(package: str) -> dict[str, object]:
     return {"command": "npx", "args": ("-y", package), "start_timeout_s": 300}
 
 
+# Programs that read and write files wherever they are asked to, unless they are kept to a folder.
+_FILE_SERVERS = ("fast-filesystem-mcp",)
+
 _ELSEWHERE: dict[str, object] = {"run": False}
 
 # Our own pruner returns recovered text and must see markers, so it is not masked. The others are stdio programs; until
@@ -99,7 +108,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "json-query": _rpc(8005) | _npm("mcp-json@1.0.0") | _ELSEWHERE,
     PRUNER: _rpc(8006) | {"masking": {"enabled": False}, "allow_marker_writes": True},
     "shrimp-task-manager": _rpc(8007) | _npm("mcp-shrimp-task-manager@1.0.21") | _ELSEWHERE,
-    "task-master": _npm("task-master-ai@0.43.1") | {"enabled": False},
+    "task-master": _npm("task-master-ai@0.43.1") | {"enabled": False, "env": {"TASK_MASTER_TOOLS": "standard"}},
 }
 _LOCATION = ("url", "command", "args", "run", "start_timeout_s")
 
@@ -154,4 +163,26 @@ class McpSettings(SettingsSection):
     @property
     def run(self) -> tuple[str, ...]:
         """Return the names of the servers that kimi-proxy runs as its own processes."""
-        return tuple(name for name, server in self.servers.items() if server.enabled and server.is_run)
+        return tuple(
+            name for name, server in self.servers.items() if server.enabled and server.is_run and not server.lacks_root
+        )
+
+    @property
+    def without_root(self) -> tuple[str, ...]:
+        """Return the names of those that are not started because they have no `root`."""
+        return tuple(name for name, server in self.servers.items() if server.enabled and server.lacks_root)
+
+
+def can_turn_on(name: str) -> bool:
+    """Return whether this is a built-in server with a command."""
+    return "command" in _DEFAULTS.get(name, {})
+
+
+def turn_on(settings: McpSettings, roots: Mapping[str, str]) -> McpSettings:
+    """Return settings in which these built-in servers run; those that handle files are kept to their `root`."""
+    servers = dict(settings.servers)
+    for name in filter(can_turn_on, roots):
+        chosen = {"run": True, "enabled": True}
+        started = McpServer.model_validate(_over(_DEFAULTS[name], chosen))
+        servers[name] = started.model_copy(update={"root": roots[name]}) if started.lacks_root else started
+    return settings.model_copy(update={"servers": servers})

@@ -26,6 +26,7 @@ from kimi_proxy.core.errors import (
     CallRefused,
     InvalidRequest,
     KimiProxyError,
+    ServerNotRun,
     StoreUnavailable,
     UnknownServer,
     UpstreamTimeout,
@@ -485,6 +486,12 @@ class McpClients:
         return self._clients[name]
 
     def _make_client(self, name: str, server: McpServer) -> McpClient:
+        if server.lacks_root:
+            raise ServerNotRun(
+                "no_root",
+                f'{name} could write anywhere: set root in [mcp.servers.{name}] ("/" allows everything), '
+                f"or run kimi-proxy mcp up {name} in the folder of a project",
+            )
         own = {name: value.get_secret_value() for name, value in server.env.items()}
         env = {**child_env(self._env, server.env_pass), **own}
         arguments = [each.get_secret_value() for each in server.args]
