@@ -1,8 +1,8 @@
 """Claude Code itself goes on with a conversation in all the ways it has, and every cut and our tool stay in it.
 
-One job goes on with `--continue` after an edit of CLAUDE.md and on another day, is resumed, forked, given to a sub-agent
-in the words it began with, and compacted. In `--deep` only, because it installs two versions of 235 MB each; the same in
-the words of a script is in tests/services/chat/test_known_again.py.
+One job goes on with `--continue` after an edit of CLAUDE.md and on another day, is resumed, forked, given to a
+sub-agent in the words it began with, and compacted. In `--deep` only, because it installs two versions of 235 MB each;
+tests/services/chat/test_known_again.py is the same with a script.
 """
 
 import asyncio
@@ -159,7 +159,6 @@ async def test_claude_code_goes_on_and_every_cut_stays(tmp_path: Path, version: 
     assert fork != session
     assert len(begun) == COMMANDS and len(edited) == 2 * COMMANDS
     assert begun.keys() < edited.keys() < next_day.keys() < resumed.keys()
-    assert resumed.items() <= forked.items() | delegated.items()
     assert {id: forked[id] for id in resumed} == resumed == {id: delegated[id] for id in resumed}
     assert len(by_sub) == COMMANDS and ids(by_sub).isdisjoint(ids(delegated))
     assert len(compacted) == COMMANDS and compacted.keys().isdisjoint(resumed)
