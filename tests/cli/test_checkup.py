@@ -17,7 +17,7 @@ from kimi_proxy.features.pruning import model
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
-from .conftest import Cli
+from .conftest import Cli, stop
 
 
 def report(cli: Cli, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -269,6 +269,36 @@ def test_doctor_says_who_checks_the_actions_of_claude_code(
     assert bool(check["fix"]) is (level == "warning")
 
 
+def test_so_it_does_where_a_key_lets_another_provider_answer_on_demand(cli: Cli):
+    keyed = Cli(cli.here, cli.env | {"MOONSHOT_API_KEY": "sk-x"})
+
+    (check,) = checks_of_auto_mode(keyed, "", CONNECTED)
+
+    assert (check["level"], "start Claude Code with CLAUDE_CODE_AUTO_MODE_SERVER=0" in check["found"]) == ("ok", True)
+
+
 @pytest.mark.parametrize("variables", [CONNECTED, {}])
 def test_where_anthropic_answers_doctor_has_nothing_to_say_of_it(variables: dict[str, str], cli: Cli):
     assert checks_of_auto_mode(cli, ANTHROPIC, variables) == []
+
+
+def test_doctor_and_start_say_what_safety_checks_have_cost_in_the_last_days(cli: Cli):
+    def check(id: str, days_ago: float) -> Metric:
+        at, why = time.time() - days_ago * 86_400, ("safety_check",)
+        counts = {"input_tokens": 35_000, "output_tokens": 9, "cost_usd": 0.07}
+        return Metric(id, "ses_1", at, "p", "kimi", "messages", 35_000, 0, why, None, 200, "ok", "", **counts)
+
+    async def write() -> None:
+        store = await SqliteStore.open(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=3600, max_bytes=2**30, timeout_s=60)
+        await store.sessions.write((), [check("req_1", 8.0), check("req_2", 6.0), check("req_3", 0.0)])
+        await store.close()
+
+    anyio.run(write)
+    (cli.here / "config.toml").write_text(KIMI, "utf-8")
+    found = json.loads(cli("doctor", "--json", env={"MCP_PRUNER_PORT": free_port()}).stdout)["checks"]
+    with serving(cli, "start", name="proxy") as (process, _):
+        said = stop(process)[1].decode()
+
+    words = "2 safety checks of Claude Code's auto mode: 70,000 tokens, 0.1400 USD in the last 7 days"
+    assert {each["name"]: each["found"] for each in found}["safety checks"] == words
+    assert f"({words})" in said

@@ -64,9 +64,10 @@ def _providers_on(config: Config) -> list[Provider]:
 
 def who_answers(config: Config) -> Answering:
     """Return whether Claude Code's requests reach Anthropic's own host, other providers, or both."""
-    if not any(provider.enabled for provider in config.providers.values()):
-        return "anthropic"  # it is used with the client's own key or login
-    able = [each for each in _providers_on(config) if each.speaks_messages or each.translates(Wire.MESSAGES)]
+    on = [provider for provider in config.providers.values() if provider.enabled]
+    # Where none is, Anthropic answers with the client's own key or login, and others for which we have a key.
+    on = on or [config.providers[name] for name in config.on_demand if name in ("anthropic", *config.provider_keys)]
+    able = [each for each in on if each.speaks_messages or each.translates(Wire.MESSAGES)]
     theirs = {each.type == "anthropic" and each.base_url.host == ANTHROPIC_HOST for each in able}
     return "both" if len(theirs) > 1 else "anthropic" if theirs == {True} else "others"
 
