@@ -20,6 +20,7 @@ from kimi_proxy.core.config import FileSettings, parse
 from kimi_proxy.core.config.environment import VARIABLES
 from kimi_proxy.core.config.providers import Model
 from kimi_proxy.core.config.team import BudgetSettings
+from kimi_proxy.core.config.visible import FOR_MEMBERS
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.pruning.explain import OFF_FOCUS
 
@@ -161,3 +162,10 @@ def test_the_marker_in_the_first_steps_is_one_that_the_engine_could_write():
         assert f"recover {marker.prune_id} {marker.start}-{marker.end} " in page
         assert marker.end <= len((ROOT / "LICENSE").read_text("utf-8").split("\n"))
         assert marker.reason.startswith(OFF_FOCUS)
+
+
+def test_every_setting_that_members_see_is_documented_with_its_reason_and_no_other():
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", section(page("docs/team.md"), "What members see"), re.M)
+
+    documented = {reason: tuple(re.findall(r"`([^`]+)`", names)) for names, reason in rows}
+    assert documented == dict(FOR_MEMBERS)

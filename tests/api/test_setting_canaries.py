@@ -5,6 +5,7 @@ Every setting and every variable that holds text gets a canary (tests/support/pl
 """
 
 import logging
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import ENVIRONMENT, VARIABLES
 from kimi_proxy.core.config.visible import FOR_MEMBERS
 
+SOURCES = (Path(__file__).parents[2] / "src").rglob("*.py")
 LISTED = {name for names in FOR_MEMBERS.values() for name in names}
 PROXY_PASSWORD = "canary-9999"
 # Variables that only commands read, or that take one of a few words.
@@ -193,6 +195,21 @@ def test_every_variable_that_holds_text_has_its_canary(tmp_path: Path):
 
     numbers = {name for name, section, key, _ in ENVIRONMENT if not holds_text(config, section, key)}
     assert set(VARIABLES) - set(garden.env) - numbers - NO_ROOM - ALIASES == set()
+
+
+# Variables of the system and of other programs that we look at; of these, AWS_REGION and PATH by servers.
+NOT_OURS = {
+    *("ANTHROPIC_API_KEY", "AWS_REGION", "CODEX_HOME", "DISPLAY", "NO_COLOR", "PATH", "TERM", "USERDOMAIN", "USERNAME"),
+    *("WAYLAND_DISPLAY", "XDG_CONFIG_HOME", "XDG_STATE_HOME"),
+}
+READING = re.compile(r'(?:environ|env)(?:\.get\(|\[)"([A-Z_]+)"|(?:_secret\(env, |named_path\()"([A-Z_]+)"')
+
+
+def test_no_variable_is_read_that_no_list_names():
+    found = {name for path in SOURCES for pair in READING.findall(path.read_text("utf-8")) for name in pair if name}
+
+    assert {"KIMI_PROXY_TOKEN", "KIMI_PROXY_HOME", "AWS_REGION"} <= found
+    assert found - set(VARIABLES) == NOT_OURS
 
 
 def holds_text(config: Config, section: str, key: str) -> bool:

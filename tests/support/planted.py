@@ -149,7 +149,6 @@ def mcp_servers(garden: Garden, place: str) -> dict[str, object]:
 SPECIAL: Mapping[str, Make] = {
     "store.url": a_database,
     "store.listen_url": a_database,
-    **dict.fromkeys(("store.object_storage", "store.object_endpoint", "store.key_command"), no_room),
     "providers.*.base_url": Garden.plain_address,
     "providers.*.proxy": Garden.plain_address,
     "providers.*.api_key": lambda garden, place: f"${{{garden.secret_variable(place)}}}",
@@ -164,8 +163,6 @@ SPECIAL: Mapping[str, Make] = {
     "record.enabled": lambda garden, place: True,
     "display.currency": no_room,  # three letters
     "team.enabled": lambda garden, place: True,
-    "team.audit_file": lambda garden, place: str(garden.home / garden.word(place)),
-    "team.audit_syslog": lambda garden, place: f"unix:///{garden.password(place)}",
     "team.budgets.*.requests": lambda garden, place: 10**9,
     "team.oidc.issuer": lambda garden, place: f"http://127.0.0.1:9/{garden.password(place)}",
     "team.oidc.public_url": lambda garden, place: f"http://{garden.word(place)}.example",

@@ -38,7 +38,7 @@ class Command:
     argv: Sequence[str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     cwd: Path | str | None = None
-    secrets: Sequence[str] = field(default=(), repr=False)  # among the arguments and variables: nobody is shown them
+    secrets: Sequence[str] = field(default=(), repr=False)  # among the arguments and variables; hidden in the output
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
