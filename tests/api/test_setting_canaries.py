@@ -25,12 +25,14 @@ from tests.support.services.store import postgres_server
 from tests.support.services.store.postgres_server import PostgresServer
 
 from kimi_proxy.api.guard import Guard
+from kimi_proxy.assembly.apps import metrics_app
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import ENVIRONMENT, VARIABLES
 from kimi_proxy.core.config.visible import FOR_MEMBERS
 
 SOURCES = (Path(__file__).parents[2] / "src").rglob("*.py")
+SEARCH = {"name": "search_tools", "arguments": {"query": "read a file"}}
 LISTED = {name for names in FOR_MEMBERS.values() for name in names}
 PROXY_PASSWORD = "canary-9999"
 # Variables that only commands read, or that take one of a few words.
@@ -116,6 +118,12 @@ async def ask_all_without_a_token(server: PeopleServer, calls: Sequence[Call]) -
     return seen
 
 
+async def read_public_metrics(server: PeopleServer) -> Seen:
+    transport = httpx.ASGITransport(metrics_app(server.proxy.runtime))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9464") as client:
+        return seen_in("no one: the port for metrics", await client.get("/metrics"))
+
+
 def unknown(call: Call) -> Call:
     """Return a call about things that nobody has: only settings can be in its answer."""
     return call.about(unknown_like(dict.fromkeys(call.kinds, "x_1")))
@@ -137,6 +145,8 @@ async def use_everything(person: Walker, team: PlantedTeam) -> list[Seen]:
             message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
             for path in (f"/api/mcp-gateway/{name}/rpc", f"/api/mcp-gateway/{name}/mcp"):
                 seen.append(seen_in(f"{path} {method}", await person.proxy.post(path, json=message)))
+    search = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": SEARCH}
+    seen.append(seen_in("search_tools", await person.proxy.post("/api/mcp-gateway/rpc", json=search)))
     question = {"code": LONG, "query": "why?"}
     seen.append(seen_in("prune", await person.pruner.post("/prune", json=question)))
     found = await listed(person.proxy, "/api/sessions", "sessions", 1)
@@ -172,6 +182,7 @@ async def test_members_see_the_settings_on_the_list_alone_and_admins_no_password
         live = {name: await alive.enter_async_context(watched(server, name)) for name in ("ben", "dee")}
         of_members = [*await use_everything(ben, team), *await ask_all(ben, calls)]
         of_members += await ask_all_without_a_token(server, calls)
+        of_members.append(await read_public_metrics(server))
         of_admins = [*await use_everything(dee, team), *await ask_all(dee, calls)]
         late = {name: await alive.enter_async_context(watched(server, name)) for name in ("ben", "dee")}
         team.database.stop()

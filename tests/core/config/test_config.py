@@ -94,3 +94,38 @@ def test_a_variable_that_makes_no_sense_is_named(variable: str, value: str, prob
 
 def test_text_in_a_variable_never_becomes_a_second_setting():
     assert config(KIMI_PROXY__TOOLS__CWD="1\n[proxy]\nport = 9").tools.cwd == "1\n[proxy]\nport = 9"
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[team]\nenabled = true\n[team.oidc]\nissuer = "https://ann:s3cret@id.example.org"\n',
+        '[team]\nenabled = true\n[team.oidc]\nissuer = "http://id.example.org/s3cret"\n',
+        '[telemetry]\notlp_endpoint = "ftp://ann:s3cret@example.org"\n',
+        '[tools]\npruner_endpoint = "ftp://ann:s3cret@example.org"\n',
+        '[providers.mine]\nbase_url = "https://ann:s3cret@example.org"\n',
+        '[providers.mine]\nbase_url = "https://example.org"\nproxy = "https://ann:s3cret@example.org"\n',
+        '[mcp.servers.mine]\nurl = "ftp://ann:s3cret@example.org"\n',
+        '[store]\nurl = "mysql://ann:s3cret@example.org"\n',
+        '[store]\nurl = "postgresql://ann:s3cret@example.org"\n',
+        '[mcp.servers.mine]\nargs = "s3cret"\n',
+    ],
+)
+def test_an_address_that_is_refused_is_not_repeated(toml: str, tmp_path: Path):
+    with pytest.raises(ConfigError) as caught:
+        parse(toml, {}, tmp_path)
+
+    # With its cause, as a program that uses the Python API prints it.
+    said = str(caught.value) + str(caught.value.__cause__)
+    assert "s3cret" not in said
+    assert "ann:" not in said
+
+
+@pytest.mark.parametrize(
+    "upstreams", ["https://ann:s3cret@example.org", "kimi=https://ann:s3cret@example.org", "=s3cret"]
+)
+def test_an_address_of_the_environment_that_is_refused_is_not_repeated(upstreams: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match="KIMI_PROXY_UPSTREAMS") as caught:
+        parse("", {"KIMI_PROXY_UPSTREAMS": upstreams}, tmp_path)
+
+    assert "s3cret" not in str(caught.value) + str(caught.value.__cause__)

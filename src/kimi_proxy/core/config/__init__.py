@@ -16,6 +16,7 @@ from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.removed import IgnoredSettings, without_removed
 from kimi_proxy.core.config.sections import (
+    NAME,
     CacheSettings,
     CompactionSettings,
     CompressionSettings,
@@ -256,8 +257,10 @@ def _override_addresses(providers: Mapping[str, Provider], env: Mapping[str, str
     moved = dict(providers)
     for pair in filter(None, map(str.strip, env.get("KIMI_PROXY_UPSTREAMS", "").split(","))):
         name, _, address = (part.strip() for part in pair.partition("="))
+        if not NAME.fullmatch(name):  # it may be an address with a password, which is not repeated
+            raise ConfigError("KIMI_PROXY_UPSTREAMS: the format is name=address, with commas between several")
         if name not in moved:
-            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name[:80]!r}; the format is name=address")
+            raise ConfigError(f"KIMI_PROXY_UPSTREAMS: there is no provider {name!r}; the format is name=address")
         try:
             moved[name] = Provider.model_validate(moved[name].model_dump() | {"base_url": address})
         except ValidationError as e:

@@ -12,7 +12,8 @@ from kimi_proxy.core.addresses import NO_ADDRESS, Address
 class SettingsSection(BaseModel):
     """A frozen group of settings; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # An input may be an address with a password: no error repeats it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a provider or an MCP server

@@ -12,7 +12,7 @@ from pydantic import JsonValue as AnyJson
 
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, UpstreamTimeout
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
@@ -34,7 +34,7 @@ class ServerTools:
 
     tools: tuple[ListedTool, ...]
     at: float
-    problem: str = ""
+    problem: KimiProxyError | None = None
 
 
 class ToolDirectory:
@@ -60,9 +60,10 @@ class ToolDirectory:
                 self._known[name] = listed
         return [tool for name in self.servers for tool in self._known[name].tools]
 
-    def problems(self) -> dict[str, str]:
-        """Return the reason for each server that is left out because it did not respond."""
-        return {name: known.problem for name in self.servers if (known := self._known.get(name)) and known.problem}
+    def problems(self, who: Caller) -> dict[str, str]:
+        """Return the reason for each server that is left out because it did not respond, in words for this person."""
+        known = {name: self._known[name].problem for name in self.servers if name in self._known}
+        return {name: problem.explain(who) for name, problem in known.items() if problem is not None}
 
     async def find(self, who: Caller, name: str) -> ListedTool:
         """Return the tool of a name, with its server's name before it or, if only one has it, without."""
@@ -101,9 +102,10 @@ class ToolDirectory:
             async with asyncio.timeout(LIST_S):
                 return ServerTools(tuple([tool async for tool in self._pages(who, server)]), self._now())
         except TimeoutError:
-            return ServerTools((), self._now(), f"it has not listed its tools within {LIST_S:g} s")
+            problem: KimiProxyError = UpstreamTimeout(f"it has not listed its tools within {LIST_S:g} s")
         except KimiProxyError as e:
-            return ServerTools((), self._now(), str(e))
+            problem = e
+        return ServerTools((), self._now(), problem)
 
     async def _pages(self, who: Caller, server: str) -> AsyncIterator[ListedTool]:
         cursor: JsonValue = None
@@ -188,7 +190,7 @@ def search_tools(directory: ToolDirectory) -> dict[str, AnyTool]:
         answer: JsonObject = {"tools": hits, "searched": len(tools)}
         if not hits:
             answer["servers"] = list(directory.servers)
-        if problems := directory.problems():
+        if problems := directory.problems(who):
             answer["unavailable"] = dict(problems)
         return ToolAnswer(json.encode(answer).decode())
 
