@@ -5,8 +5,11 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from tests.support.upstream import Heard, failure, handshake, http, scripted
 
 from kimi_proxy.core.json import MAX_READ_BYTES, JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
+from kimi_proxy.services.store.sqlite.store import store_path
 
 STDIO_SERVER = str(Path(__file__).parents[1] / "support" / "stdio_server.py")
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -37,6 +41,21 @@ async def test_a_long_answer_is_masked_and_recovered_through_the_same_server(tmp
 
     assert len(json.dumps(shown)) < 7000
     assert back == {"content": [{"type": "text", "text": LONG}], "isError": False}
+
+
+async def test_a_content_hash_reads_the_text_and_the_list_shows_how_it_begins(tmp_path: Path):
+    async with scripted(serve) as upstream, proxy(tmp_path, toml(upstream.port)) as world:
+        await world.call("s", "read")
+        found = await world.http.get(f"/api/mask/{sha256(LONG.encode()).hexdigest()}")
+        other = await world.http.get(f"/api/mask/{sha256(b'other').hexdigest()}")
+        listed = (await world.http.get("/api/mask")).json()["masks"]
+    with closing(sqlite3.connect(store_path(tmp_path))) as connection:
+        rows = connection.execute("SELECT preview, content_hash FROM masked_content").fetchall()
+
+    assert (found.status_code, found.json()["text"]) == (200, LONG)
+    assert (other.status_code, other.json()["error"]["code"]) == (404, "prune_id_not_found")
+    assert [(each["server"], each["tool"], each["preview"]) for each in listed] == [("s", "read", LONG[:200])]
+    assert rows == [(LONG[:200], sha256(LONG.encode()).hexdigest())]
 
 
 async def test_an_unchanged_answer_keeps_its_fields_their_order_and_its_id(tmp_path: Path):

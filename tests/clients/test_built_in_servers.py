@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -39,6 +41,7 @@ async def tools_of(name: str, folder: Path) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         limit=2**24,
+        start_new_session=True,  # npx leaves its program behind
     )
     assert process.stdin is not None and process.stdout is not None
 
@@ -59,7 +62,7 @@ async def tools_of(name: str, folder: Path) -> list[str]:
             process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
             listed = (await ask({"id": 2, "method": "tools/list", "params": {}}))["result"]
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     return [tool["name"] for tool in listed["tools"]]
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from types import MappingProxyType
 
 from kimi_proxy.core.caller import Caller
@@ -44,6 +45,11 @@ class MemoryOriginals(Originals):
         await self._answer()
         found = [o.id for o in self.kept.values() if (o.scope, o.key) == (who.scope, key)]
         return found[-1] if found else None
+
+    async def find_hash(self, who: Caller, digest: bytes) -> str | None:
+        await self._answer()
+        own = (o for o in reversed(self.kept.values()) if o.scope == who.scope)
+        return next((o.id for o in own if sha256(o.text).digest() == digest), None)
 
     async def keep(self, original: Original) -> None:
         await self._answer()

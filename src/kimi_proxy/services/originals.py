@@ -71,6 +71,15 @@ def key_of(kind: Literal["output", "hook", "mask", "history"], raw: bytes, place
     return sha256(kind.encode() + b"\0" + place + raw).digest()
 
 
+PREVIEW_CHARS = 200
+
+
+def preview_of(raw: bytes) -> str:
+    """Return the first characters of a text, as every database can store them."""
+    text = raw[: 4 * PREVIEW_CHARS].decode("utf-8", "replace")[:PREVIEW_CHARS]
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 # The origin of an original.
 
 PARTS = "parts"
@@ -182,11 +191,13 @@ class MaskedText:
     lines: int | None = None
     limits: MaskingSettings | None = None
     goal: str = ""
+    tool: str = ""  # whose answer it stood in
 
     def to_note(self) -> Mapping[str, object]:
         limits = self.limits and self.limits.model_dump(exclude={"enabled"})
         size = {"chars": self.chars, "lines": self.lines}
-        return {"what": "mask", "server": self.server, **size, "limits": limits, "goal": self.goal}
+        tool = {"tool": self.tool} if self.tool else {}
+        return {"what": "mask", "server": self.server, **tool, **size, "limits": limits, "goal": self.goal}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +243,7 @@ def _source(value: Mapping[str, JsonValue]) -> Source | None:
         case {"what": "mask", "server": str(server), "limits": dict(limits), **rest}:
             masked = MaskingSettings.model_validate(limits)
             size = _number(rest.get("chars")), _number(rest.get("lines"))
-            return MaskedText(server, *size, masked, str(rest.get("goal", "")))
+            return MaskedText(server, *size, masked, str(rest.get("goal", "")), str(rest.get("tool", "")))
         case {"what": "mask", "server": str(server)}:
             return MaskedText(server)
         case {"what": "history"}:
@@ -325,7 +336,10 @@ class Keeper:
 
     async def keep(self, who: Caller, id: str, key: bytes, text: bytes, source: Source) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
-        await self._originals.keep(Original(id, who.scope, key, text, json.encode(source.to_note()), who.person_id))
+        note = dict(source.to_note())
+        if not note.get("session"):  # the preview of a tool result in a chat stands in its decision
+            note["preview"] = preview_of(text)
+        await self._originals.keep(Original(id, who.scope, key, text, json.encode(note), who.person_id))
 
     async def keep_hidden(self, who: Caller, hidden: "Hidden", place: bytes, goal: str, session: str) -> None:
         """Keep a text that the conversation does not show, found by its place there. Raise as `keep` does."""

@@ -5,6 +5,7 @@ answer counted in which they were given out: lines, or the parts of a text of ve
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from kimi_proxy.services.originals import (
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import Original, Originals
 
+_CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
 READ_S = 30.0  # for one request: ranges that take longer are too many
 
 
@@ -159,7 +161,15 @@ class Recovery:
         return found
 
     async def open(self, who: Caller, id: str) -> OpenOriginal:
-        """Return the original of an id; raise PruneIdNotFound if it was never given out here, or has expired."""
+        """Return the original of an id, or a person's own of a content hash: the SHA-256 of its text.
+
+        Raise PruneIdNotFound if it was never given out here, or has expired.
+        """
+        if _CONTENT_HASH.fullmatch(id):
+            found = await self._originals.find_hash(who, bytes.fromhex(id))
+            if found is None:
+                raise PruneIdNotFound(id, "unknown")
+            return await self.open(who, found)
         if not is_id(id):
             raise PruneIdNotFound(id, "unknown")
         original = await self._originals.get(who, id)

@@ -49,6 +49,9 @@ class ObservedOriginals(Originals):
     async def find(self, who: Caller, key: bytes) -> str | None:
         return None
 
+    async def find_hash(self, who: Caller, digest: bytes) -> str | None:
+        return await self._kept.find_hash(who, digest)
+
     async def keep(self, original: Original) -> None:
         """Do nothing: no request will carry its id."""
 

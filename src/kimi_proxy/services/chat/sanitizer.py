@@ -50,6 +50,7 @@ from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.settings import ObserveMode
+from kimi_proxy.services.store.notes import read_note
 from kimi_proxy.services.store.protocols import ListedOriginal
 from kimi_proxy.services.workers.pool import Workers
 
@@ -222,6 +223,8 @@ class MaskBody(TypedDict):
     last_used_at: float
     why: NotRequired[str]
     preview: NotRequired[str]
+    server: NotRequired[str]
+    tool: NotRequired[str]
     session: NotRequired[str]
     tokens_before: NotRequired[int]
     tokens_after: NotRequired[int]
@@ -525,4 +528,12 @@ def _mask_to_json(mask: ListedOriginal) -> MaskBody:
     if (decision := mask.decision) is not None:
         body["why"], body["preview"], body["session"] = decision.why, decision.preview, decision.session
         body["tokens_before"], body["tokens_after"] = decision.tokens_before, decision.tokens_after
+        return body
+    note = read_note(mask.about)
+    if preview := note.get("preview"):
+        body["preview"] = str(preview)
+    if server := note.get("server"):
+        body["server"] = str(server)
+    if tool := note.get("tool"):
+        body["tool"] = str(tool)
     return body

@@ -66,6 +66,7 @@ FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
 # How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
 BUSY_FACTOR = 10
 AT_ONCE = 256
+MAX_TOOL_CHARS = 200  # of a tool's name in the note of an original
 KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
 
 AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
@@ -312,7 +313,7 @@ class Gateway:
         if not isinstance(result, dict | list | str | UnreadObject) or not gateway.is_maskable(call):
             return answer
         goal = gateway.goal_of(call) if server.pruning.enabled else None
-        shown = await self._mask(who, name, server.masking, result, server.pruning, goal)
+        shown = await self._mask(who, name, server.masking, result, server.pruning, goal, gateway.tool_name(call))
         return answer if shown is result else {**answer, "result": shown}
 
     async def _mask(
@@ -323,6 +324,7 @@ class Gateway:
         value: JsonValue,
         pruning: PruningSettings | None = None,
         goal: CallGoal | None = None,
+        tool: str = "",
     ) -> JsonValue:
         if not limits.enabled:
             return value
@@ -343,7 +345,7 @@ class Gateway:
             # If a pruned text is still too long, its lines are: choose among them.
             shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
-        ids = await self._keep(who, name, [cut for text, cut in cuts.items() if text not in shown])
+        ids = await self._keep(who, name, tool, [cut for text, cut in cuts.items() if text not in shown])
         shown |= {text: cuts[text].render(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
 
@@ -410,13 +412,13 @@ class Gateway:
             ratio, keep = 1 - (1 - ratio) * aim / len(shorter), 1
         return shorter
 
-    async def _keep(self, who: Caller, server_name: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
+    async def _keep(self, who: Caller, server_name: str, tool: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
         """Return the ids of the texts that are on disk; texts that could not be stored are sent uncut."""
         kept: dict[str, str] = {}
         try:
             async with asyncio.timeout(KEEP_S + KEEP_EACH_S * len(cuts)):
                 for some in in_batches(cuts, AT_ONCE):  # together, so that they share the store's commits
-                    await asyncio.gather(*(self._keep_one(who, server_name, cut, kept) for cut in some))
+                    await asyncio.gather(*(self._keep_one(who, server_name, tool, cut, kept) for cut in some))
         except (StoreUnavailable, TimeoutError) as e:
             log.warning(
                 "answer not masked: the store is unavailable", extra={"server": server_name, "what": str(e)[:300]}
@@ -435,10 +437,10 @@ class Gateway:
         self.call_stats[ALIASES.get(server_name, server_name)].count_masked(kept)
         return kept
 
-    async def _keep_one(self, who: Caller, server_name: str, cut: MaskCut, kept: dict[str, str]) -> None:
-        kept[cut.text] = await self._keep_original(who, server_name, cut)
+    async def _keep_one(self, who: Caller, server_name: str, tool: str, cut: MaskCut, kept: dict[str, str]) -> None:
+        kept[cut.text] = await self._keep_original(who, server_name, tool, cut)
 
-    async def _keep_original(self, who: Caller, server_name: str, cut: MaskCut) -> str:
+    async def _keep_original(self, who: Caller, server_name: str, tool: str, cut: MaskCut) -> str:
         """Return the id of a text on disk: the same text gets the same id again, as long as that one lives."""
         text = cut.text
         raw, key = await aside(len(text) <= HASHED_BYTES, _key_of, text)
@@ -448,7 +450,8 @@ class Gateway:
         # The note is used later to show people which part of the text was sent.
         server = self._switched_on.get(server_name)
         limits = cut.limits or (server.masking if server else MaskingSettings())
-        mask_id, source = new_id("msk"), MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal)
+        mask_id = new_id("msk")
+        source = MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal, tool[:MAX_TOOL_CHARS])
         await self._keeper.keep(who, mask_id, key, raw, source)
         return mask_id
 

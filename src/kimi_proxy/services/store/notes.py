@@ -4,18 +4,24 @@ from collections.abc import Collection, Sequence
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import decode_text
 
 SESSION_FIELD = b'"session"'  # in every note that names a session
 
 
-def session_of(note: bytes) -> str:
-    """Return the chat session that an original belongs to; empty if it belongs to none."""
+def read_note(note: bytes) -> JsonObject:
+    """Return the fields of a note; none if it cannot be read."""
     try:
         found = json.decode(note)
     except ParseError:
-        return ""
-    return str(found.get("session", "")) if isinstance(found, dict) else ""
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def session_of(note: bytes) -> str:
+    """Return the chat session that an original belongs to; empty if it belongs to none."""
+    return str(read_note(note).get("session", ""))
 
 
 def of_sessions(rows: Sequence[tuple[object, ...]], sessions: Collection[str] | None) -> frozenset[str]:

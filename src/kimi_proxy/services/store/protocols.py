@@ -242,6 +242,9 @@ class Originals(Protocol):
     async def find(self, who: Caller, key: bytes) -> str | None:
         """Return the newest live id for `key`. Giving an id out again counts as use."""
 
+    async def find_hash(self, who: Caller, digest: bytes) -> str | None:
+        """Return the newest live id of a person's own text with this SHA-256. Counts as use."""
+
     async def keep(self, original: Original) -> None:
         """Commit `original`. An id may be kept again for the same key and text: the newer note replaces the older."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ async def test_find_gives_the_newest_id_of_a_question(originals: Originals) -> N
     await originals.keep(older)
     await originals.keep(newer)
     assert await originals.find(LOCAL, b"q" * 32) == newer.id
+
+
+async def test_a_content_hash_finds_ones_own_newest_text_and_never_anothers(originals: Originals) -> None:
+    text = "the same é\udc80\n".encode("utf-8", "surrogatepass")
+    mine, newer, theirs = an_original(text, scope="mine"), an_original(text, scope="mine"), an_original(text, scope="x")
+    for original in (mine, newer, theirs):
+        await originals.keep(original)
+    digest = sha256(text).digest()
+
+    assert await originals.find_hash(Caller("mine"), digest) == newer.id
+    assert await originals.find_hash(Caller("mine"), sha256(b"other").digest()) is None
+    assert await originals.find_hash(Caller("nobody"), digest) is None
+    assert await originals.find_hash(Caller("nobody", also_reads=("mine",)), digest) is None
 
 
 async def test_hundreds_of_ids_are_recovered_after_a_restart(tmp_path: Path, opened: Opening) -> None:

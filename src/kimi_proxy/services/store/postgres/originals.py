@@ -113,6 +113,20 @@ class PostgresOriginals:
 
         return await self._database.read(work)
 
+    async def find_hash(self, who: Caller, digest: bytes) -> str | None:
+        async def work(connection: Connection, moment: Moment) -> str | None:
+            rows = await connection.execute(
+                """UPDATE record SET last_used = greatest(last_used, %s) WHERE seq =
+                     (SELECT max(record.seq) FROM record JOIN text ON text.seq = record.text
+                      WHERE text.scope = %s AND text.hash = %s AND record.scope = text.scope AND record.last_used >= %s)
+                   RETURNING id""",
+                (moment.latest, encode_text(who.scope), digest, moment.earliest - self._ttl_s),
+            )
+            row = await rows.fetchone()
+            return decode_text(read_bytes(row[0])) if row else None
+
+        return await self._database.read(work)
+
     async def get(self, who: Caller, id: str) -> Original:
         async def work(connection: Connection, moment: Moment) -> Row:
             handle = ([*map(encode_text, who.scopes)], encode_text(id))

@@ -133,6 +133,18 @@ class SqliteOriginals(SqlTables[Database]):
         found = ((decode_text(id), last_used) for id, last_used in rows.fetchall())
         return next((id for id, last_used in found if self._use((who.scope, id), last_used, moment)), None)
 
+    @reads
+    def find_hash(self, connection: Connection, who: Caller, digest: bytes) -> str | None:
+        moment = self.database.clock.look()
+        rows = connection.execute(
+            """SELECT record.id, record.last_used FROM record JOIN text ON text.seq = record.text
+               WHERE text.scope = ? AND text.hash = ? AND record.scope = text.scope
+               ORDER BY record.seq DESC LIMIT 20""",
+            (encode_text(who.scope), digest),
+        )
+        found = ((decode_text(id), last_used) for id, last_used in rows.fetchall())
+        return next((id for id, last_used in found if self._use((who.scope, id), last_used, moment)), None)
+
     async def get(self, who: Caller, id: str) -> Original:
         with audit_block(self.database.note, who, "recover", id):
             return await self._get(who, id)

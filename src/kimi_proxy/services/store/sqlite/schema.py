@@ -437,6 +437,26 @@ def _21_identities(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA user_version = 21")
 
 
+def _22_all_previews(connection: sqlite3.Connection) -> None:
+    """Texts of the gateway and the pruner have their preview in their note."""
+    connection.execute("DROP VIEW masked_content")
+    connection.execute(
+        """CREATE VIEW masked_content AS
+           SELECT record.seq AS id, CAST(record.id AS TEXT) AS handle, lower(hex(text.hash)) AS content_hash,
+                  text.frame AS original_content,  -- zstd-compressed
+                  coalesce(
+                    (SELECT CAST(decision.preview AS TEXT) FROM decision
+                     WHERE decision.scope = record.scope AND decision.ids >= record.id
+                       AND decision.ids < CAST(record.id || '!' AS BLOB) LIMIT 1),
+                    CASE WHEN json_valid(CAST(record.about AS TEXT))
+                      THEN json_extract(CAST(record.about AS TEXT), '$.preview') END) AS preview,
+                  (SELECT file FROM pragma_database_list WHERE name = 'main') AS file_path,  -- that holds the original
+                  record.created AS created_at
+           FROM record JOIN text ON text.seq = record.text"""
+    )
+    connection.execute("PRAGMA user_version = 22")
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _1_originals,
     _2_sessions,
@@ -459,6 +479,7 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _19_people,
     _20_settled,
     _21_identities,
+    _22_all_previews,
 )
 VERSION = len(MIGRATIONS)
 
