@@ -12,6 +12,7 @@ from tests.support.cli.serving import serving
 
 from kimi_proxy.cli import checks
 from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.config.opt_in import OPT_IN, OptIn
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pruning import model
 from kimi_proxy.services.chat.facts import ChatFacts
@@ -302,3 +303,44 @@ def test_doctor_and_start_say_what_safety_checks_have_cost_in_the_last_days(cli:
     words = "2 safety checks of Claude Code's auto mode: 70,000 tokens, 0.1400 USD in the last 7 days"
     assert {each["name"]: each["found"] for each in found}["safety checks"] == words
     assert f"({words})" in said
+
+
+def features(cli: Cli) -> dict[str, bool]:
+    """The features that are off by default, and whether they are on."""
+    done = cli("doctor", "--all", "--json", env={"MCP_PRUNER_PORT": free_port()})
+    return {each["name"]: each["is_on"] for each in json.loads(done.stdout)["optional"]}
+
+
+def test_all_lists_what_is_off_by_default_with_the_line_that_turns_it_on(cli: Cli):
+    done = cli("doctor", "--all", env={"MCP_PRUNER_PORT": free_port()})
+
+    told = done.stdout.decode().partition("\nOff by default")[2]
+    assert done.returncode == 0
+    assert [each.name for each in OPT_IN if f"off      {each.name} " not in told] == []
+    assert [each.turn_on for each in OPT_IN if f"→ {each.turn_on}\n" not in told] == []
+    assert b"Off by default" not in cli("doctor", env={"MCP_PRUNER_PORT": free_port()}).stdout
+
+
+@pytest.mark.parametrize("feature", [each for each in OPT_IN if each.settings], ids=lambda each: each.name)
+def test_the_line_that_is_shown_turns_its_feature_on(feature: OptIn, cli: Cli):
+    section, line = feature.turn_on.split(" ", 1)
+    (cli.here / "config.toml").write_text(f"{section}\n{line}\n", "utf-8")
+
+    assert features(cli) == {each.name: each == feature for each in OPT_IN}
+
+
+def test_the_command_that_is_shown_turns_the_memory_server_on(cli: Cli):
+    (feature,) = (each for each in OPT_IN if not each.settings)
+    program, *arguments = feature.turn_on.split()
+    done = cli(*arguments, "--yes")
+
+    assert (program, done.returncode) == ("kimi-proxy", 0)
+    assert features(cli) == {each.name: each == feature for each in OPT_IN}
+
+
+def test_all_says_nothing_of_features_where_the_settings_are_refused(cli: Cli):
+    (cli.here / "config.toml").write_text("[store]\nmax_bites = 1\n", "utf-8")
+    done = cli("doctor", "--all", "--json")
+
+    assert done.returncode == 2
+    assert "optional" not in json.loads(done.stdout)

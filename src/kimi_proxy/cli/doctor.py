@@ -15,6 +15,7 @@ from kimi_proxy.quick import describe_session, newest_session, room
 
 if TYPE_CHECKING:
     from kimi_proxy.cli.checks import Check
+    from kimi_proxy.cli.opt_in import Feature
     from kimi_proxy.proxy.local_server import PortOwner
 
 
@@ -24,8 +25,9 @@ COLOURS = {"ok": "32", "warning": "33", "error": "31"}
 
 @click.command()
 @console.config_option
+@click.option("--all", "lists_all", is_flag=True, help="Also list what is off by default, and how to turn it on.")
 @console.json_option
-def doctor(config_file: Path | None, as_json: bool) -> None:
+def doctor(config_file: Path | None, lists_all: bool, as_json: bool) -> None:
     """Check the installation and print how to fix each problem.
 
     Exit code: 0 no problems, 1 warnings, 2 errors.
@@ -35,6 +37,7 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
         import platformdirs  # noqa: F401 - the settings need it before any check can report
 
         from kimi_proxy.cli.checks import all_checks
+        from kimi_proxy.cli.opt_in import opt_in_features
     except ImportError as e:
         console.remark(f"a dependency cannot be loaded: {e}; reinstall kimi-proxy in a new virtual environment")
         raise click.exceptions.Exit(SEVERITY.index("error")) from e
@@ -46,14 +49,24 @@ def doctor(config_file: Path | None, as_json: bool) -> None:
         if not as_json:
             console.write(_row(check))
     worst = max(SEVERITY.index(check.level) for check in checks)
+    optional = opt_in_features(env) if lists_all else None
     if as_json:
-        console.write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks]})
+        features = {"optional": [asdict(each) for each in optional.features]} if optional else {}
+        console.write_json({"verdict": SEVERITY[worst], "checks": [asdict(check) for check in checks], **features})
+    elif optional:
+        console.write(f"\nOff by default; settings belong in {optional.file}\n")
+        console.write("".join(_feature_row(each) for each in optional.features))
     raise click.exceptions.Exit(worst)
 
 
 def _row(check: Check) -> str:
     level = console.colour(f"{check.level:<8}", COLOURS[check.level])
     return f"{level} {check.name:<14} {check.found}\n" + (f"{'':24}→ {check.fix}\n" if check.fix else "")
+
+
+def _feature_row(feature: Feature) -> str:
+    state = console.colour(f"{'on' if feature.is_on else 'off':<8}", COLOURS["ok" if feature.is_on else "warning"])
+    return f"{state} {feature.name:<22} {feature.effect}\n{'':32}→ {feature.turn_on}\n"
 
 
 @click.command()

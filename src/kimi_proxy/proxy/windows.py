@@ -1,6 +1,6 @@
 """Windows' counterparts of process groups, /proc and file modes: job objects, process times, access lists.
 
-Written from its documentation and tested with a scripted kernel: docs/systems.md lists what was not run on a real one.
+Written from its documentation and tested with a scripted kernel; docs/platforms.md lists what was never run for real.
 """
 
 import ctypes

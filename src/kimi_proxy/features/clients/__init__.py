@@ -31,6 +31,7 @@ Scope = Literal["project", "user"]
 SERVER_NAME = "pruner"
 RECOVER_TEXT = "recover_text"
 MEMORY_NAME = "memory"
+MEMORY_PACKAGE = "@modelcontextprotocol/server-memory"
 MEMORY_FILE = ".kimi-proxy/mcp-memory.json"
 MEMORY_VARIABLE = "MEMORY_FILE_PATH"
 TOKEN_VARIABLE = "KIMI_PROXY_TOKEN"  # noqa: S105 - the name of a variable
@@ -297,8 +298,7 @@ def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
 
 def memory_entry(file: str) -> JsonObject:
     """Return the reference server for long-term memory, which keeps its graph in `file`."""
-    package = "@modelcontextprotocol/server-memory"
-    return {"type": "stdio", "command": "npx", "args": ["-y", package], "env": {MEMORY_VARIABLE: file}}
+    return {"type": "stdio", "command": "npx", "args": ["-y", MEMORY_PACKAGE], "env": {MEMORY_VARIABLE: file}}
 
 
 def _type(word: str) -> JsonObject:
