@@ -73,8 +73,8 @@ def test_a_note_says_where_its_original_came_from(source: originals.Source) -> N
     assert originals.read_source(json.encode(source.to_note())) == expected
 
 
-# As the versions before wrote them; their originals are still listed, and found by their keys.
-OLD_CUT = {
+# As they are written; those of earlier versions, without `part_chars`, are read too.
+CUT_NOTE = {
     "goal": "g",
     "source_type": "logs",
     "options": {
@@ -93,6 +93,7 @@ OLD_CUT = {
         "tokens_est_after": 0,
     },
     "warnings": [],
+    "part_chars": [],
 }
 HIDDEN = Hidden("prn_1", "a\nb\nc\nd", "logs", 0.5, (Cut(2, 3, "r"),))
 LIMITS = MaskingSettings(max_chars=400)
@@ -101,8 +102,8 @@ LIMITS = MaskingSettings(max_chars=400)
 @pytest.mark.parametrize(
     ("source", "note"),
     [
-        (originals.hidden_source(HIDDEN, "g"), OLD_CUT),
-        (originals.hidden_source(HIDDEN, "g", "ses_1"), {**OLD_CUT, "session": "ses_1"}),
+        (originals.hidden_source(HIDDEN, "g"), CUT_NOTE),
+        (originals.hidden_source(HIDDEN, "g", "ses_1"), {**CUT_NOTE, "session": "ses_1"}),
         (originals.hidden_source(Hidden("prn_1", "a"), "g", "ses_1"), {"what": "output", "session": "ses_1"}),
         (originals.PrintedText("contents"), {"what": "contents"}),
         (originals.SummarizedHistory("ses_1"), {"what": "history", "session": "ses_1"}),
@@ -120,7 +121,7 @@ LIMITS = MaskingSettings(max_chars=400)
         (
             originals.HookOutput(originals.hidden_source(HIDDEN, "g"), "Bash", "ses_1", "pruned", 7, 4, (9, 3)),
             {
-                **OLD_CUT,
+                **CUT_NOTE,
                 "door": "hooks",
                 "tool": "Bash",
                 "session": "ses_1",

@@ -105,7 +105,7 @@ def _answer(request: Request, path: str) -> Response:
 def _asset(path: str) -> Asset:
     """Return the page, the style sheets in one, or the file at `path` below the folder. Raise a 404 for others."""
     if path in (PAGE, STYLE):
-        return _joined(path, tuple(file.stat().st_mtime_ns for file in _sources(FOLDER)))
+        return _join(path, tuple(file.stat().st_mtime_ns for file in _sources(FOLDER)))
     file = FOLDER / path
     media_type = TYPES.get(file.suffix)
     try:
@@ -118,7 +118,7 @@ def _asset(path: str) -> Asset:
 
 
 @lru_cache(maxsize=4)
-def _joined(path: str, times: tuple[int, ...]) -> Asset:
+def _join(path: str, times: tuple[int, ...]) -> Asset:
     """Make a file out of others and cache it; their `times` are part of the key, so changed files are read again."""
     if path == STYLE:
         return Asset(TYPES[".css"], join_styles(FOLDER))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.json import JsonObject
-    from kimi_proxy.lab.replay import Conversation, ReplayOutcome
+    from kimi_proxy.lab.replay import PlayedConversation, ReplayOutcome
 
 
 @click.command("eval")
@@ -148,7 +148,7 @@ def replay(paths: tuple[Path, ...], model: str, as_json: bool) -> None:
         write("\n".join([f"all {len(listed)}", *table(total)]) + "\n")
 
 
-def _conversations(paths: Sequence[Path], config: Config, model: str) -> Iterator[Conversation]:
+def _conversations(paths: Sequence[Path], config: Config, model: str) -> Iterator[PlayedConversation]:
     """Yield the conversations in files and folders, one at a time, with the requested model."""
     from kimi_proxy.lab.replay import conversations
 
@@ -168,7 +168,7 @@ def _conversations(paths: Sequence[Path], config: Config, model: str) -> Iterato
             raise click.BadParameter(f"cannot read {path}: {e.strerror or e}", param_hint="PATH") from e
 
 
-def _to_json(conversation: Conversation, outcomes: list[ReplayOutcome]) -> JsonObject:
+def _to_json(conversation: PlayedConversation, outcomes: list[ReplayOutcome]) -> JsonObject:
     counts = [request.usage for request in conversation.transcript.requests if request.usage is not None]
     return {
         "file": conversation.name,
@@ -185,7 +185,7 @@ def _to_json(conversation: Conversation, outcomes: list[ReplayOutcome]) -> JsonO
     }
 
 
-def _describe(conversation: Conversation) -> str:
+def _describe(conversation: PlayedConversation) -> str:
     count = len(conversation.transcript.requests)
     window = f", window of {conversation.window:,}" if conversation.window else ""
     return f"{conversation.name}: {count} requests in {conversation.minutes:.0f} minutes, {conversation.model}{window}"

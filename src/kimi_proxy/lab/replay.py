@@ -37,7 +37,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class PlayedConversation:
     """A conversation to replay, and its model's properties; without a price no money is shown."""
 
     name: str
@@ -47,10 +47,10 @@ class Conversation:
     price: TokenPrice | None
     is_priced: bool
 
-    def with_model(self, name: str, model: Model) -> "Conversation":
+    def with_model(self, name: str, model: Model) -> "PlayedConversation":
         prices = prices_of(model)
         price = TokenPrice.of(prices) if prices else None
-        return Conversation(self.name, self.transcript, name, model.max_context_size, price, prices is not None)
+        return PlayedConversation(self.name, self.transcript, name, model.max_context_size, price, prices is not None)
 
     @property
     def minutes(self) -> float:
@@ -95,7 +95,7 @@ class ReplayOutcome:
         return ReplayOutcome(self.policy, self.requests + other.requests, total, self.is_priced and other.is_priced)
 
 
-def conversations(path: Path) -> Iterator[Conversation]:
+def conversations(path: Path) -> Iterator[PlayedConversation]:
     """Yield the recordings and sessions in a file or folder; raise ParseError if there are none."""
     places = find([name_source(path)])
     if path.is_file() and not places:
@@ -108,7 +108,7 @@ def conversations(path: Path) -> Iterator[Conversation]:
         for transcript in load(place):
             model = next((request.model for request in transcript.requests if request.model), "unknown")
             known, name = known_models.find(model), f"{transcript.agent} {transcript.id}"
-            yield Conversation(name, transcript, model, known.window if known else None, None, is_priced(model))
+            yield PlayedConversation(name, transcript, model, known.window if known else None, None, is_priced(model))
 
 
 def _is_recording(file: Path) -> bool:
@@ -116,16 +116,16 @@ def _is_recording(file: Path) -> bool:
         return b'"recording"' in opened.read(200)
 
 
-def _of_recording(name: str, recording: Recording) -> Conversation:
+def _of_recording(name: str, recording: Recording) -> PlayedConversation:
     head = recording.head
     price = TokenPrice.of(head.prices) if head.prices else None
     transcript = recordings.transcript_of(recording, name)
-    return Conversation(
+    return PlayedConversation(
         name, transcript, head.model, head.max_context, price, price is not None or is_priced(head.model)
     )
 
 
-def play(conversation: Conversation, config: Config) -> list[ReplayOutcome]:
+def play(conversation: PlayedConversation, config: Config) -> list[ReplayOutcome]:
     """Return the outcomes of doing nothing, of the sanitizer as the settings have it, and of compression too."""
     session = measure(conversation.transcript, price=conversation.price)
     usual, _ = presets(config.compression, config.compaction)

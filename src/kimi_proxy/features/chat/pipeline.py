@@ -58,7 +58,7 @@ class Draft:
     hides_usage: bool = False  # we asked for a count that the client did not ask for: it gets none of it
     compression: ActiveCompression | None = None  # that was applied to old messages
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
-    known_as: Conversation | None = field(default=None, repr=False)  # None: nobody has looked for it yet
+    known_as: Conversation | None = field(default=None, repr=False)  # None: not looked up yet
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     deferred: DeferredTools | None = None  # tools of the client's that are left out, and found when they are needed
