@@ -10,12 +10,14 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.clients.programs.agents import AGENTS, TASK, AgentCase, Command, Place
+from tests.clients.programs.job import ERRAND
 from tests.clients.programs.packages import INSTALL_S, npm_modules
-from tests.clients.programs.running import PATIENCE_S
+from tests.clients.programs.running import PATIENCE_S, new_place, run
 from tests.clients.programs.worker import api_of, say
 from tests.support import outputs
 from tests.support.api.proxy_world import proxy
@@ -162,3 +164,41 @@ async def test_claude_code_goes_on_and_every_cut_stays(tmp_path: Path, version: 
     assert {id: forked[id] for id in resumed} == resumed == {id: delegated[id] for id in resumed}
     assert len(by_sub) == COMMANDS and ids(by_sub).isdisjoint(ids(delegated))
     assert len(compacted) == COMMANDS and compacted.keys().isdisjoint(resumed)
+
+
+RESUMING = {"qwen": "--continue", "gemini": "--resume"}
+
+
+@pytest.mark.parametrize("name", RESUMING)
+async def test_an_agent_without_session_ids_goes_on_in_its_session_on_another_day(tmp_path: Path, name: str):
+    """They put the date among the first words, and write it anew when they resume; Gemini CLI repeats results then."""
+    case = next(case for case in AGENTS if case.name == name)
+    model = case.worker(recalls=False)
+    async with evil(case.provider(model)) as provider:
+        toml = provider.toml(case.provider_type) + SETTINGS
+        async with proxy(tmp_path / "state", toml) as p:
+            place = new_place(tmp_path, f"http://127.0.0.1:{p.port}")
+            begun = await run(in_zone(case, EARLIER), place)
+            before = model.requests[-1]
+            resumed = await run(in_zone(case, LATER, RESUMING[name]), place)
+            sessions = (await p.http.get("/api/sessions")).json()["sessions"]
+    after = model.requests[len(ERRAND) + 1]
+    kept, shown = (set(PRUNED.findall(raw.decode())) for raw in (before, after))
+
+    assert begun.is_success and resumed.code == 0, (begun, resumed)
+    assert kept and kept <= shown
+    assert "recover_text" in Request(case.wire, after).tool_names
+    assert len([session for session in sessions if session["requests"] > 1]) == 1
+
+
+def in_zone(case: AgentCase, zone: str, flag: str = "") -> AgentCase:
+    """Return the agent with a clock in another time zone, told by a flag to resume what it did last."""
+
+    def prepare(place: Place) -> Command:
+        command = case.prepare(place)
+        words = [word for word in command.argv if word != TASK]
+        words = words[:-1] if words[-1] == "-p" else words
+        argv = (*words, *([flag] if flag else []), "-p", TASK)
+        return replace(command, argv=argv, env={**command.env, "TZ": zone})
+
+    return replace(case, prepare=prepare)

@@ -75,6 +75,15 @@ def test_what_follows_the_first_answer_never_changes_the_name(wire: Wire):
         assert named(request(wire, later)) == named(request(wire, begun))
 
 
+def test_another_spelling_of_the_same_words_names_the_same_conversation():
+    """Clients write other escapes, and add a newline when they resume a conversation."""
+    asked = {"model": "m", "messages": [{"role": "user", "content": "où ça ?"}]}
+    spelt = [parse(json.dumps(asked, ensure_ascii=ascii_only).encode(), Wire.CHAT) for ascii_only in (True, False)]
+    resumed = request(Wire.CHAT, [User("où ça ?\n")])
+
+    assert len({named(each) for each in (*spelt, resumed)}) == 1
+
+
 @WIRES
 def test_another_session_and_other_first_words_are_other_conversations(wire: Wire):
     one, other = request(wire, [User(WORDS)]), request(wire, [User("Tidy up.")])

@@ -131,6 +131,21 @@ def test_marks_for_the_cache_and_a_fickle_first_line_change_nothing():
     assert turn("cch=1", True) == turn("cch=2", False)
 
 
+def test_a_reminder_of_the_client_is_no_part_of_the_beginning():
+    """Without an id, a session goes on over midnight, as in Qwen Code and Gemini CLI."""
+
+    def asked(first: str, with_reminders: bool = False) -> str:
+        return session_of(request(Wire.CHAT, [User(first)]), {}, "kimi", LOCAL_IDS, with_reminders).id
+
+    monday, tuesday = (
+        f"<system-reminder>\n{day}\n</system-reminder>\nFix the parser." for day in ("Monday", "Tuesday")
+    )
+
+    assert asked(monday) == asked(tuesday) == asked("Fix the parser.") == "ses_jse2rgpp1bmy4qjh"
+    assert asked(monday) != asked(monday.replace("Fix", "Write"))
+    assert asked(monday, with_reminders=True) == "ses_sjj5fmb49sztejet", "as versions before named it"
+
+
 def test_what_the_system_says_later_does_not_begin_another_conversation():
     later = [*conversation("hi", "hello"), {"role": "system", "content": "remember"}]
 

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.support.conversations import Assistant, Call, Item, Result, User, body
+from tests.support.conversations import Assistant, Call, Item, Result, User, body, request
 from tests.support.evil import Heard, Line, evil, http
+from tests.support.fakes import MemoryFacts
 from tests.support.model import Says
 from tests.support.model import body as answer_body
 
@@ -15,7 +16,9 @@ from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
+from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer
 
 in_process = partial(running, thread_max_chars=10**9)
 
@@ -143,3 +146,34 @@ async def test_a_conversation_of_named_sessions_is_as_its_client_says(tmp_path: 
         both = {metric.session async for page in runtime.sessions.metrics(LOCAL, None) for metric in page}
 
     assert len(both) == 1
+
+
+async def test_a_conversation_goes_on_in_its_session_on_another_day_also_after_a_restart(tmp_path: Path):
+    def reminded(day: str, turns: int) -> list[Item]:
+        return [User(f"<system-reminder>\n{day}\n</system-reminder>\ndo it"), *run("a", turns)[1:]]
+
+    async with world(tmp_path) as runtime:
+        monday = [await ask(runtime, reminded("Monday", turns)) for turns in range(3)]
+    async with world(tmp_path) as runtime:
+        tuesday = [await ask(runtime, reminded("Tuesday", turns)) for turns in (3, 4)]
+
+    assert len({*monday, *tuesday}) == 1
+
+
+async def test_a_session_whose_beginning_had_reminders_in_an_older_version_goes_on():
+    asked = request(Wire.CHAT, [User("<system-reminder>\nMonday\n</system-reminder>\ndo it"), *run("a", 1)[1:]])
+    now, former = (session_of(asked, {}, "kimi", LOCAL_IDS, with_reminders) for with_reminders in (False, True))
+
+    async def before() -> Session:
+        return former
+
+    facts = MemoryFacts()
+    answers = SessionsByAnswer(facts)
+    begun = await Conversations(answers).session(LOCAL, former, asked, before)
+    await answers.close()
+    answers = SessionsByAnswer(facts)
+    found = [await Conversations(answers).session(LOCAL, now, asked, before) for _ in range(2)]
+    await answers.close()
+
+    assert now.id != former.id == begun.id
+    assert [each.id for each in found] == [former.id, former.id]

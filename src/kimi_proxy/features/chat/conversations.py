@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kimi_proxy.core.chat import Message, Part, Request
+from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.sanitizer.plan import before_reminders
 
@@ -18,16 +18,6 @@ _REMINDER = re.compile(
     r"|permissions instructions)>"
 )
 _HEADING = "# AGENTS.md instructions"
-# A text without any of these has no reminder; Go writes "<" as an escape.
-_HINTS = (
-    b"<system-reminder",
-    b"_context",
-    b"environment_details",
-    b"user_instructions",
-    b"<permissions",
-    b"\\u003c",
-    b"\\u003C",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,8 @@ def conversation_with(session: str, words: bytes, *, is_kept: bool) -> Conversat
 def former_name(session: str, request: Request) -> Conversation:
     """Return the conversation as versions named it whose hash of the first words had the client's reminders in it."""
     first = next((message.parts for message in request.messages if message.role == "user"), ())
-    words = sha256(b"".join(_raw(part) for part in first if part.kind == "text")).digest()
+    raw = b"".join(part.body[part.start : part.end] for part in first if part.kind == "text")
+    words = sha256(raw).digest()
     return Conversation(session, _in_session(session, b"" if request.is_kept else words), words)
 
 
@@ -78,28 +69,16 @@ def first_words(request: Request) -> bytes:
         if message.role == "assistant" and is_asked:
             break
         is_asked = is_asked or message.role == "user"
-        words = _words(message) if message.role == "user" else b""
+        words = own_words(message.parts) if message.role == "user" else []
         if words:
-            return sha256(words).digest()
+            return sha256(encode_text("\n".join(words))).digest()
     return sha256().digest()
 
 
-def _words(message: Message) -> bytes:
-    return b"".join(_own_words(part) for part in message.parts if part.kind == "text")
-
-
-def _own_words(part: Part) -> bytes:
-    """Return a text as it was written, or what is left of it without reminders."""
-    raw = _raw(part)
-    if not (raw.startswith(b'"# AGENTS') or any(hint in raw for hint in _HINTS)):
-        return raw
-    text = part.text
-    own = without_reminders(text)
-    return raw if own == text else encode_text(own.strip())
-
-
-def _raw(part: Part) -> bytes:
-    return part.body[part.start : part.end]
+def own_words(parts: Iterable[Part]) -> list[str]:
+    """Return the texts of the user in a message, without those that the client has put beside them."""
+    texts = (without_reminders(part.text).strip() for part in parts if part.kind == "text")
+    return [text for text in texts if text]
 
 
 def without_reminders(text: str) -> str:

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, takewhile
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
 from kimi_proxy.core.chat import Message, Part, Request, read
 from kimi_proxy.core.markers import new_id
+from kimi_proxy.features.chat.conversations import without_reminders
 from kimi_proxy.features.chat.safety_checks import TITLE as CHECKS_TITLE
 from kimi_proxy.features.chat.safety_checks import is_safety_check
 
@@ -98,8 +99,13 @@ def _frame(piece: bytes) -> bytes:
     return len(piece).to_bytes(8, "big") + piece
 
 
-def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str, ids: SessionIds) -> Session:
-    """Return the session of a request; two clients share one only if both name it or begin in the same words."""
+def session_of(
+    request: Request, headers: Mapping[bytes, bytes], provider: str, ids: SessionIds, with_reminders: bool = False
+) -> Session:
+    """Return the session of a request; two clients share one only if both name it or begin in the same words.
+
+    `with_reminders` returns the one that older versions gave it, whose beginning had the client's reminders in it.
+    """
     if name := _name(request, headers):
         parent = _header(headers, _THREADS) if _header(headers, _THREAD) == name else ""
         return _helping(ids, ids.session_named(name), parent)
@@ -110,7 +116,8 @@ def session_of(request: Request, headers: Mapping[bytes, bytes], provider: str, 
     key = read.string(request.members.get("prompt_cache_key"))
     if _CONVERSATION.fullmatch(key):
         return _with_side(ids.session_named(key[:MAX_NAME_CHARS]), request, ids)
-    began = ids.make(b"began", *_beginning(request, provider), *([key.encode("utf-8", "replace")] if key else []))
+    beginning = _beginning(request, provider, with_reminders)
+    began = ids.make(b"began", *beginning, *([key.encode("utf-8", "replace")] if key else []))
     return Session(began, beginning=began)
 
 
@@ -201,14 +208,16 @@ def _name(request: Request, headers: Mapping[bytes, bytes]) -> str:
     return next((name[:MAX_NAME_CHARS] for name in names if name.strip()), "")
 
 
-def _beginning(request: Request, provider: str) -> Iterable[bytes]:
+def _beginning(request: Request, provider: str, with_reminders: bool = False) -> Iterable[bytes]:
     """Return what stays the same while a conversation goes on; a client may add to the system prompt later."""
     messages = _conversation(request)
     first = next((at for at, message in enumerate(messages) if message.role == "user"), len(messages))
-    said = messages[first].parts if first < len(messages) else ()
+    asked = takewhile(lambda message: message.role != "assistant", messages[first:])
+    said = (message.parts for message in asked if message.role == "user")
+    words = _words(next(said, ())) if with_reminders else next(filter(None, map(_own_words, said)), ())
     later = {part.start for message in messages[first:] for part in message.parts}
     system = (part for part in request.system if part.start not in later)
-    return provider.encode(), family(request.model).encode(), *_words(system), *_words(said)
+    return provider.encode(), family(request.model).encode(), *_words(system), *words
 
 
 def _conversation(request: Request) -> Sequence[Message]:
@@ -233,8 +242,17 @@ def _starts_with(request: Request, message: Message, openings: tuple[bytes, ...]
 
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:
     """Return texts alone: what stands around them, such as marks for the prompt cache, comes and goes."""
-    texts = (part.text for part in parts if part.kind == "text")
+    return _words_of(part.text for part in parts if part.kind == "text")
+
+
+def _words_of(texts: Iterable[str]) -> Iterable[bytes]:
     return (_head(text) for text in texts if not text.startswith(_VOLATILE))
+
+
+def _own_words(parts: Iterable[Part]) -> Sequence[bytes]:
+    """Return the texts of the user, without those that the client has put beside them and changes later."""
+    texts = ((part.text, without_reminders(part.text)) for part in parts if part.kind == "text")
+    return tuple(_words_of(text if own == text else own.strip() for text, own in texts if own == text or own.strip()))
 
 
 def _hash_answer(parts: Iterable[Part]) -> bytes:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 from kimi_proxy.core import json
@@ -50,14 +51,21 @@ class SessionNames:
         self._in_use: LruCache[tuple[str, str], str] = LruCache(MAX_KNOWN)  # by scope and keyed id
         self._derived: LruCache[tuple[str, str], bool] = LruCache(MAX_KNOWN)  # ids that may not have a row yet
 
-    async def session_of(self, who: Caller, request: Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
+    async def session_of(
+        self,
+        who: Caller,
+        request: Request,
+        headers: Mapping[bytes, bytes],
+        provider: str,
+        with_reminders: bool = False,  # as older versions named it
+    ) -> Session:
         """Return the session of a request. An id that the client sends counts only if that session is the caller's."""
         if who.scope == LOCAL_SCOPE:
-            return session_of(request, headers, provider, LOCAL_IDS)
-        keyed = session_of(request, headers, provider, await self._ids(who))
+            return session_of(request, headers, provider, LOCAL_IDS, with_reminders)
+        keyed = session_of(request, headers, provider, await self._ids(who), with_reminders)
         ids = [keyed.id, *([keyed.parent] if keyed.parent else [])]
         if any((who.scope, id) not in self._in_use for id in ids):
-            public = session_of(request, headers, provider, SessionIds(who.scope))
+            public = session_of(request, headers, provider, SessionIds(who.scope), with_reminders)
             await self._look_up(who, {keyed.id: public.id, **({keyed.parent: public.parent} if keyed.parent else {})})
         id = self._id(who, keyed.id)
         parent = self._id(who, keyed.parent) if keyed.parent else ""
@@ -246,8 +254,10 @@ class Conversations(ChatObserver):
         for start in self._starts.get((exchange.draft.caller.scope, session.beginning)) or ():
             start.is_answered = start.is_answered or start.session.id == session.id
 
-    async def session(self, who: Caller, beginning: Session, request: Request) -> Session:
-        """Return the session of a request that is known by its beginning alone."""
+    async def session(
+        self, who: Caller, beginning: Session, request: Request, former: Callable[[], Awaitable[Session]]
+    ) -> Session:
+        """Return the session of a request that is known by its beginning alone; `former` is that of older versions."""
         answers = answers_in(request)
         if not answers:
             return await self._start(who, beginning)
@@ -256,7 +266,9 @@ class Conversations(ChatObserver):
         found = await self._of_answers(who, runs)
         if len(answers) == 1 and (found is None or (who.scope, runs[0]) in self._answered):
             found = self._take_start(who, beginning) or found
-        found = found or await self._of_answers(who, keys) or await self._going_on(who, beginning, answers[0], keys)
+        found = found or await self._of_answers(who, keys)
+        found = found or await self._began_before(who, beginning, answers, former)
+        found = found or await self._going_on(who, beginning, answers[0], keys)
         began = _key(b"began", beginning.id.encode())
         if self._sessions.from_memory(who, began) is None:
             self._sessions.put(who, began, found)
@@ -289,6 +301,16 @@ class Conversations(ChatObserver):
         in_memory = (known for key in keys if (known := self._sessions.from_memory(who, key)) is not None)
         return next(in_memory, None) or await self._sessions.get(who, keys[0])
 
+    async def _began_before(
+        self, who: Caller, beginning: Session, answers: Sequence[bytes], former: Callable[[], Awaitable[Session]]
+    ) -> Session | None:
+        """Return the session of a conversation that began under an older version, if it had another beginning."""
+        before = await former()
+        if before.id == beginning.id:
+            return None
+        found = await self._of_answers(who, [_key(b"said", before.id.encode(), answer) for answer in answers])
+        return replace(found, beginning=beginning.id) if found else None
+
     async def _going_on(self, who: Caller, beginning: Session, answer: bytes, keys: Sequence[bytes]) -> Session:
         """Return the session of a second request: the newest that began so and has had only its first."""
         starts = self._starts.get((who.scope, beginning.id)) or []
@@ -313,7 +335,8 @@ class RememberedSessions:
         found = await self._names.session_of(who, request, headers, provider)
         previous = request.previous_response_id
         if found.beginning and not request.is_crowded:
-            return await self._conversations.session(who, found, request)
+            former = partial(self._names.session_of, who, request, headers, provider, with_reminders=True)
+            return await self._conversations.session(who, found, request, former)
         return found if found.name or not previous else await self._by_response.session_after(who, previous) or found
 
 
