@@ -31,7 +31,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import ENVIRONMENT, VARIABLES
 from kimi_proxy.core.config.visible import FOR_MEMBERS
 
-SOURCES = (Path(__file__).parents[2] / "src").rglob("*.py")
+SOURCES = tuple((Path(__file__).parents[2] / "src").rglob("*.py"))
 SEARCH = {"name": "search_tools", "arguments": {"query": "read a file"}}
 LISTED = {name for names in FOR_MEMBERS.values() for name in names}
 PROXY_PASSWORD = "canary-9999"

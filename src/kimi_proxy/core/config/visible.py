@@ -8,8 +8,8 @@ from kimi_proxy.core.addresses import HIDDEN, Address, show_address
 from kimi_proxy.core.json import JsonObject, JsonValue
 
 # Every setting that a member of a team may see anywhere, by the reason why. All others are hidden from members: a new
-# setting too, until it stands here. `*` is any name of a table; a table alone stands for the names in it, which members
-# see where they are used and not in a list.
+# setting too, until it stands here. `*` is any name of a table; a table alone stands for the names in it. Members see
+# these names, and the addresses of a login, where they are used, and not among the settings.
 FOR_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "decides how their tool results are shortened": (
         "sanitizer.enabled",
@@ -92,7 +92,7 @@ def visible_settings(settings: BaseModel, sections: Iterable[str], is_admin: boo
     """Return the settings in force of these sections, as an admin (or an owner) or a member may see them."""
 
     def may_see(name: str, value: object) -> bool:
-        return is_admin or (name in _FOR_MEMBERS and not isinstance(value, Mapping))
+        return is_admin or (name in _FOR_MEMBERS and not isinstance(value, Mapping | Address))
 
     found = _visible(settings, "", may_see)
     return {name: found[name] for name in sections if name in found}
