@@ -25,6 +25,10 @@ RETRY_S = 15.0  # and from a server that did not answer
 LIST_S = 20.0  # for a server to start and to list its tools
 MAX_PAGES = 50
 
+# Of the endpoint itself; a server's tool of such a name is called with its server's name only.
+OWN_NAMES = frozenset(
+    {"search_tools", "describe_tool", "call_read_tool", "call_write_tool", recovery.NAME, recovery.SPARE_NAME}
+)
 _OURS = tuple(recovery.describe_tool(name) for name in (recovery.NAME, recovery.SPARE_NAME))
 
 
@@ -58,7 +62,16 @@ class ToolDirectory:
             old = [name for name in self.servers if not self._is_fresh(name)]
             for name, listed in zip(old, await asyncio.gather(*(self._ask(who, name) for name in old)), strict=True):
                 self._known[name] = listed
-        return [tool for name in self.servers for tool in self._known[name].tools]
+        tools = (tool for name in self.servers for tool in self._known[name].tools)
+        return [tool for tool in tools if self._owner(tool.name) == tool.server]
+
+    def _owner(self, name: str) -> str | None:
+        """Return the server whose name and two underscores a tool's full name begins with, even if it is away.
+
+        What begins so belongs to that server alone: another one may offer a tool of that very name to get its calls.
+        """
+        owners = (server for server in self.servers if name.startswith(f"{server}__"))
+        return max(owners, key=len, default=None)
 
     def problems(self, who: Caller) -> dict[str, str]:
         """Return the reason for each server that is left out because it did not respond, in words for this person."""
@@ -68,7 +81,9 @@ class ToolDirectory:
     async def find(self, who: Caller, name: str) -> ListedTool:
         """Return the tool of a name, with its server's name before it or, if only one has it, without."""
         tools = await self.list_tools(who)
-        exact = [tool for tool in tools if tool.name == name] or [tool for tool in tools if tool.own_name == name]
+        exact = [tool for tool in tools if tool.name == name]
+        if not exact and "__" not in name and name not in OWN_NAMES:
+            exact = [tool for tool in tools if tool.own_name == name]
         if len(exact) == 1:
             return exact[0]
         near = [tool.name for tool in exact] or get_close_matches(name, [tool.name for tool in tools], 3, 0.5)
