@@ -31,7 +31,8 @@ from kimi_proxy.services.store.protocols import FactStore
 MAX_KNOWN = 10_000
 MAX_MARKS = 64  # of the first results of a conversation, and as many of the last
 MAX_OWNERS = 8  # of a result: the first one, and the newest
-LOOK_S, COPY_S = 0.5, 2.0
+# A fork that is not recognized loses its cuts, so it waits for a slow disk, but not again for one that hangs.
+LOOK_S, COPY_S, HUNG_S = 1.5, 3.0, 0.25
 
 # Gives a conversation a copy of what is remembered of another; returns whether there was anything.
 Inherit = Callable[[Draft, Conversation], Awaitable[bool]]
@@ -60,6 +61,7 @@ class Lineage:
         # Other servers may wait a moment: a fork is known by its older results as well.
         self._late = LateFacts(facts, "conversation", is_shared=False)
         self._known: LruCache[tuple[str, bytes], _Known] = LruCache(MAX_KNOWN)  # by scope and name
+        self._patience_s = LOOK_S
 
     async def recognize(self, draft: Draft) -> Draft:
         """Return the draft with its conversation, which has a copy of what it continues by then."""
@@ -109,8 +111,7 @@ class Lineage:
         who, own = draft.caller, draft.conversation
         known_key = _known_key(own)
         keys = [known_key, *marks]
-        async with asyncio.timeout(LOOK_S):
-            stored = await self._facts.get(who, "conversation", keys)
+        stored = await self._read(who, keys)
         unwritten = self._late.unwritten(who, keys)
         owners = {mark: _owners(stored.get(mark), unwritten.get(mark)) for mark in marks}
         has_own = any((own.session, words) in found for found in owners.values())
@@ -127,6 +128,16 @@ class Lineage:
             await self._inherit(draft, copied)
             await self._add_owner(who, (own.session, words), owners)
         return replace(own, parent=copied)
+
+    async def _read(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                stored = await self._facts.get(who, "conversation", keys)
+        except TimeoutError:
+            self._patience_s = HUNG_S
+            raise
+        self._patience_s = LOOK_S
+        return stored
 
     async def _inherit(self, draft: Draft, parent: Conversation) -> bool:
         """Give the conversation of a request a copy of all that is remembered of `parent`."""
