@@ -50,7 +50,11 @@ async def tools_of(name: str, folder: Path) -> list[str]:
         await process.stdin.drain()
         while line := await process.stdout.readline():
             answer = json.loads(line) if line.startswith(b"{") else {}
-            if answer.get("id") == message.get("id"):
+            if "method" in answer and "id" in answer:  # such as roots/list, which we do not offer
+                error = {"code": -32601, "message": "Method not found"}
+                refusal = {"jsonrpc": "2.0", "id": answer["id"], "error": error}
+                process.stdin.write(json.dumps(refusal).encode() + b"\n")
+            elif answer.get("id") == message.get("id"):
                 return answer
         raise AssertionError(f"{name} ended with status {await process.wait()}")
 
