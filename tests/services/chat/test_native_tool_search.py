@@ -36,13 +36,19 @@ class Searching:
     """A provider that loads tools: its models search in its own words."""
 
     def __init__(self, wire: Wire, says: Sequence[Says], refuses: bool = False) -> None:
-        self.wire, self.says, self.refuses = wire, says, refuses
+        self.wire = wire
+        self.says = says
+        self.refuses = refuses
+        self.is_too_long = b""  # a request that holds this is refused, whatever tools it has
         self.requests: list[bytes] = []
         self.betas: list[str] = []
 
     async def __call__(self, heard: Heard, line: Line) -> None:
         self.requests.append(heard.body)
         self.betas.append(heard.header("anthropic-beta") or "")
+        if self.is_too_long and self.is_too_long in heard.body:
+            await line.send(http(b'{"error":{"message":"prompt is too long"}}', "400 Bad Request"))
+            return
         if self.refuses and b'"defer_loading":true' in heard.body:
             await line.send(http(b'{"error":{"message":"tools.2.defer_loading: extra inputs"}}', "400 Bad Request"))
             return
@@ -156,6 +162,41 @@ async def test_a_provider_that_refuses_is_asked_again_with_tools_of_ours(tmp_pat
     assert marked(again) == marked(next_one) == set()
     assert "use_tool" in again.tool_names and "use_tool" in next_one.tool_names
     assert RARE[0].encode() in answer and b"use_tool" not in answer
+
+
+@WIRES
+async def test_a_request_that_is_wrong_in_itself_turns_the_providers_search_off_for_nobody(tmp_path: Path, wire: Wire):
+    kind, model = PROVIDERS[wire]
+    provider = Searching(wire, [Says("ok")])
+    provider.is_too_long = b"too long"
+    async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
+        first: list[Item] = [User("go")]
+        await ask(runtime, wire, body(wire, first, model=model, **OPTIONS[wire]))
+        with pytest.raises(AssertionError):
+            await ask(runtime, wire, body(wire, [User("this is too long")], model=model, **OPTIONS[wire]))
+        await ask(runtime, wire, body(wire, [User("another")], model=model, **OPTIONS[wire]))
+
+    began, *_, another = (parse(raw, wire) for raw in provider.requests)
+    assert marked(another) == marked(began) == set(RARE)
+
+
+async def test_a_refusal_elsewhere_changes_no_conversation_that_has_the_providers_search(tmp_path: Path):
+    """OpenAI caches without marks: the conversation is warm."""
+    wire = Wire.RESPONSES
+    kind, model = PROVIDERS[wire]
+    provider = Searching(wire, [Says("ok")])
+    async with evil(provider) as upstream, world(tmp_path, upstream, kind, kind, model) as runtime:
+        first: list[Item] = [User("go")]
+        await ask(runtime, wire, body(wire, first, model=model, **OPTIONS[wire]))
+        provider.refuses = True
+        await ask(runtime, wire, body(wire, [User("another")], model=model, **OPTIONS[wire]))
+        provider.refuses = False
+        await ask(runtime, wire, body(wire, [*first, Assistant("ok"), User("on")], model=model, **OPTIONS[wire]))
+        await ask(runtime, wire, body(wire, [User("a third")], model=model, **OPTIONS[wire]))
+
+    began, _, _, goes_on, third = (parse(raw, wire) for raw in provider.requests)
+    assert marked(goes_on) == marked(began) == set(RARE)
+    assert marked(third) == set()
 
 
 @WIRES

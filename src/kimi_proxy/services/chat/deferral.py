@@ -33,18 +33,31 @@ class NativeSearch:
     def __init__(self, models: Models | None = None) -> None:
         self._models = models
         self._refused: set[Target] = set()
+        self._answered: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)  # conversations that have had it
 
     def is_offered(self, draft: Draft) -> bool:
         request, target = draft.request, draft.target
         searching, is_translated = request.format.searching, draft.upstream_wire not in (None, request.wire)
         # Of a stored answer the provider would want every result, also of a search beside a call of the client's.
-        if self._models is None or searching is None or is_translated or request.is_kept or target in self._refused:
+        if self._models is None or searching is None or is_translated or request.is_kept:
+            return False
+        # A switch would break the prompt cache of a conversation that began with it.
+        if target in self._refused and not self.has_answered(draft):
             return False
         maker, models = searching
         return self._models.maker(target.provider) == maker and models.match(target.model) is not None
 
+    def has_answered(self, draft: Draft) -> bool:
+        """Return whether the provider has loaded tools in this conversation while its prompt cache was kept."""
+        moment = draft.cache
+        return moment is not None and not moment.is_cold and (draft.caller.scope, moment.conversation) in self._answered
+
+    def note_answer(self, draft: Draft) -> None:
+        if draft.cache is not None:
+            self._answered.put((draft.caller.scope, draft.cache.conversation), True)
+
     def note_refusal(self, draft: Draft) -> None:
-        """Note that a request was refused that left the loading of tools to the provider: the next do without."""
+        """Note that the provider refused a request with its own search for tools, and answered the same without."""
         self._refused.add(draft.target)
         log.warning(
             "the provider's own search for tools was refused, ours is used from now on",

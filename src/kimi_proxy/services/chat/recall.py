@@ -173,10 +173,15 @@ class Recall:
             if draft.deferred and draft.deferred.native:
                 question = _with_beta(question, draft.request)
             reply = await opened.enter_async_context(ask(question))
-            if reply.status == _REFUSED[0] and draft.deferred and (before := draft.deferred.native):
-                self._native.note_refusal(draft)
+            before = draft.deferred.native if draft.deferred else None
+            if before and reply.status == 200:
+                self._native.note_answer(draft)
+            elif before and reply.status == _REFUSED[0] and not self._native.has_answered(draft):
+                # Any mistake of a request gives this status: the search is at fault only if it works without.
                 draft = _without_native_search(draft, before)
                 reply = await ask_again(draft.request)
+                if reply.status == 200:
+                    self._native.note_refusal(draft)
             progress = _Progress(draft, ask_again, on_recall)
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
