@@ -146,7 +146,7 @@ async def test_speech_over_a_websocket_is_refused_with_a_sentence(tmp_path: Path
         with pytest.raises(websockets.InvalidStatus) as refused:
             await websockets.connect(f"ws://127.0.0.1:{p.port}/v1/realtime?model=gpt-realtime")
 
-    assert refused.value.response.status_code == 400
+    assert refused.value.response.status_code == 426
     assert "connect to the provider itself" in json.loads(refused.value.response.body)["error"]["message"]
 
 

@@ -74,8 +74,7 @@ def routes(chat: Chat) -> list[BaseRoute]:
         DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
         for path in Wire.CHAT.format.uploads
     ]
-    sockets = [SocketRoute(path, _post_instead, Access.PEOPLE) for path in Wire.RESPONSES.format.paths]
-    sockets.append(SocketRoute(REALTIME, _no_realtime, Access.PEOPLE))
+    sockets = [SocketRoute(path, _refuse_socket, Access.PEOPLE) for path in (*Wire.RESPONSES.format.paths, REALTIME)]
     return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *sockets]
 
 
@@ -150,15 +149,13 @@ async def _body(receive: Receive) -> bytes:
     raise ClientDisconnect
 
 
-async def _post_instead(socket: WebSocket) -> None:
-    """Refuse the Responses API over a WebSocket; upon this status Codex sends POST requests at once."""
+async def _refuse_socket(socket: WebSocket) -> None:
+    """Refuse an API over a WebSocket; upon this status Codex sends POST requests at once."""
+    path = socket.url.path
     message = "the Responses API is not served over a WebSocket: send POST requests to this path"
-    await socket.send_denial_response(refusal(426, "upgrade_required", message, path=socket.url.path))
-
-
-async def _no_realtime(socket: WebSocket) -> None:
-    message = "speech over a WebSocket is not relayed: connect to the provider itself for it"
-    await socket.send_denial_response(refusal(400, "refused", message, path=socket.url.path))
+    if path == REALTIME:
+        message = "speech over a WebSocket is not relayed: connect to the provider itself for it"
+    await socket.send_denial_response(refusal(426, "upgrade_required", message, path=path))
 
 
 async def _send_body(answer: Answer, client: ClientBody) -> None:

@@ -115,7 +115,6 @@ class PolicyFigures:
     cut: int = 0  # outputs
     compressions: int = 0
     pings: int = 0
-    ping_usd: float = 0.0  # of the cost
     # Tokens of all requests, extra turns among them.
     input: float = 0.0
     cached: float = 0.0  # of the input, tokens read from the prompt cache
@@ -236,8 +235,7 @@ class _Simulation:
     def _ping(self, request: MeasuredRequest, times: int) -> None:
         price = request.price
         self.figures.pings += times
-        self.figures.ping_usd += (usd := times * (price.read * self._prompt + price.output) * price.usd)
-        self.figures.cost_usd += usd
+        self.figures.cost_usd += times * (price.read * self._prompt + price.output) * price.usd
 
     def _drop_words(self, request: MeasuredRequest) -> None:
         """Remove old thinking and the arguments of old calls where that costs nothing."""

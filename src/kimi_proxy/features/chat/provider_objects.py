@@ -30,6 +30,7 @@ _NAMES = frozenset(
     """.split()
 )
 _ENDINGS = frozenset({"id", "ids", "uri", "uris"})
+_PUBLIC = ("http://", "https://", "data:")
 
 # The client's own words: no provider looks up an id in them.
 _METADATA = frozenset({"metadata", "client_metadata", "internal_chat_message_metadata_passthrough"})
@@ -82,7 +83,7 @@ def _suspects(wire: Wire, value: JsonValue, place: Place) -> Iterator[str]:
             if _is_opaque(wire, value, name, place):
                 continue
             is_harmless = name == "id" and wire.format.is_whole(place, value)
-            if _is_text(each) and _is_reference(name) and not is_harmless:
+            if (_is_text(each) and _is_reference(name) and not is_harmless) or _is_file_address(name, each):
                 yield ".".join(part for part in (*place, name) if part != ITEM)
             if isinstance(each, dict | list):
                 yield from _suspects(wire, each, (*place, name))
@@ -103,6 +104,12 @@ def _is_reference(name: str) -> bool:
     """Return whether a member of this name refers to something, as far as its name says."""
     snake = _snake(name)
     return snake not in _HARMLESS and (snake in _NAMES or snake.rpartition("_")[2] in _ENDINGS)
+
+
+def _is_file_address(name: str, value: JsonValue) -> bool:
+    """Return whether a member has an address that only its provider knows, such as Moonshot's `ms://` of a file."""
+    is_address = isinstance(value, str) and bool(value) and _snake(name).rpartition("_")[2] == "url"
+    return is_address and not str(value).lower().startswith(_PUBLIC)
 
 
 def _is_opaque(wire: Wire, holder: Mapping[str, JsonValue], name: str, place: Place) -> bool:
