@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.checkout import ROOT
+from tests.support.deep import deep
 from tests.support.shell_lines import Example, Shell, missing
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -74,3 +75,22 @@ def test_a_restart_leaves_servers_that_answer(checkout: tuple[Shell, Path]):
     # 8003 to 8005 do not listen: those servers run as programs behind the gateway, and talk over stdio.
     listening = shell.run("ss -ltn | grep -E ':8001 |:8003 |:8004 |:8005 |:8006 '").decode()
     assert f":{shell.ports[8006]} " in listening
+
+
+THINK = """curl -sS -X POST -H 'Content-Type: application/json' \
+  -d '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sequentialthinking","arguments":\
+{"thought":"Look at the log first.","nextThoughtNeeded":false,"thoughtNumber":1,"totalThoughts":1}}}' \
+  http://127.0.0.1:8000/api/mcp-gateway/sequential-thinking/rpc"""
+INSTALL_S = 900  # npx downloads it
+
+
+@deep
+@pytest.mark.timeout(INSTALL_S)
+def test_a_server_of_npm_is_turned_on_by_its_name_and_answers_through_the_gateway(checkout: tuple[Shell, Path]):
+    if shutil.which("npx") is None:
+        pytest.skip("npx is not installed here")
+    shell, folder = checkout
+    shell.run("./scripts/start-mcp-servers.sh start sequential-thinking", folder)
+    answered = shell.ask(THINK)  # waits until the server is ready
+
+    assert list(missing(answered, {"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "text"}]}})) == []
