@@ -83,7 +83,7 @@ class TokenScales:
         sent.reasoned = usage.reasoning_tokens
         theirs, ours = sent.growth(sent.counted)
         sent.since = None
-        if sent.grown < LEAST_TOKENS or not LEAST_RATIO * ours <= theirs <= MOST_RATIO * ours:
+        if ours < LEAST_TOKENS or not LEAST_RATIO * ours <= theirs <= MOST_RATIO * ours:
             return
         model = sent.conversation[2]
         own = self._conversations.get(sent.conversation) or _Growth()
