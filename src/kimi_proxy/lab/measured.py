@@ -34,6 +34,10 @@ SWITCHED, COMPACTED = "another model", "the conversation was compacted"
 CHANGED, DROPPED = "lost while warm: the client changed its prompt", "lost while warm: provider or client"
 
 LONG_ARGUMENT_TOKENS = 200
+LEAST_GROWN = 300  # tokens that a prompt grew by, for its growth to be compared
+LEAST_SAMPLES = 3
+PLAUSIBLE = 0.8  # of the samples have to be in these bounds
+LEAST_SCALE, MOST_SCALE = 0.8, 2.2
 
 LEAST_ENTRY_TOKENS = min(policy.entry_tokens for policy in POLICIES.values())
 
@@ -372,16 +376,28 @@ def _place_thinking(before: MeasuredRequest, made: MeasuredRequest, new: float) 
 
 
 def _scale(transcript: Transcript, count: CountTokens) -> float:
-    """Return how many tokens the provider counts for one of ours: the median over how its prompts grew."""
+    """Return how many tokens the provider counts for one of ours: the median over how its prompts grew.
+
+    An answer's own count is taken off, because it includes thinking that the session does not keep. Where that explains
+    little, as with thinking that was not sent back, or with counts that were stored before the answer was complete, all
+    that was added is compared.
+    """
     grown: list[float] = []
+    behind_answers: list[float] = []
     before: AgentRequest | None = None
     for request in transcript.requests:
         if before is not None and before.usage and request.usage and not request.is_compacted:
-            texts = (*(output.text for output in request.outputs), *request.user, before.said)
-            ours = sum(map(count, texts)) + sum(count(call.arguments) for call in before.calls)
+            new = sum(map(count, (*(output.text for output in request.outputs), *request.user)))
+            said = count(before.said) + sum(count(call.arguments) for call in before.calls)
             more = request.usage.prompt - before.usage.prompt
-            if ours > 300 and more > 0:
-                grown.append(more / ours)
+            if new + said > LEAST_GROWN and more > 0:
+                grown.append(more / (new + said))
+            if new > LEAST_GROWN and request.outputs and not request.is_user_turn:
+                written = max(before.usage.output, said + count(before.thinking))
+                behind_answers.append((more - written) / new)
         before = request
+    plausible = [ratio for ratio in behind_answers if LEAST_SCALE <= ratio <= MOST_SCALE]
+    if len(plausible) >= LEAST_SAMPLES and len(plausible) >= PLAUSIBLE * len(behind_answers):
+        return statistics.median(plausible)
     usual = 1.15 if known_models.maker(transcript.requests[0].model) == "anthropic" else 1.0
-    return min(max(statistics.median(grown), 0.8), 1.6) if len(grown) >= 3 else usual
+    return min(max(statistics.median(grown), LEAST_SCALE), 1.6) if len(grown) >= LEAST_SAMPLES else usual
