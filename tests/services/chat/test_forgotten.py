@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import outputs
+from tests.support.api.proxy_world import Proxy, proxy
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.evil import Evil, Heard, Line, evil, http
 from tests.support.fakes import Clock
@@ -76,9 +77,11 @@ async def send(runtime: Runtime, clock: Clock, turns: int, is_answered: bool) ->
         assert answer.status == 200
 
 
-@pytest.mark.parametrize("mode", ["on", "observe"])
-@pytest.mark.parametrize("deletes_all", [False, True])
-async def test_after_a_deletion_no_word_of_the_session_is_in_memory(tmp_path: Path, mode: str, deletes_all: bool):
+MODES = pytest.mark.parametrize("mode", ["on", "observe"])
+
+
+@MODES
+async def test_after_a_deletion_no_word_of_a_person_s_sessions_is_in_memory(tmp_path: Path, mode: str):
     async with world(tmp_path, mode) as (runtime, provider, clock):
         for turns in range(6):
             await send(runtime, clock, turns, is_answered=False)
@@ -87,16 +90,40 @@ async def test_after_a_deletion_no_word_of_the_session_is_in_memory(tmp_path: Pa
                 usual, _ = presets(runtime.config.compression, runtime.config.compaction)
                 await runtime.compressions.compress(LOCAL, "one", usual)
         with runtime.hub.join(LOCAL):  # a viewer that does not read its events
-            session = await runtime.sessions.rename(LOCAL, "one", f"All about {canary()}")
-            await runtime.latest_requests.context(LOCAL, session.id)
+            await runtime.sessions.rename(LOCAL, "one", f"All about {canary()}")
             was_changed = any(b"prn_" in heard.body for heard in provider.heard)
             provider.heard.clear()
             before = await asyncio.to_thread(texts_with, CANARY)
 
-            await (runtime.sessions.delete_all(LOCAL) if deletes_all else runtime.sessions.delete(LOCAL, ["one"]))
-            del session
+            await runtime.sessions.delete_all(LOCAL)
             after = await asyncio.to_thread(texts_with, CANARY)
 
     assert was_changed is (mode == "on")
     assert len(before) > 20
     assert after == []
+
+
+@MODES
+async def test_nor_is_one_of_a_session_that_was_deleted_on_the_dashboard(tmp_path: Path, mode: str):
+    """The server, its connections and its workers hold nothing either."""
+    async with evil(answers) as provider, proxy(tmp_path, f'{provider.toml()}{SETTINGS}"{mode}"\n') as p:
+        for turns in range(4):
+            for is_answered in (False, True):
+                await post(p, body(Wire.CHAT, conversation(turns, is_answered)))
+        (session,) = (each["id"] for each in (await p.http.get("/api/sessions")).json()["sessions"])
+        for path in (f"/api/sessions/{session}/context", "/api/cuts", "/api/export/json"):
+            assert (await p.http.get(path)).status_code == 200
+        provider.heard.clear()
+        before = await asyncio.to_thread(texts_with, CANARY)
+
+        assert (await p.http.delete(f"/api/sessions/{session}")).status_code == 200
+        after = await asyncio.to_thread(texts_with, CANARY)
+
+    assert len(before) > 20
+    assert after == []
+
+
+async def post(p: Proxy, raw: bytes) -> None:
+    headers = {"content-type": "application/json", "x-session-id": "one"}
+    answer = await p.http.post("/v1/chat/completions", content=raw, headers=headers)
+    assert answer.status_code == 200

@@ -74,6 +74,8 @@ class WorkerProcess(Process):
 
     async def _read_answer(self) -> WorkerAnswer:
         answer = await self._answer
+        self._answer = asyncio.get_running_loop().create_future()
+        self._answer.set_result(None)  # an idle worker holds no text
         if answer is None:
             raise ChildProcessError("a worker exited in the middle of a job")
         return answer
