@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.deep import too
 from tests.support.shell_lines import Example, Shell, missing
 
 from kimi_proxy.core.json import JsonObject
@@ -29,6 +30,7 @@ WHOLE = (
     Example("bash", call("bash", command="echo three"), text("three\n")),
     Example("grep", call("grep", pattern="tw.", path="short.txt"), text("short.txt:2:two")),
 )
+NOWHERE = "http://127.0.0.1:9/prune"
 QUESTION = "Why was a batch refused?"
 PRUNED = (
     Example("read", call("read", file_path="app.log", context_focus_question=QUESTION), None),
@@ -54,8 +56,11 @@ def test_without_a_question_each_tool_gives_its_output_whole(example: Example, s
     assert list(missing(json.loads(shell.run(example.command, tmp_path / "work")), example.shows)) == []
 
 
-@pytest.mark.parametrize("example", PRUNED, ids=str)
-@pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:9/prune"], ids=["local", "no pruner there"])
+@pytest.mark.parametrize(
+    ("endpoint", "example"),
+    [*(("", each) for each in PRUNED), (NOWHERE, PRUNED[0]), *(too(NOWHERE, each) for each in PRUNED[1:])],
+    ids=str,
+)
 def test_with_a_question_the_failure_stays_whatever_becomes_of_the_pruner(
     endpoint: str, example: Example, shell: Shell, tmp_path: Path
 ):

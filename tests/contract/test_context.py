@@ -15,7 +15,7 @@ from tests.support.api.proxy_world import Proxy, proxy
 from tests.support.conversations import Assistant, Call, Item, Result, User, body
 from tests.support.evil import answering, evil, http
 from tests.support.processes import until
-from tests.support.shell_lines import Example, Shell, missing
+from tests.support.shell_lines import Example, Shell, problems
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
@@ -30,29 +30,29 @@ ITEMS: list[Item] = [User(f"{MEMORY} {LOG.goal}"), Assistant("", (Call("call_a1"
 NAMED = {"content-type": "application/json", "x-session-id": "42"}
 
 LOOKING = (
-    Example("list what was masked", "curl -sS http://localhost:8000/api/mask", {"masks": [{"why": "pruned"}]}),
-    Example("read one back", f"curl -sS http://localhost:8000/api/mask/{HASH}", {"text": LOG.text}),
+    Example("list what was masked", "curl http://localhost:8000/api/mask", {"masks": [{"why": "pruned"}]}),
+    Example("read one back", f"curl http://localhost:8000/api/mask/{HASH}", {"text": LOG.text}),
     Example(
         "ask for what is not there",
-        "curl -sS http://localhost:8000/api/mask/abc123hash",
+        "curl http://localhost:8000/api/mask/abc123hash",
         {"error": {"code": "prune_id_not_found"}},
     ),
     Example(
         "savings",
-        "curl -sS http://localhost:8000/api/sanitizer/stats",
+        "curl http://localhost:8000/api/sanitizer/stats",
         {"enabled": True, "outputs": {"pruned": 1}},
     ),
     Example(
         "memory of a session",
-        "curl -sS http://localhost:8000/api/sessions/42/memory",
+        "curl http://localhost:8000/api/sessions/42/memory",
         {"memory_context": {"kinds": [{"kind": "mcp-memory", "segments": 1}]}, "history": [{}]},
     ),
     Example(
         "memory of all sessions",
-        "curl -sS http://localhost:8000/api/memory/stats",
+        "curl http://localhost:8000/api/memory/stats",
         {"requests_with_memory": 1, "sessions_with_memory": 1, "kinds": [{"kind": "mcp-memory"}]},
     ),
-    Example("health of a session", "curl -sS http://localhost:8000/api/session/42/health", {"requests": 1}),
+    Example("health of a session", "curl http://localhost:8000/api/session/42/health", {"requests": 1}),
     Example(
         "save project memory",
         "curl -sS -H 'Content-Type: application/json' -d '{\"content\":\"Use tabs.\"}' "
@@ -61,7 +61,7 @@ LOOKING = (
     ),
     Example(
         "compress too early",
-        "curl -sS -X POST http://localhost:8000/api/compress/42",
+        "curl -X POST http://localhost:8000/api/compress/42",
         {"error": "below_threshold", "threshold": 85},
     ),
 )
@@ -79,8 +79,7 @@ def rows(home: Path, sql: str) -> list[tuple[object, ...]]:
         return connection.execute(sql).fetchall()
 
 
-@pytest.mark.parametrize("example", LOOKING, ids=str)
-async def test_each_example_shows_what_is_promised(example: Example, tmp_path: Path):
+async def test_each_example_shows_what_is_promised(tmp_path: Path):
     window = '[models.kimi-k2]\nprovider = "openai-evil"\nmax_context_size = 262144\n'
     async with (
         evil(answering(http(b'{"choices":[]}'))) as provider,
@@ -88,16 +87,16 @@ async def test_each_example_shows_what_is_promised(example: Example, tmp_path: P
     ):
         await chat(p)
         shell = Shell.of(tmp_path, {8000: p.port})
-        answered = await asyncio.to_thread(shell.ask, example.command)
+        answers = {each: await asyncio.to_thread(shell.ask, each.command) for each in LOOKING}
 
-    assert list(missing(answered, example.shows)) == []
+    assert problems(answers) == {}
 
 
 COMPRESSING = (
-    Example("simulate", "curl -sS -X POST http://localhost:8000/api/compress/42/simulate", {"summary_by": "heuristic"}),
-    Example("compress", "curl -sS -X POST http://localhost:8000/api/compress/42", {"summary_by": "provider"}),
-    Example("figures of a session", "curl -sS http://localhost:8000/api/compress/42/stats", {"compressions": 1}),
-    Example("figures of all sessions", "curl -sS http://localhost:8000/api/compress/stats", {"compressions": 1}),
+    Example("simulate", "curl -X POST http://localhost:8000/api/compress/42/simulate", {"summary_by": "heuristic"}),
+    Example("compress", "curl -X POST http://localhost:8000/api/compress/42", {"summary_by": "provider"}),
+    Example("figures of a session", "curl http://localhost:8000/api/compress/42/stats", {"compressions": 1}),
+    Example("figures of all sessions", "curl http://localhost:8000/api/compress/stats", {"compressions": 1}),
 )
 
 
@@ -105,11 +104,10 @@ async def test_a_full_session_is_compressed_by_one_command(tmp_path: Path):
     async with full_world(tmp_path, Wire.CHAT) as here:
         whole = await here.send(conversation(FULL), **{"x-session-id": "42"})
         shell = Shell.of(tmp_path, {8000: here.p.port})
-        for example in COMPRESSING:
-            answered = await asyncio.to_thread(shell.ask, example.command)
-            assert list(missing(answered, example.shows)) == []
+        answers = {each: await asyncio.to_thread(shell.ask, each.command) for each in COMPRESSING}
         compressed = await here.send(conversation(FULL), **{"x-session-id": "42"})
 
+    assert problems(answers) == {}
     assert "Question 0" in words(whole)
     assert "Question 0" not in words(compressed)
     assert SUMMARY in words(compressed)

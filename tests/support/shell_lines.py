@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kimi_proxy.core import json
@@ -28,7 +28,7 @@ class Example:
 
     name: str
     command: str
-    shows: JsonValue
+    shows: JsonValue = field(hash=False)
 
     def __str__(self) -> str:
         return self.name
@@ -73,6 +73,12 @@ class Shell:
 
     def _port(self, port: int) -> int:
         return self.ports.get(port, port)
+
+
+def problems(answers: Mapping[Example, JsonValue]) -> dict[str, list[str]]:
+    """What each answer lacks of what its example shows, by the name of the example."""
+    found = {example.name: list(missing(answer, example.shows)) for example, answer in answers.items()}
+    return {name: lacks for name, lacks in found.items() if lacks}
 
 
 def missing(answer: JsonValue, shown: JsonValue, place: str = "the answer") -> Iterator[str]:

@@ -35,7 +35,7 @@ OPT_IN = (
     ),
     OptIn(
         "re-injection",
-        "repeats the system prompt at the end of a request once it is buried in the middle of the context window",
+        "repeats the system prompt at the end of a request once it is far from the end",
         "[reinjection] enabled = true",
         ("reinjection.enabled",),
     ),
