@@ -106,7 +106,7 @@ class TeamSettings(SettingsSection):
     audit_days: int = Field(default=365, ge=1, le=36_500)
     token_days: int = Field(default=90, ge=1, le=3660)
     budgets: Mapping[str, BudgetSettings] = Field(default_factory=dict)
-    budgets_without_store: Literal["allow", "refuse"] = "allow"
+    budgets_without_store: Literal["allow", "refuse"] = "refuse"
     oidc: OidcSettings = OidcSettings()
 
     @model_validator(mode="after")

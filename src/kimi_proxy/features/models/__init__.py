@@ -8,7 +8,7 @@ from pathlib import Path
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.providers import CHATGPT, Model, Provider, is_key_of, is_local, maker_at
+from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Model, Provider, is_key_of, is_local, maker_at
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.models import known as known_models
@@ -313,17 +313,32 @@ class Models:
         listed = self._listed.get((target.provider, target.model))
         if configured is None and row is None and listed is None:
             return None
-        charges = row is not None and row.provider == self._maker(target.provider)
+        maker = self._seller(target)
+        charges = row is not None and row.provider == maker
         known = row.as_model(target.provider, charges).model_dump(exclude_unset=True) if row is not None else {}
         if row is not None and charges and row.input_usd:
-            known = {**self._cache_prices(target, row.input_usd), **known}
+            known = {**self._cache_prices(target, maker, row.input_usd), **known}
         own = {} if listed is None else {"max_context_size": listed}
         given = {} if configured is None else configured.model_dump(exclude_unset=True)
         return Model.model_validate({"provider": target.provider, **known, **own, **given})
 
-    def _cache_prices(self, target: Target, input_usd: float) -> dict[str, float]:
+    def _seller(self, target: Target) -> str:
+        """Return whose price list holds there: clouds sell Anthropic's models at Anthropic's prices."""
+        provider = self._providers.get(target.provider)
+        return "anthropic" if provider is not None and provider.type in CLOUDS else self._maker(target.provider)
+
+    def is_priced(self, target: Target) -> bool:
+        """Return whether the cost of a model is known: by a price list, as free, or because it runs on this machine."""
+        model = self.model(target)
+        if model is None:
+            return self._is_local(target.provider)
+        is_listed = bool(model.input_usd_per_million or model.output_usd_per_million)
+        return is_listed or "input_usd_per_million" in model.model_fields_set or self._is_local(target.provider)
+
+    def _cache_prices(self, target: Target, maker: str, input_usd: float) -> dict[str, float]:
         """Return the prices of the prompt cache that follow from that of plain input."""
-        rules, long = self.cache_rules(target), long_write_price(self._maker(target.provider), target.model)
+        rules = cache_rules(maker, target.model, "")
+        long = long_write_price(maker, target.model)
         prices = {"cached": rules.read, "cache_write": rules.write, "long_write": long}
         return {f"{name}_usd_per_million": input_usd * ratio for name, ratio in prices.items() if ratio}
 

@@ -161,6 +161,8 @@ class Budgets:
             return not any(budget.is_over(one) for budget, one in zip(budgets, spent, strict=True))
 
         use = usage_key(at, who.person_id, who.team, self._models.counted_name(target)[:MAX_MODEL_CHARS])
+        if is_money and not self._models.is_priced(target):
+            self._refuse_unpriced(budgets, target)
         reserve = self._reservation(draft, use, at) if is_money else None
         try:
             spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room, reserve)
@@ -186,6 +188,15 @@ class Budgets:
         """Wait until the costs of ended requests are written."""
         if self._settling:
             await asyncio.wait(self._settling, timeout=SETTLE_S)
+
+    def _refuse_unpriced(self, budgets: Sequence[Budget], target: Target) -> None:
+        """Raise AccessDenied if a hard budget in money would count a model whose price is unknown as free."""
+        for budget in budgets:
+            if budget.settings.hard and budget.settings.usd:
+                raise AccessDenied(
+                    f"the budget {budget.name!r} is in money, and no price of {target.name[:80]!r} is known: ask an "
+                    "admin to set input_usd_per_million and output_usd_per_million in [models] (0 if it is free)"
+                )
 
     def _check_price(self, who: Caller) -> None:
         """Raise AccessDenied if a hard budget in money counts this person's requests."""
