@@ -57,7 +57,7 @@ _WITHOUT_PATHS = frozenset(
 
 # What names a secret in a variable, before an argument and in a header that is an argument.
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth", re.I)
-_SECRET_HEADER = re.compile(r"[\w-]*(?:key|token|secret|auth)[\w-]*\s*:\s*(?:(?:bearer|basic)\s+)?", re.I)
+_HEADER = re.compile(r"([\w-]+)\s*:\s*(?:(?:bearer|basic)\s+)?", re.I)
 
 
 def secrets_of(arguments: Sequence[str], env: Mapping[str, str], passed: Sequence[str]) -> tuple[str, ...]:
@@ -74,7 +74,8 @@ def secrets_of(arguments: Sequence[str], env: Mapping[str, str], passed: Sequenc
             found.append(value)
         elif _is_secret_option(before):
             found.append(argument)
-        if header := _SECRET_HEADER.match(argument):
+        header = _HEADER.match(argument)
+        if header and _SECRET_NAME.search(header[1]):
             found.append(argument[header.end() :])
         before = "" if sign else argument
     for text in (*arguments, *env.values()):
