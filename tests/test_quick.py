@@ -190,9 +190,7 @@ main()
 
 def test_what_starts_an_agent_with_tools_does_not_load_the_engine():
     """The server of the tools loads it, in a process of its own, while the agent is about to start."""
-    program = (
-        "import sys, kimi_proxy.services.clients.runner; print(*{'numpy', 'sqlite3', 'tree_sitter'} & {*sys.modules})"
-    )
+    program = "import sys, kimi_proxy.connect.runner; print(*{'numpy', 'sqlite3', 'tree_sitter'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
 
     assert (ran.returncode, ran.stdout.decode().split()) == (0, [])

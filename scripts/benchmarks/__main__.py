@@ -18,9 +18,10 @@ import server
 import sessions
 import stages
 import structured
-import team
 import tool_search
 import tools
+
+import team
 
 BENCHMARKS = {
     "pruning": pruning.main,

@@ -36,7 +36,7 @@ from tests.support.services.store.postgres_server import controlled, url_of
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.services.store.postgres.store import PostgresStore
+from kimi_proxy.team.store.postgres.store import PostgresStore
 
 REQUESTS = int(os.environ.get("KIMI_PROXY_BENCH_REQUESTS", "60"))  # of 100 KB, for each of the layouts
 PEOPLE, PER_MINUTE = 200, 5

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from kimi_proxy.features.clients.agents import ClaudeServer
-from kimi_proxy.services.clients import runner
-from kimi_proxy.services.clients.runner import PrunerRun, State
+from kimi_proxy.connect import runner
+from kimi_proxy.connect.agents import ClaudeServer
+from kimi_proxy.connect.runner import PrunerRun, State
 from kimi_proxy.services.configuration import home, load
 
 __all__ = ["ClaudeServer", "PrunerRun", "State", "pruner_run"]

@@ -15,7 +15,7 @@ from tests.support.evil import Evil, Heard, Line, evil, http
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.team.people import Role
+from kimi_proxy.team.people import Role
 
 TOKEN = "the-server's-own-token"
 KEY = "sk-the-server's-key"

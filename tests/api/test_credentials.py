@@ -9,7 +9,7 @@ import pytest
 from tests.api.people_world import PeopleServer, people_world
 from tests.support.services.store import postgres_server
 
-from kimi_proxy.services.team.people import MAX_TOKENS
+from kimi_proxy.team.people import MAX_TOKENS
 
 
 @pytest.fixture(scope="module")

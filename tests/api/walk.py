@@ -50,7 +50,7 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "location": ("us-east5",),
     "path": ("index.html",),
     "name": ("events",),
-    "person": ("gus",),  # an admin may export and erase anyone: tests/api/test_team.py
+    "person": ("gus",),  # an admin may export and erase anyone: tests/team/test_team.py
     "token_id": ("tok_0123456789abcdef",),
 }
 OBJECTS: Mapping[str, Sequence[str]] = {

@@ -16,7 +16,7 @@ from tests.support.services.store.making import a_metric, opened
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.services.store.team import AuditEntry
-from kimi_proxy.services.team.people import People
+from kimi_proxy.team.people import People
 
 TOKEN = "the-server's-own-token"
 

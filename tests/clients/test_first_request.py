@@ -14,8 +14,8 @@ from tests.support.clients import agents
 from tests.support.clients.servers import INSTALL_S
 from tests.support.deep import deep
 
-from kimi_proxy.features.clients import proxied
-from kimi_proxy.features.clients.proxied import ProxyTarget
+from kimi_proxy.connect import proxied
+from kimi_proxy.connect.proxied import ProxyTarget
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

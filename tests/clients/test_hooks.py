@@ -15,7 +15,7 @@ from tests.support.clients.fake_llm import Call, FakeLlm, fake_llm
 from tests.support.clients.servers import INSTALL_S
 from tests.support.deep import deep
 
-from kimi_proxy.features.clients.hooks import claude_items
+from kimi_proxy.addons.hooks.events import claude_items
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

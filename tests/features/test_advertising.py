@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_proxy.features.clients.agents import ToolsEndpoint, recognise
+from kimi_proxy.connect.agents import ToolsEndpoint, recognise
 
 ENDPOINT = ToolsEndpoint("http://127.0.0.1:1234/mcp", "secret")
 URL = 'mcp_servers.kimi-proxy.url="http://127.0.0.1:1234/mcp"'

@@ -17,9 +17,12 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
+from kimi_proxy.addons.guardrail.messages import Messages
+from kimi_proxy.addons.hooks import events as hooks
 from kimi_proxy.api.guard import Guard, Rules, cookie_in
 from kimi_proxy.assembly.apps import proxy_app
 from kimi_proxy.assembly.runtime import Runtime, running
+from kimi_proxy.connect.client_files import put_block, remove_block
 from kimi_proxy.core import json, jsonrpc
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit, parse
@@ -39,18 +42,15 @@ from kimi_proxy.core.markers import MaskMarker, PruneMarker, is_id, quoted_id, q
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.features import gateway, masking
 from kimi_proxy.features.chat.pipeline import Draft
-from kimi_proxy.features.clients import hooks
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import put_block, remove_block
 from kimi_proxy.features.translation import TRANSLATIONS
 from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import LocalSessions
-from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.recover import Recovery
-from kimi_proxy.services.team.report import columns
+from kimi_proxy.team.report import columns
 
 LIMITS = MaskingSettings(max_chars=40, head_chars=12, tail_chars=9)
 TOOLS = ("Bash", "Read", "Task", "mcp__s__t", "WebFetch", "x")  # whose responses hooks read

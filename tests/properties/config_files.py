@@ -5,9 +5,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from kimi_proxy.connect.client_files import SharedFile
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import SharedFile
 
 STDIO: JsonObject = {"type": "stdio", "command": "/opt/kimi proxy", "args": ["tools", "--stdio"]}
 HTTP: JsonObject = {"type": "http", "url": "http://127.0.0.1:8006/mcp"}

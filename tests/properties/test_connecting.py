@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.properties.config_files import HTTP, JSON, STDIO, TOML, json_files, toml_files
 
-from kimi_proxy.features.editing.client_files import SharedFile
-from kimi_proxy.services.clients.init import EditLog, ServerEdit, apply, plan_edit, plan_undo
+from kimi_proxy.connect.client_files import SharedFile
+from kimi_proxy.connect.init import EditLog, ServerEdit, apply, plan_edit, plan_undo
 
 FILES = st.one_of(
     st.tuples(st.just(JSON), json_files()),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.properties.config_files import ENTRIES, JSON, TOML, json_files, toml_files
 from tests.support.deep import often
 
+from kimi_proxy.connect.client_files import OVER_HTTP, OVER_STDIO, SharedFile, put_block, remove_block
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.editing.client_files import OVER_HTTP, OVER_STDIO, SharedFile, put_block, remove_block
 
 
 def check(form: SharedFile, text: str, entry: JsonObject) -> None:

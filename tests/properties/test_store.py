@@ -19,9 +19,9 @@ from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.store import SqliteStore
+from kimi_proxy.team.store.postgres.store import PostgresStore
 
 TTL_S = 100.0
 

@@ -29,9 +29,9 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.postgres.store import PostgresStore
 from kimi_proxy.services.store.protocols import StoredEvent
 from kimi_proxy.services.workers.pool import Workers
+from kimi_proxy.team.store.postgres.store import PostgresStore
 
 
 @pytest.fixture(scope="module")

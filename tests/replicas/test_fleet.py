@@ -136,7 +136,7 @@ def test_a_restart_of_the_database_loses_no_request_and_cutting_resumes(here: Fl
         back, late_s = time.monotonic(), load.late_s
         _until(lambda: load.cut_after(back))
         # What a busy machine let a sleeper wait beyond its time is taken off: the servers waited as long. How many
-        # attempts it takes is counted in tests/services/store/postgres/test_troubles.py.
+        # attempts it takes is counted in tests/team/store/postgres/test_troubles.py.
         took = min(load.cut_after(back)) - back - (load.late_s - late_s)
 
     assert len(load.answers) == len(load.asked)

@@ -20,9 +20,9 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.features.chat.sessions import SessionIds
 from kimi_proxy.services.chat.session_lookup import SessionNames
-from kimi_proxy.services.store.postgres.schema import MIGRATIONS, SchemaTooNew, bring_up
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, DecisionTotals
 from kimi_proxy.services.store.sql import CompressedText, compress, decompress
+from kimi_proxy.team.store.postgres.schema import MIGRATIONS, SchemaTooNew, bring_up
 
 # Whatever takes something away that a server of the version before still reads or writes.
 TAKES_AWAY = re.compile(r"\b(DROP|RENAME|TYPE|TRUNCATE|SET NOT NULL|ADD (CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY))\b")

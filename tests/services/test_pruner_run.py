@@ -1,6 +1,6 @@
 """The table of runs: complete, and without ways that nobody described."""
 
-from kimi_proxy.services.clients.runner import TRANSITIONS, RunEvent, State
+from kimi_proxy.connect.runner import TRANSITIONS, RunEvent, State
 
 
 def test_every_state_but_the_first_can_be_reached():

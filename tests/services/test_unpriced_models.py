@@ -14,7 +14,7 @@ from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.services.team.budgets import Budgets
+from kimi_proxy.team.budgets import Budgets
 
 ADA = Caller("person/ada", "ada", is_admin=False, person_id="psn_1")
 CLOUDS = """

@@ -62,7 +62,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("api/guard.py",),
         (
             *("tests/api/test_guard.py", "tests/api/test_guard_limits.py", "tests/api/test_owner.py"),
-            *("tests/api/test_team.py", "tests/api/test_login.py", "tests/api/test_live.py"),
+            *("tests/team/test_team.py", "tests/team/test_login.py", "tests/api/test_live.py"),
         ),
     ),
     "paths": (

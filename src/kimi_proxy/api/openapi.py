@@ -39,7 +39,7 @@ from kimi_proxy.services.serialize import (
 )
 from kimi_proxy.services.sessions import MetricsBody, Snapshot
 from kimi_proxy.services.settings import SwitchedFields
-from kimi_proxy.services.team.budgets import BudgetAlert
+from kimi_proxy.team.budgets import BudgetAlert
 
 
 class EventFrame(TypedDict):

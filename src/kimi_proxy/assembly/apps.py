@@ -15,7 +15,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.api import chat, context, dashboard, gateway, hooks, metrics, pruning, sessions, settings, team
+from kimi_proxy.addons.hooks import routes as hooks
+from kimi_proxy.api import chat, context, dashboard, gateway, metrics, pruning, sessions, settings
 from kimi_proxy.api.caller_watch import Headers
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules, cookie_in, tokens_in
@@ -33,10 +34,11 @@ from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announce
 from kimi_proxy.services.store.protocols import Store
-from kimi_proxy.services.team import Team
-from kimi_proxy.services.team.logins import Logins
 from kimi_proxy.services.tools.agent import over_http
 from kimi_proxy.services.tools.prune_text import PrunerHealthBody, check_health
+from kimi_proxy.team import routes as team
+from kimi_proxy.team.logins import Logins
+from kimi_proxy.team.team import Team
 
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to

@@ -8,6 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from kimi_proxy.addons.guardrail.messages import Messages
+from kimi_proxy.addons.hooks.hooks import ToolHooks
+from kimi_proxy.addons.recorder.recorder import Recordings, recordings_folder
 from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
@@ -26,7 +29,6 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat, ChatObserver
 from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
-from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.observation import (
     Observation,
@@ -37,10 +39,8 @@ from kimi_proxy.services.chat.observation import (
     SeenCaches,
 )
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
-from kimi_proxy.services.chat.provider_objects import SharedKeyGate
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
-from kimi_proxy.services.chat.recorder import Recordings, recordings_folder
 from kimi_proxy.services.chat.rescue import Rescue
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.chat.session_lookup import (
@@ -55,7 +55,6 @@ from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.events import Hub
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.supervisor import Supervisor
-from kimi_proxy.services.hooks import ToolHooks
 from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
@@ -64,10 +63,11 @@ from kimi_proxy.services.sessions import Forget, Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
-from kimi_proxy.services.team import Team
-from kimi_proxy.services.team.calls import ReplicaCalls
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
+from kimi_proxy.team.calls import ReplicaCalls
+from kimi_proxy.team.shared_keys import SharedKeyGate
+from kimi_proxy.team.team import Team
 
 ANSWER_S = 30.0
 REMEMBER_S = 60.0  # decisions that were read within this time are not read again
@@ -489,11 +489,11 @@ def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -
     """Return those that the settings switch on; the others are not even loaded."""
     observers: list[ChatObserver] = []
     if config.record.enabled:
-        from kimi_proxy.services.chat.recorder import Recorder
+        from kimi_proxy.addons.recorder.recorder import Recorder
 
         observers.append(_close_at_end(alive, Recorder(config.record, config.home, models)))
     if config.telemetry.otlp_endpoint:
-        from kimi_proxy.services.chat.telemetry import Telemetry
+        from kimi_proxy.addons.telemetry.telemetry import Telemetry
 
         observers.append(_close_at_end(alive, Telemetry(config.telemetry, config.providers)))
     return observers

@@ -15,8 +15,8 @@ from kimi_proxy.cli.serving import run_runtime, serve_tools, warming
 
 if TYPE_CHECKING:
     from kimi_proxy.assembly.runtime import Runtime
-    from kimi_proxy.features.clients.agents import Agent
-    from kimi_proxy.services.clients.runner import PrunerRun
+    from kimi_proxy.connect.agents import Agent
+    from kimi_proxy.connect.runner import PrunerRun
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -41,11 +41,11 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
     if os.name == "nt":
         raise click.BadParameter("kimi-proxy run needs Unix signals and terminals: use kimi-proxy init")
 
+    from kimi_proxy.connect import runner
+    from kimi_proxy.connect.runner import pruner_run, run_agent
     from kimi_proxy.core.config import LogSettings
     from kimi_proxy.core.logs import write_to_stderr
     from kimi_proxy.proxy.process import EXIT_NOT_FOUND
-    from kimi_proxy.services.clients import runner
-    from kimi_proxy.services.clients.runner import pruner_run, run_agent
 
     if shutil.which(command[0]) is None:
         remark(f"{command[0]}: no such command")
@@ -61,8 +61,8 @@ def run(command: tuple[str, ...], agent: Agent | None, proxy: bool) -> None:
 
 def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], dict[str, str]]:
     """Return the command and an environment that send requests through the proxy; unchanged if it is not running."""
-    from kimi_proxy.features.clients.agents import recognise
-    from kimi_proxy.features.clients.proxied import (
+    from kimi_proxy.connect.agents import recognise
+    from kimi_proxy.connect.proxied import (
         chosen_codex_provider,
         explain_auto_mode,
         proxied_run,

@@ -12,8 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
+from kimi_proxy.addons.hooks.events import PATH
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.cli.console import load_of_server
+from kimi_proxy.connect import agents
+from kimi_proxy.connect.clients import CLIENTS, RECOVER_TEXT, SERVER_NAME
+from kimi_proxy.connect.proxied import AUTO_MODE_SERVER, BASE_URL, FIRST_PARTY, explain_auto_mode, who_answers
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat.read import as_object
@@ -25,9 +29,6 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import describe_safety_checks, sum_safety_checks
 from kimi_proxy.features.chat.safety_checks import CHECK_TOKENS
-from kimi_proxy.features.clients import CLIENTS, RECOVER_TEXT, SERVER_NAME, agents
-from kimi_proxy.features.clients.hooks import PATH
-from kimi_proxy.features.clients.proxied import AUTO_MODE_SERVER, BASE_URL, FIRST_PARTY, explain_auto_mode, who_answers
 from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.models import known as known_models

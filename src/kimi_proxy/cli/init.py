@@ -14,10 +14,10 @@ from kimi_proxy.cli.console import home, load_of_server, proxy_address, remark, 
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kimi_proxy.features.clients import ClientApp, Name, Scope
-    from kimi_proxy.features.clients.proxied import ProxyTarget
-    from kimi_proxy.services.clients.init import EditLog, FileChange
-    from kimi_proxy.services.clients.places import BaseDirs, Wanted
+    from kimi_proxy.connect.clients import ClientApp, Name, Scope
+    from kimi_proxy.connect.init import EditLog, FileChange
+    from kimi_proxy.connect.places import BaseDirs, Wanted
+    from kimi_proxy.connect.proxied import ProxyTarget
 
     Part = Literal["", "proxy", "hooks", "statusline", "memory"]
 
@@ -68,8 +68,8 @@ def init(
 
     Example: kimi-proxy init claude --proxy
     """
-    from kimi_proxy.features.clients import CLIENTS
-    from kimi_proxy.services.clients.init import EditLog, apply
+    from kimi_proxy.connect.clients import CLIENTS
+    from kimi_proxy.connect.init import EditLog, apply
 
     if with_guidance and not (tools or undo):
         raise click.BadParameter("--with-guidance is about read, grep and bash: add --tools")
@@ -116,7 +116,7 @@ def uninstall(dry_run: bool, yes: bool) -> None:
     Shows the changes and asks first. Originals, settings and the program itself stay; the end of the output says how
     to remove them.
     """
-    from kimi_proxy.services.clients.init import EditLog, apply
+    from kimi_proxy.connect.init import EditLog, apply
 
     log = EditLog(home())
     changes = _undoing_everything(log)
@@ -137,7 +137,7 @@ def uninstall(dry_run: bool, yes: bool) -> None:
 
 def _undoing_everything(log: EditLog) -> list[FileChange]:
     """Return the edits that revert every change in the log, for all clients and projects."""
-    from kimi_proxy.features.clients import CLIENTS
+    from kimi_proxy.connect.clients import CLIENTS
 
     # A client's files are at most two folders below their project.
     folders = dict.fromkeys([Path.cwd(), *(parent for path in log.paths() for parent in path.parents[:3])])
@@ -160,7 +160,7 @@ def _scopes(client: ClientApp, project: bool | None, is_personal: bool, undo: bo
 
 
 def _proxy_edits(client: ClientApp) -> Wanted:
-    from kimi_proxy.services.clients.places import Wanted
+    from kimi_proxy.connect.places import Wanted
 
     return Wanted(proxy=_proxy_target(client))
 
@@ -168,15 +168,15 @@ def _proxy_edits(client: ClientApp) -> Wanted:
 def _status_line_edits(scope: Scope) -> Wanted:
     import shlex
 
-    from kimi_proxy.services.clients.places import Wanted, own_command
+    from kimi_proxy.connect.places import Wanted, own_command
 
     return Wanted(status_line=shlex.join((*own_command(scope), "statusline")))
 
 
 def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guidance: bool, hooks: bool) -> Wanted:
     """Return an MCP server, and with `hooks` also the hooks; the server restores their cuts."""
-    from kimi_proxy.features.clients import TOKEN_VARIABLE, Connection
-    from kimi_proxy.services.clients.places import HookTarget, Wanted, own_command
+    from kimi_proxy.connect.clients import TOKEN_VARIABLE, Connection
+    from kimi_proxy.connect.places import HookTarget, Wanted, own_command
 
     url, token = _address() if http else ("", False)
     if token and client.token is None:
@@ -189,8 +189,8 @@ def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guid
 
 
 def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> list[FileChange]:
-    from kimi_proxy.services.clients.init import combine, plan_edit
-    from kimi_proxy.services.clients.places import edits, every_edit
+    from kimi_proxy.connect.init import combine, plan_edit
+    from kimi_proxy.connect.places import edits, every_edit
 
     dirs = _base_dirs()
     known = {edit.path.resolve(): edit for edit in combine(every_edit(client, scope, dirs))}
@@ -203,8 +203,8 @@ def _undoing(
     client: ClientApp, scopes: tuple[Scope, ...], log: EditLog, part: Part = "", folder: Path | None = None
 ) -> list[FileChange]:
     """Return the edits that revert all our changes, or only one part of them."""
-    from kimi_proxy.services.clients.init import combine, plan_undo
-    from kimi_proxy.services.clients.places import every_edit, hook_edits, memory_edits, proxy_edits, status_edits
+    from kimi_proxy.connect.init import combine, plan_undo
+    from kimi_proxy.connect.places import every_edit, hook_edits, memory_edits, proxy_edits, status_edits
 
     dirs = _base_dirs(folder)
     every = combine(edit for scope in scopes for edit in every_edit(client, scope, dirs))
@@ -217,7 +217,7 @@ def _undoing(
 
 def _proxy_target(client: ClientApp) -> ProxyTarget:
     """Return the proxy's address and the APIs of its providers; print a remark if the needed one is missing."""
-    from kimi_proxy.features.clients.proxied import CLAUDE, BaseUrl, explain_auto_mode, proxy_target
+    from kimi_proxy.connect.proxied import CLAUDE, BaseUrl, explain_auto_mode, proxy_target
 
     config = load_of_server(here=None).config
     target = proxy_target(_proxy_url(), config, os.environ)
@@ -244,7 +244,7 @@ def _proxy_url() -> str:
 def _base_dirs(folder: Path | None = None) -> BaseDirs:
     from platformdirs import user_config_path
 
-    from kimi_proxy.services.clients.places import BaseDirs
+    from kimi_proxy.connect.places import BaseDirs
 
     code = user_config_path("Code", appauthor=False, roaming=True)
     return BaseDirs(folder or Path.cwd(), Path.home(), code, os.environ)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_proxy.cli.console import load_of_server
+from kimi_proxy.connect.clients import CLIENTS, MEMORY_PACKAGE
 from kimi_proxy.core.config.opt_in import OPT_IN, OptIn
 from kimi_proxy.core.errors import ConfigError
-from kimi_proxy.features.clients import CLIENTS, MEMORY_PACKAGE
 
 
 @dataclass(frozen=True, slots=True)

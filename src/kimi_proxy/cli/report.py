@@ -63,7 +63,7 @@ def report(since: str, session: str, by: str, as_json: bool, as_csv: bool) -> No
 def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -> None:
     """Print usage; in a team members see their own, admins everyone's."""
     from kimi_proxy.services.store.team import day_of
-    from kimi_proxy.services.team import report
+    from kimi_proxy.team import report
 
     chosen = report.columns(by)
 

@@ -184,10 +184,10 @@ async def _explain_safety_checks(runtime: Runtime) -> str:
     import asyncio
     import time
 
+    from kimi_proxy.connect.proxied import explain_auto_mode, who_answers
     from kimi_proxy.core.caller import LOCAL
     from kimi_proxy.core.errors import StoreUnavailable
     from kimi_proxy.features.accounting import describe_safety_checks, sum_safety_checks
-    from kimi_proxy.features.clients.proxied import explain_auto_mode, who_answers
 
     needs = explain_auto_mode(who_answers(runtime.config))
     if not needs:

@@ -25,7 +25,7 @@ def copy(source: str, target: str, as_json: bool) -> None:
     again resumes an interrupted copy; rows that exist already are not copied twice.
     """
     try:
-        from kimi_proxy.services.store.copy import copy_store, sqlite_file
+        from kimi_proxy.team.store.copy import copy_store, sqlite_file
     except ImportError as e:
         raise ConfigError(
             f"PostgreSQL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.services.store.team import PersonRecord
-    from kimi_proxy.services.team import Team
-    from kimi_proxy.services.team.people import NewToken, Role
-    from kimi_proxy.services.team.person_data import ErasedData
+    from kimi_proxy.team.people import NewToken, Role
+    from kimi_proxy.team.person_data import ErasedData
+    from kimi_proxy.team.team import Team
 
 PRIVATE = 0o600
 
@@ -51,7 +51,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     import asyncio
 
     from kimi_proxy.services.store import open_store
-    from kimi_proxy.services.team import Team
+    from kimi_proxy.team.team import Team
 
     log_errors_only()
     config = server_config()
@@ -179,7 +179,7 @@ def erase(name: str, yes: bool, as_json: bool) -> None:
     async def job(team: Team) -> ErasedData:
         import asyncio
 
-        from kimi_proxy.services.team.people import CHECK_S
+        from kimi_proxy.team.people import CHECK_S
 
         person = await team.person_data.find(name)
         if person.revoked is None:
@@ -212,7 +212,7 @@ def list_people(as_json: bool) -> None:
 def audit_log(since: str) -> None:
     """Print the audit log, newest first, as one JSON object per line."""
     from kimi_proxy.core import json
-    from kimi_proxy.services.team.report import audit_line
+    from kimi_proxy.team.report import audit_line
 
     moment = moment_of(since)
 

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from kimi_proxy.core import tokens
-from kimi_proxy.features.clients.tools import DescribedTools, by_server, client_of, weigh_tools
+from kimi_proxy.features.tool_weights import DescribedTools, by_server, client_of, weigh_tools
 from kimi_proxy.lab.measured import CacheMiss, MeasuredRequest, MeasuredSession, measure
 from kimi_proxy.lab.savings import CHOICES, DEFAULT, OPTIONS, Lost, PolicyFigures, SimulatedPolicy, baseline, simulate
 from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE

@@ -8,7 +8,7 @@ from itertools import islice
 
 from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.clients import tools
+from kimi_proxy.features import tool_weights as tools
 from kimi_proxy.features.clients.deferral import is_core
 from kimi_proxy.lab.audit import MOST_PARTS, Audit, MissTotals, PolicyTotals, SessionAudit
 from kimi_proxy.lab.measured import STAND_IN

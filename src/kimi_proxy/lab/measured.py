@@ -9,12 +9,12 @@ from functools import lru_cache
 
 from kimi_proxy.core import tokens
 from kimi_proxy.features.accounting import MILLION, Prices
-from kimi_proxy.features.clients.tools import ToolWeight, weigh_tools
 from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.features.sanitizer.plan import CallHistory, MadeCall, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import POLICIES, likely_used
 from kimi_proxy.features.sanitizer.stage import hint
+from kimi_proxy.features.tool_weights import ToolWeight, weigh_tools
 from kimi_proxy.lab.forms import MIN_LISTED_CHARS, Entering, FormsBuilder, OutputForms
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 from kimi_proxy.lab.used_lines import LineUse, uses

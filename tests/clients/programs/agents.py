@@ -14,10 +14,10 @@ from tests.support.clients.agents import claude, codex
 from tests.support.clouds import as_bedrock, as_code_assist, as_foundry, as_gemini, as_vertex
 from tests.support.evil import Script
 
+from kimi_proxy.connect.clients import Name
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.code_assist import CODE_ASSIST
 from kimi_proxy.core.config.providers import CLOUDS
-from kimi_proxy.features.clients import Name
 
 TASK = "Why does the test in app.log fail? Print it, then write made.txt."
 MODEL = "kimi-x"

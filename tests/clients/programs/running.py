@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.clients.programs.agents import AgentCase, Command, Place
 from tests.clients.programs.job import BEFORE, DONE, MADE, files_of
 
-from kimi_proxy.features.clients import CLIENTS, Name
-from kimi_proxy.services.clients.init import combine
-from kimi_proxy.services.clients.places import BaseDirs, Wanted, edits
+from kimi_proxy.connect.clients import CLIENTS, Name
+from kimi_proxy.connect.init import combine
+from kimi_proxy.connect.places import BaseDirs, Wanted, edits
 
 PATIENCE_S = 300
 

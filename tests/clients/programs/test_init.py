@@ -17,9 +17,9 @@ from tests.support.deep import deep
 from tests.support.evil import evil
 from tests.support.read_back import read_lines
 
+from kimi_proxy.connect.clients import CLIENTS, Connection, server_entry
+from kimi_proxy.connect.places import HookTarget, Wanted
 from kimi_proxy.core.chat import parse
-from kimi_proxy.features.clients import CLIENTS, Connection, server_entry
-from kimi_proxy.services.clients.places import HookTarget, Wanted
 
 pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 2 * PATIENCE_S)]
 

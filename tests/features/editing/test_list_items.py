@@ -2,10 +2,10 @@
 
 import pytest
 
+from kimi_proxy.connect.client_files import ListItems, ListValue
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc
-from kimi_proxy.features.editing.client_files import ListItems, ListValue
 
 ITEM: JsonObject = {"matcher": "Bash", "hooks": [{"type": "http", "url": "http://x/ours"}]}
 ITEMS = ListItems({("hooks", "After"): ITEM}, "/ours")

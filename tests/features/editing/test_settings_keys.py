@@ -2,9 +2,9 @@
 
 import pytest
 
+from kimi_proxy.connect.client_files import BOM, SettingsKeys
 from kimi_proxy.core.errors import FileRefused
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.editing.client_files import BOM, SettingsKeys
 
 ENV = SettingsKeys(jsonc, {("env",): {"URL": "http://x", "OLD": None}})
 TOP = SettingsKeys(toml, {(): {"url": "http://x"}})

@@ -15,8 +15,8 @@ from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.wires.calls import UnwrappedCall
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.clients.tools import client_of, server_of
 from kimi_proxy.features.tool_search import ListedTool, describe_tool, rank_tools
+from kimi_proxy.features.tool_weights import client_of, server_of
 
 SEARCH, CALL = "find_tools", "use_tool"
 LEAST_TOKENS = 1_000  # below that, one search that reads the whole prompt again costs more than a session saves

@@ -20,6 +20,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
 from kimi_proxy.core.errors import InvalidParams, NothingSeen
+from kimi_proxy.features import tool_weights as tools
 from kimi_proxy.features.accounting import MILLION, prices_of
 from kimi_proxy.features.chat import context, context_map
 from kimi_proxy.features.chat.context import (
@@ -40,7 +41,6 @@ from kimi_proxy.features.chat.context import (
 from kimi_proxy.features.chat.context_map import MessageRowBody, Pair, SummarizedRowBody
 from kimi_proxy.features.chat.memory import TextWeight, weigh_text
 from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
-from kimi_proxy.features.clients import tools
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.services.chat.handler import ChatObserver

@@ -14,9 +14,9 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
-from kimi_proxy.features.clients.tools import client_of
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.sanitizer import stage
+from kimi_proxy.features.tool_weights import client_of
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.decisions import ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts

@@ -41,11 +41,11 @@ from kimi_proxy.features.chat.pipeline import (
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
 from kimi_proxy.features.models import Models, Target, models_in
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
-from kimi_proxy.services.chat.provider_objects import SharedKeyGate
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream, read_up_to
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.team.shared_keys import SharedKeyGate
 
 P = ParamSpec("P")
 Value = TypeVar("Value")

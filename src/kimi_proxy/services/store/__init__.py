@@ -51,7 +51,7 @@ async def own_store(config: Config) -> AsyncIterator[tuple[Store, Caller]]:
             yield store, LOCAL
             return
         # The team's dependencies take as long to import as a whole command without a team.
-        from kimi_proxy.services.team import Team
+        from kimi_proxy.team.team import Team
 
         team = Team(config, store)
         alive.push_async_callback(team.close)
@@ -77,8 +77,8 @@ def shortened_sessions(home: str) -> frozenset[str]:
 
 async def _postgres(settings: StoreSettings, ttl_s: float) -> Store:
     try:
-        from kimi_proxy.services.store.postgres.database import Pooling
-        from kimi_proxy.services.store.postgres.store import PostgresStore
+        from kimi_proxy.team.store.postgres.database import Pooling
+        from kimi_proxy.team.store.postgres.store import PostgresStore
     except ImportError as e:
         raise ConfigError(
             f"KIMI_PROXY_DATABASE_URL needs a package that is not installed ({e.name}): pip install 'kimi-proxy[team]'"

@@ -16,7 +16,7 @@ import pytest
 from tests.support.services.store.making import MAX_BYTES, TTL_S
 
 from kimi_proxy.core.addresses import Address
-from kimi_proxy.services.store.postgres.store import PostgresStore
+from kimi_proxy.team.store.postgres.store import PostgresStore
 
 WHY_NOT = "PostgreSQL's programs (initdb, postgres) are not installed here: Debian's package is postgresql"
 PATIENCE_S = 120

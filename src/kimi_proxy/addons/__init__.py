@@ -1,0 +1,1 @@
+"""Optional features: each folder can be deleted, and is loaded only when its settings switch it on."""

@@ -1,1 +1,0 @@
-"""Connecting agents: by changing their files, or by running one with tools."""

@@ -1,0 +1,223 @@
+"""All data stored for a person: exported as JSON lines, and erased."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from kimi_proxy.addons.recorder.recorder import Recordings
+from kimi_proxy.core.caller import Caller, person_scope, team_scope
+from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.services import serialize
+from kimi_proxy.services.chat.memory import Memories, delete_old_files
+from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.journal import DELETED
+from kimi_proxy.services.originals import delete_texts
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
+from kimi_proxy.services.store.team import PersonRecord
+from kimi_proxy.team.audit import AuditLog
+from kimi_proxy.team.people import ADMIN, People, is_person_id
+from kimi_proxy.team.report import audit_line
+
+PAGE = 200
+TEXTS = 20  # originals at once: each may have megabytes
+ALL = 1_000_000
+ALL_DAYS = "0001-01-01"
+
+ExportLine = Mapping[str, object]  # of what JSON is made of, with its `kind`
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedData:
+    """The number of a person's rows that were erased."""
+
+    sessions: int
+    originals: int
+    decisions: int
+    recordings: int
+
+
+class PersonData:
+    """All data kept for a person, in the store and in recordings on this machine."""
+
+    def __init__(
+        self,
+        store: Store,
+        people: People,
+        audit: AuditLog,
+        recordings: Recordings,
+        memories: Memories,
+        home: Path,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._people = people
+        self._audit = audit
+        self._recordings = recordings
+        self._memories = memories
+        self._home = home
+        self._now = now
+
+    async def find(self, name: str) -> PersonRecord:
+        """Return the person of this name, or a removed one by id. Raise InvalidParams if there is none."""
+        if name == ADMIN:
+            raise InvalidParams("name", "the server's own token belongs to no person")
+        removed = PersonRecord("", "member", "", 0.0, 0.0, revoked=0.0, id=name)
+        is_removed = is_person_id(name) and all(one.id != name for one in await self._people.list())
+        return removed if is_removed else await self._people.one(name)
+
+    async def export(self, actor: Caller, person: PersonRecord) -> AsyncIterator[ExportLine]:
+        """Yield one object for each stored item of a person."""
+        whos = await self._callers(actor, person)
+        self._audit.add(actor, "export_person", person.name or person.id)
+        yield {"kind": "person", **_person_to_json(person)}
+        for token in await self._store.team.tokens(person.id):
+            times: JsonObject = {"created_at": iso_time(token.created), "expires_at": iso_time(token.expires)}
+            yield {"kind": "token", "id": token.id, "label": token.label, **times}
+        for who, sessions in whos:
+            for id in sessions:
+                async for line in self._session(who, id):
+                    yield line
+        own = _acting_for(actor, person_scope(person.id))
+        async for line in self._decisions(own):
+            yield line
+        for kind in get_args(FactKind):
+            for value in (
+                await self._store.facts.get(own, kind, await self._store.facts.keys(own, kind, ALL))
+            ).values():
+                yield {"kind": "fact", "of": kind, **_text_to_json(value)}
+        async for line in self._originals(own):
+            yield line
+        memory = await self._memories.read(replace(own, person_id=person.id))
+        if memory.content:
+            yield {"kind": "project_memory", "content": memory.content}
+        for path in self._recordings.of_person(person.id):
+            text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
+            yield {"kind": "recording", "file": path.name, "text": text}
+        for key, used in await self._store.team.usage(ALL_DAYS, [person.id]):
+            yield {"kind": "usage", **asdict(key), **asdict(used)}
+        async for entry in self._audit.entries(0.0, PAGE):
+            if entry.person_id == person.id:
+                yield {"kind": "audit", **audit_line(entry)}
+
+    async def erase(self, actor: Caller, person: PersonRecord) -> ErasedData:
+        """Delete all data stored for a revoked person, and then the name itself.
+
+        Daily totals stay, without the name, and so do audit log entries until they expire. Raise InvalidParams if the
+        token still works, because requests could store texts in the meantime.
+        """
+        if person.revoked is None:
+            raise InvalidParams("name", f"{person.name!r} still has a working token: revoke it first")
+        own = _acting_for(actor, person_scope(person.id))
+        store = self._store
+        shared = (team_scope(person.team),) if person.team else ()
+        scopes = {own.scope, *shared, *(who.scope for who, _ in await self._callers(actor, person))}
+        # From here on no request that is still running writes anything for them, so that what is deleted stays so.
+        await store.team.erase_person(person.id, sorted(scopes), self._now())
+        sessions = originals = decisions = 0
+        recordings = len(self._recordings.of_person(person.id))
+        for who, ids in await self._callers(actor, person):
+            deleted = await delete_texts(store, who, ids)
+            originals, decisions = originals + deleted.originals, decisions + deleted.decisions
+            sessions += len(await store.sessions.delete(who, ids))
+            for id in ids:
+                self._recordings.forget(who, id)
+                self._clear_caches(who, id)
+        while some := await store.originals.page(own, NEWEST, PAGE):
+            originals += len(await store.originals.delete(own, [one.id for one in some]))
+        decisions += await store.decisions.forget_sessions(own, None)
+        await store.sessions.delete_all(own)
+        self._recordings.forget(own, None)
+        self._clear_caches(own, None)
+        await store.project_memory.delete(person.id)
+        await asyncio.to_thread(delete_old_files, self._home, person.id)
+        await store.team.erase_scope(own.scope)
+        await store.team.remove_person(person.id)
+        self._audit.add(actor, "erase_person", person.name or person.id)
+        return ErasedData(sessions, originals, decisions, recordings)
+
+    async def _callers(self, actor: Caller, person: PersonRecord) -> Sequence[tuple[Caller, Sequence[str]]]:
+        """Return each scope that holds sessions of the person, with their ids."""
+        found: dict[str, list[str]] = {}
+        for scope, id in await self._store.sessions.ids_of_person(person.id):
+            found.setdefault(scope, []).append(id)
+        return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
+
+    def _clear_caches(self, who: Caller, session: str | None) -> None:
+        """Make running servers forget what they have in memory."""
+        if self._store.replicas is not None:
+            self._store.replicas.publish(StoredEvent(DELETED, 0.0, {"session_id": session}, who.scope))
+
+    async def _session(self, who: Caller, id: str) -> AsyncIterator[ExportLine]:
+        session = await self._store.sessions.get(who, id)
+        if session is None:
+            return
+        memory, layout = await self._store.sessions.newest_context(who, id)
+        yield {"kind": "session", **serialize.session(session), "memory_context": memory, "layout": layout}
+        after = 0
+        while page := await self._store.sessions.metrics(who, id, after, PAGE):
+            after = page[-1][0]
+            for _, metric in page:
+                yield {"kind": "request", **serialize.metric(metric)}
+        for made in await self._store.decisions.compressions(who, id, ALL):
+            figures = {name: value for name, value in asdict(made).items() if name != "fingerprint"}
+            yield {"kind": "compression", **figures, "kept": list(made.kept)}
+
+    async def _decisions(self, who: Caller) -> AsyncIterator[ExportLine]:
+        after = 0
+        while page := await self._store.decisions.page(who, after, PAGE):
+            after = page[-1][0]
+            for _, one in page:
+                yield {"kind": "decision", **_decision_to_json(one)}
+
+    async def _originals(self, who: Caller) -> AsyncIterator[ExportLine]:
+        before = NEWEST
+        while page := await self._store.originals.texts(who, before, TEXTS):
+            before = page[-1].seq
+            for one in page:
+                yield {"kind": "original", "id": one.id, **_text_to_json(one.text)}
+
+
+def _acting_for(actor: Caller, scope: str) -> Caller:
+    """Return the caller that reads or deletes a scope's data; the audit log names the person who acts."""
+    return Caller(scope, actor.person, is_admin=False)
+
+
+def _person_to_json(person: PersonRecord) -> JsonObject:
+    return {
+        "id": person.id,
+        "name": person.name,
+        "role": person.role,
+        "team": person.team,
+        "subject": person.subject,
+        "created_at": iso_time(person.created),
+        "rotated_at": iso_time(person.rotated),
+        "revoked_at": None if person.revoked is None else iso_time(person.revoked),
+    }
+
+
+def _decision_to_json(one: DecisionRecord) -> JsonObject:
+    return {
+        "why": one.why,
+        "session_id": one.session,
+        "original_ids": list(one.original_ids),
+        "preview": one.preview,
+        "tokens_before": one.tokens_before,
+        "tokens_after": one.tokens_after,
+        "created_at": iso_time(one.created),
+        **_text_to_json(one.shown),
+    }
+
+
+def _text_to_json(text: bytes | None) -> dict[str, JsonValue]:
+    """Return a text, in base 64 if it is not UTF-8; null if there is none, or it is damaged on disk."""
+    if text is None:
+        return {"text": None}
+    try:
+        return {"text": text.decode()}
+    except UnicodeDecodeError:
+        return {"text_base64": base64.b64encode(text).decode()}

@@ -1,0 +1,45 @@
+"""Team mode: identity, ownership, budgets and the audit log."""
+
+from collections.abc import Callable
+
+from kimi_proxy.addons.recorder.recorder import Recordings, recordings_folder
+from kimi_proxy.core.config import Config
+from kimi_proxy.features.models import Models
+from kimi_proxy.services.chat.memory import Memories
+from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.store.protocols import Store
+from kimi_proxy.team.audit import AuditLog
+from kimi_proxy.team.budgets import Budgets
+from kimi_proxy.team.logins import Logins
+from kimi_proxy.team.people import People
+from kimi_proxy.team.person_data import PersonData
+
+
+class Team:
+    """The people that share a server. What they do to texts that are kept is in the audit log."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        publish: Publish = no_op,
+        models: Models | None = None,
+        count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
+    ) -> None:
+        settings = config.team
+        self.audit = AuditLog(store.team, settings.audit_days)
+        self.people = People(store.team, config.token, settings.share == "team")
+        self.logins = (
+            Logins(settings.oidc, config.oidc_client_secret, store.team, self.people, self.audit)
+            if settings.oidc.issuer
+            else None
+        )
+        self.budgets = Budgets(settings, store.team, models or Models.of(config), publish, count=count_budget)
+        recordings = Recordings(recordings_folder(config.record, config.home))
+        memories = Memories(store.project_memory, config.home, config.memory.max_bytes)
+        self.person_data = PersonData(store, self.people, self.audit, recordings, memories, config.home)
+        store.audit_by(self.audit.add)
+
+    async def close(self) -> None:
+        await self.budgets.close()
+        await self.audit.close()
