@@ -142,10 +142,18 @@ async def test_what_has_no_price_when_it_is_sent_is_refused_under_a_budget_in_mo
         assert t.provider.heard == []
 
 
-@pytest.mark.parametrize(("choice", "status"), [("allow", 200), ("refuse", 503)])
-async def test_a_setting_says_which_way_budgets_fail_without_a_store(tmp_path: Path, choice: str, status: int):
-    settings = f'{TEAM}budgets_without_store = "{choice}"\n'
-    async with team(tmp_path, MONEY + PRICED, settings) as t, t.person("ada") as ada:
+REQUESTS = '[team.budgets.each]\nperson = "*"\nrequests = 5\n'
+
+
+@pytest.mark.parametrize("budget", [MONEY, REQUESTS])
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [("", 503), ('budgets_without_store = "allow"', 200), ('budgets_without_store = "refuse"', 503)],
+)
+async def test_a_setting_says_which_way_budgets_fail_without_a_store(
+    tmp_path: Path, choice: str, status: int, budget: str
+):
+    async with team(tmp_path, budget + PRICED, f"{TEAM}{choice}\n") as t, t.person("ada") as ada:
         assert (await ask(ada)).status_code == 200
         await t.proxy.runtime.store.close()
         assert (await ask(ada)).status_code == status
@@ -160,6 +168,10 @@ async def test_a_setting_says_which_way_budgets_fail_without_a_store(tmp_path: P
         ("POST", "/v1/batches/", "unpriced"),
         ("POST", "/v1/images/edits", "unpriced"),
         ("POST", "/v1/batches/batch_1/cancel", "free"),
+        ("POST", "/v1/messages/batches/anything", "unpriced"),
+        ("POST", "/v1/responses/resp_1", "unpriced"),
+        ("POST", "/v1internal:anything", "unpriced"),
+        ("POST", "/v1internal:loadCodeAssist", "free"),
         ("GET", "/v1/batches", "free"),
         ("POST", "/v1/messages/count_tokens", "free"),
         ("POST", "/v1/files", "free"),

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.api.people_world import TEAM, people_world
 from tests.support.api.proxy_world import proxy
-from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.evil import Evil, Heard, Line, answering, evil, http
 
 from kimi_proxy.core.caller import LOCAL
 
@@ -24,6 +24,8 @@ PATHS = [
     *(("GET", "/v1/messages/batches"), ("POST", "/v1/messages/batches"), ("GET", "/v1/messages/batches/msgbatch_1")),
     *(("GET", "/v1/files"), ("GET", "/v1/files/file-1/content"), ("POST", "/v1/uploads"), ("GET", "/v1/batches")),
     *(("GET", "/v1/audio/voices"), ("GET", "/v1/images/img_1"), ("GET", "/v1internal/operations/op_1")),
+    *(("POST", "/v1internal:setCodeAssistGlobalUserSetting"), ("POST", "/v1internal:deleteUser")),
+    *(("GET", "/v1internal:getCodeAssistGlobalUserSetting"), ("POST", "/v1internal:onboardUser")),
 ]
 
 
@@ -39,6 +41,17 @@ async def test_a_path_at_which_the_provider_keeps_something_is_refused(method: s
     assert "use a key of your own" in answer.text
     assert here.provider.heard == []
     assert ("ada", "refuse_provider_object", path) in did
+
+
+async def test_what_code_assist_is_first_asked_is_asked_with_the_server_s_login(tmp_path: Path):
+    async with evil(answering(http(b'{"currentTier":{}}'))) as google:
+        base = google.url.removesuffix("/v1")
+        assist = f'[providers.google]\ntype = "code-assist"\nbase_url = "{base}"\napi_key = "${{PROVIDER_KEY}}"\n'
+        async with people_world(tmp_path, TEAM + assist) as here, here.servers[0].person("ada") as ada:
+            loaded = await ada.post("/v1internal:loadCodeAssist", json={"metadata": {"pluginType": "GEMINI"}})
+
+    assert loaded.json() == {"currentTier": {}}
+    assert [heard.target for heard in google.heard] == ["/v1internal:loadCodeAssist"]
 
 
 @pytest.mark.parametrize(

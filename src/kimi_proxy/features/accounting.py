@@ -19,6 +19,7 @@ from kimi_proxy.features.sanitizer.plan import is_recovery_call
 from kimi_proxy.features.sanitizer.recalls import recall_outcome
 
 MILLION = 1_000_000
+WEB_SEARCH_USD = 0.01  # Anthropic and OpenAI charge 10 USD for a thousand of them
 MIN_CACHED_TOKENS = 2048  # a shorter prefix may not be cached by any provider
 MISSES = 3  # requests that should have hit and did not, after which a model is believed to have no prompt cache
 MAX_MODELS, MAX_SESSIONS = 1_000, 10_000
@@ -43,7 +44,7 @@ class Prices:
         plain, long = usage.input_tokens - cached - written, min(usage.long_write_tokens, written)
         write = (written - long) * self.cache_write + long * (self.long_write or self.cache_write)
         read = plain * self.input + cached * self.cached + write
-        return round((read + usage.output_tokens * self.output) / MILLION, 9)
+        return round((read + usage.output_tokens * self.output) / MILLION + usage.web_searches * WEB_SEARCH_USD, 9)
 
 
 def rewrite_usd(prices: Prices, tokens: int, usage: Usage) -> float:
@@ -210,7 +211,8 @@ def account_observed(sent: Sent, bill: Bill, is_cold: bool) -> tuple[int, float 
     is_written = bool(usage.cache_write_tokens) or sent.is_marked
     written = max(0, would - hits - plain) if is_written else 0
     long = written * usage.long_write_tokens // usage.cache_write_tokens if usage.cache_write_tokens else 0
-    as_if = Usage(would, usage.output_tokens, hits, written, long_write_tokens=long)
+    searches = usage.web_searches
+    as_if = Usage(would, usage.output_tokens, hits, written, long_write_tokens=long, web_searches=searches)
     cost = bill.prices.cost_usd(as_if) + bill.prices.cost_usd(sent.summary)
     return tokens, round(bill.prices_before.cost_usd(usage) - cost, 9)
 
@@ -264,13 +266,14 @@ class _Counted:
         """Return the usage without kimi-proxy: one turn, with the cache hits that it would have had."""
         usage, first = self._bill.usage or Usage(), self._first
         would = self.before - self.recovered
-        if self._is_marked:
-            return Usage(would, max(0, usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)))
-        plain = max(0, self.after - self._cached - first.cache_write_tokens)
         output = usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)
+        if self._is_marked:
+            return Usage(would, max(0, output), web_searches=usage.web_searches)
+        plain = max(0, self.after - self._cached - first.cache_write_tokens)
         written = max(0, would - self._hits - plain) if first.cache_write_tokens else 0
         long = written * first.long_write_tokens // first.cache_write_tokens if written else 0
-        return Usage(would, max(0, output), self._hits, written, long_write_tokens=long)
+        searches = usage.web_searches
+        return Usage(would, max(0, output), self._hits, written, long_write_tokens=long, web_searches=searches)
 
     @property
     def _hits(self) -> int:

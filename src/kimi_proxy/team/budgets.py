@@ -161,8 +161,8 @@ class Budgets:
             return not any(budget.is_over(one) for budget, one in zip(budgets, spent, strict=True))
 
         use = usage_key(at, who.person_id, who.team, self._models.counted_name(target)[:MAX_MODEL_CHARS])
-        if is_money and not self._models.is_priced(target):
-            self._refuse_unpriced(budgets, target)
+        if is_money:
+            self._refuse_unpriced(budgets, draft)
         reserve = self._reservation(draft, use, at) if is_money else None
         try:
             spent = await self._tables.admit(use, [budget.counts for budget in budgets], has_room, reserve)
@@ -189,22 +189,32 @@ class Budgets:
         if self._settling:
             await asyncio.wait(self._settling, timeout=SETTLE_S)
 
-    def _refuse_unpriced(self, budgets: Sequence[Budget], target: Target) -> None:
-        """Raise AccessDenied if a hard budget in money would count a model whose price is unknown as free."""
-        for budget in budgets:
-            if budget.settings.hard and budget.settings.usd:
-                raise AccessDenied(
-                    f"the budget {budget.name!r} is in money, and no price of {target.name[:80]!r} is known: ask an "
-                    "admin to set input_usd_per_million and output_usd_per_million in [models] (0 if it is free)"
-                )
+    def _refuse_unpriced(self, budgets: Sequence[Budget], draft: Draft) -> None:
+        """Raise AccessDenied if a hard budget in money would count less than a request costs."""
+        name = next((budget.name for budget in budgets if budget.settings.hard and budget.settings.usd), "")
+        if not name:
+            return
+        target = draft.target
+        if not self._models.is_priced(target):
+            raise AccessDenied(
+                f"the budget {name!r} is in money, and no price of {target.name[:80]!r} is known: ask an "
+                "admin to set input_usd_per_million and output_usd_per_million in [models] (0 if it is free)"
+            )
+        if prices_of(self._models.model(target)) is None:  # it is free
+            return
+        if extra := draft.request.format.surcharge(draft.request.json):
+            raise AccessDenied(
+                f"the budget {name!r} is in money, and the cost of {extra[:80]} is unknown when a request is sent: "
+                "send it without, or ask an admin"
+            )
 
     def _check_price(self, who: Caller) -> None:
         """Raise AccessDenied if a hard budget in money counts this person's requests."""
         for name, budget in self._settings.items():
             if budget.hard and budget.usd and _counted_by(budget, who) is not None:
                 raise AccessDenied(
-                    f"the budget {name!r} is in money, and the cost of batches, images and audio is unknown when they "
-                    "are sent: send the requests one by one, or ask an admin"
+                    f"the budget {name!r} is in money, and the cost of batches, images, audio and other jobs is "
+                    "unknown when they are sent: send the requests one by one, or ask an admin"
                 )
 
     def _reservation(self, draft: Draft, use: UsageKey, at: float) -> OpenRequest | None:

@@ -23,7 +23,11 @@ _DATE = re.compile(r"[-@](?:20\d\d-?\d\d-?\d\d|\d{4})$", re.ASCII)
 _TAG = re.compile(r"(?:[:@][\w.-]+|\[\w+\]|-latest|-preview)$", re.ASCII)
 _LATEST = re.compile(r"[-:]latest$", re.ASCII)
 
-_BEDROCK = re.compile(r"(?:(?<=/)|^)(?:\w{2,6}-)?anthropic-(claude-.+?)(?:-v\d+(?::\d+)?)?$", re.ASCII)
+# us.anthropic.claude-opus-4-6-v1:0, also with a window behind it: us-gov.anthropic.claude-3-haiku-20240307-v1:0:48k
+_BEDROCK = re.compile(
+    r"(?:(?<=/)|^)(?:[a-z-]{2,8}-)?anthropic-(claude-.+?)(?:-v\d+(?::\d+)?(?::\d+k)?)?(?:\[\w+\])?$", re.ASCII
+)
+_VERTEX = re.compile(r"-v\d+(?=@\d{8}$)", re.ASCII)  # claude-3-5-sonnet-v2@20241022
 
 _WORD = re.compile(r"[a-z]+", re.ASCII)
 
@@ -126,7 +130,7 @@ def spelling(name: str) -> str:
     """
     plain = name[:200].lower().replace(".", "-")
     found = _BEDROCK.search(plain)
-    return f"{plain[: found.start()]}{found[1]}" if found else plain
+    return f"{plain[: found.start()]}{found[1]}" if found else _VERTEX.sub("", plain)
 
 
 def _row(fields: dict[str, str]) -> KnownModel:

@@ -15,6 +15,7 @@ from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
+from kimi_proxy.core.chat.wires import COUNT_PATHS
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import (
@@ -416,14 +417,23 @@ class Chat:
 
 
 COUNTED = ("/v1/completions", "/v1/embeddings", "/v1/responses/compact")
-UNPRICED = re.compile(r"/v1/(?:audio|images)/.*|/v1/(?:messages/)?batches/?")
+FREE = re.compile(
+    r"/v1/(?:files|uploads|models)(?:/.*)?|/v1/moderations|/v1/responses/(?:input_tokens|[^/]+/cancel)"
+    r"|/v1/(?:messages/)?batches/[^/]+/cancel"
+    r"|/v1internal:(?:loadCodeAssist|onboardUser|recordCodeAssistMetrics|retrieveUserQuota|fetchAdminControls"
+    r"|listExperiments|[gs]etCodeAssistGlobalUserSetting)"
+)
 
 
 def charge_of(question: UpstreamRequest) -> Charge:
-    """Return how a provider charges for a request, by its path; chat requests have no entry of their own."""
+    """Return how a provider charges for a request, by its path; chat requests have no entry of their own.
+
+    A path that is not known to be free has no price that could be known when it is sent.
+    """
     if question.path in ("", *COUNTED):
         return "counted"
-    return "unpriced" if question.method == "POST" and UNPRICED.fullmatch(question.path) else "free"
+    is_free = question.method != "POST" or question.path in COUNT_PATHS or FREE.fullmatch(question.path)
+    return "free" if is_free else "unpriced"
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:

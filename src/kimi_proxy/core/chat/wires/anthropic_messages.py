@@ -228,6 +228,10 @@ class AnthropicMessages(WireFormat):
     searching_beta = b"anthropic-beta", b"advanced-tool-use-2025-11-20"
     function_types = ("", "custom")
     schema_member = "input_schema"
+    # All but code execution, which costs by the hour; searches are counted.
+    priced_tools = re.compile(
+        r"|custom|(?:bash|text_editor|computer|memory|tool_search_tool\w*|web_search|web_fetch)_\d{8}|mcp_toolset"
+    )
     _news = re.compile(rb'"type"\s*:\s*"message_')
     _error_types: ClassVar[Mapping[int, str]] = {
         **WireFormat._error_types,
@@ -348,7 +352,14 @@ class AnthropicMessages(WireFormat):
         cached, written = count(value, "cache_read_input_tokens"), count(value, "cache_creation_input_tokens")
         read = count(value, "input_tokens") + cached + written
         hour_long = min(written, count(value, "cache_creation", "ephemeral_1h_input_tokens"))
-        return Usage(read, count(value, "output_tokens"), cached, written, long_write_tokens=hour_long)
+        return Usage(
+            input_tokens=read,
+            output_tokens=count(value, "output_tokens"),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+            long_write_tokens=hour_long,
+            web_searches=count(value, "server_tool_use", "web_search_requests"),
+        )
 
     def error_body(self, status: int, code: str, message: str) -> JsonObject:
         return {"type": "error", "error": {"type": self._error_type(status), "message": message, "code": code}}

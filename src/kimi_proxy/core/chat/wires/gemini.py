@@ -96,6 +96,10 @@ class _GeminiRounds(RecallRounds):
         return [part if self._is_own(part) else _with_call_id(part, f"{made_by}:{at}") for at, part in enumerate(parts)]
 
 
+_NOTHING = Raw(b"null")
+_PLAIN_TOOLS = ("functionDeclarations", "function_declarations", "codeExecution", "code_execution", "urlContext")
+
+
 class GeminiRecallBody(_GeminiRounds, RecallBody):
     _shown_before: tuple[JsonObject, ...] = ()
 
@@ -188,7 +192,8 @@ class GeminiContents(WireFormat):
         f"{code_assist.ROOT}:countTokens",
     )
     relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
-    stateless = (f"{ROOT}/models", f"{code_assist.ROOT}:")
+    # Other methods of Code Assist enrol, change or delete the user that the login belongs to.
+    stateless = (f"{ROOT}/models", f"{code_assist.ROOT}:loadCodeAssist")
     provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
@@ -200,6 +205,20 @@ class GeminiContents(WireFormat):
     schema_member = "parametersJsonSchema"
     tool_choice = "toolConfig"
     _news = re.compile(rb'"(?:finishReason|usageMetadata)"')
+
+    def surcharge(self, body: JsonBody) -> str:
+        """Searches of Google, and images, cost more than the answer counts."""
+        if found := super().surcharge(body):
+            return found
+        config = read.members(body.members.get("generationConfig") or body.members.get("generation_config"))
+        wanted = read.value(config.get("responseModalities") or config.get("response_modalities") or _NOTHING)
+        modalities = wanted if isinstance(wanted, list) else [wanted]
+        is_text = all(str(each).upper() == "TEXT" for each in modalities if each is not None)
+        return "" if is_text else "generationConfig.responseModalities"
+
+    def _costly_tool(self, body: JsonBody) -> str:
+        groups = (read.members(raw) for raw in read.array(body.members.get("tools")))
+        return next((f"tools.{name}" for group in groups for name in group if name not in _PLAIN_TOOLS), "")
 
     # Addresses
 

@@ -44,6 +44,7 @@ _WHOLE_ITEMS = frozenset(
 _SEALED_ITEMS = frozenset({"reasoning", "compaction", "compaction_summary", "context_compaction"})
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _COMPACTION = b'"compaction"'
+_SEARCH = b'"web_search_call"'
 _TOOLS_ITEM = b'"additional_tools"'
 SEARCH_TOOL, _SEARCH_CALL = "tool_search", "tool_search_call"  # which the client runs
 DEFAULT_NAMESPACE = "functions"  # the model calls its tools with this namespace, or with none
@@ -230,6 +231,10 @@ class OpenAiResponses(WireFormat):
     paths = ("/v1/responses",)
     relayed = ("/v1/responses/{rest:path}",)
     stateless = ("/v1/responses/compact", "/v1/responses/input_tokens")
+    surcharges = (*WireFormat.surcharges, "prompt")  # a stored one may bring tools of its own
+    priced_tools = re.compile(
+        r"function|custom|namespace|tool_search|mcp|(?:local_)?shell|apply_patch|computer|web_search"
+    )
     compaction = "/v1/responses/compact"
     provider_types = ("openai",)
     conversation = "input"
@@ -387,9 +392,19 @@ class OpenAiResponses(WireFormat):
     def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         status = read.string(members.get("status"))
         finish = "" if status in ("in_progress", "queued") else status
-        facts = facts.update(members.get("model"), finish, self.usage(read.value(members.get("usage"))))
+        usage = self.usage(read.value(members.get("usage")))
+        if usage is not None and (raw := members.get("output")) is not None and _SEARCH in bytes(raw):
+            usage = replace(usage, web_searches=sum(map(_is_web_search, read.array(raw))))
+        facts = facts.update(members.get("model"), finish, usage)
         response_id = read.string(members.get("id"))
         return replace(facts, response_id=response_id) if response_id not in ("", facts.response_id) else facts
+
+
+def _is_web_search(raw: Raw) -> bool:
+    """Return whether an item is a search on the web; to open a page that was found costs nothing."""
+    item = read.members(raw)
+    action = read.members(item.get("action"))
+    return read.string(item.get("type")) == "web_search_call" and read.string(action.get("type")) in ("", "search")
 
 
 def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:

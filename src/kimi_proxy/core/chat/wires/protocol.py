@@ -170,6 +170,9 @@ _FORCING = ("required", "any")  # choices of a tool without which there is no an
 Place = tuple[str, ...]  # the names around a value in a body
 ITEM = "*"  # in a place: an item of a list
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_PLAIN_TIERS = ("auto", "default", "standard", "standard_only", "on_demand", "flex")  # at the listed prices, or below
+_EXTRAS = ("background", "service_tier", "speed", "inference_geo", "modalities", "audio")
+_SEARCHES = ("plugins", "search_parameters", "web_search_options", "enable_search")
 METHOD = "{method}"  # in a path: what to do, and no id
 ROOT = "/v1"  # where the paths of an API begin; the `base_url` of a provider includes its own root
 
@@ -182,6 +185,7 @@ class Usage:
     cache_write_tokens: int = 0  # put there
     reasoning_tokens: int = 0
     long_write_tokens: int = 0  # of those put there, for the longer of the lives that the provider sells
+    web_searches: int = 0  # by the provider, which charges for each
 
     def merge(self, other: "Usage") -> "Usage":
         """Return the larger of each count: in a stream counts only grow, and may come twice or in parts."""
@@ -254,6 +258,10 @@ class WireFormat(ABC):
     searching: ClassVar[tuple[str, re.Pattern[str]] | None] = None  # whose models load deferred tools, and which
     searching_beta: ClassVar[tuple[bytes, bytes]] = b"", b""  # the header that such a provider asks for
     search_tool: ClassVar[str] = ""  # what such a model calls to search; "" where the tool has a name of its own
+    priced_tools: ClassVar[re.Pattern[str]] = re.compile(
+        r"(?:function|custom)?"
+    )  # types, if the answer counts the cost
+    surcharges: ClassVar[tuple[str, ...]] = (*_EXTRAS, *_SEARCHES)  # members that may cost more than an answer counts
     has_error_event: ClassVar[bool] = True  # a stream may end with one; else clients do not expect it there
 
     ping: ClassVar[bytes] = b": waiting\n\n"  # keeps a stream open without any content
@@ -294,6 +302,19 @@ class WireFormat(ABC):
         """Return the most tokens that the answer may have; 0 if the client sets no limit."""
         given = (read.value(body.members.get(name)) for name in _OUTPUT_LIMITS)
         return next((one for one in given if type(one) is int and one > 0), 0)
+
+    def surcharge(self, body: JsonBody) -> str:
+        """Return the place of what costs more than an answer counts, such as faster service; "" if there is none."""
+        if body.is_crowded:
+            return "a body of too many values to be read"
+        asked = {name: read.value(body.members[name]) for name in self.surcharges if body.has(name)}
+        return next((name for name, value in asked.items() if _costs_more(name, value)), "") or self._costly_tool(body)
+
+    def _costly_tool(self, body: JsonBody) -> str:
+        """Return the type of a tool by which the provider does what the answer does not count."""
+        offered = (read.members(raw) for listed in self.tool_lists(body) for raw in read.array(listed))
+        types = (read.string(tool.get("type")) for tool in offered)
+        return next((f"tools.{each or 'type'}" for each in types if not self.priced_tools.fullmatch(each)), "")
 
     def cache_marks(self, body: JsonBody) -> list[CacheMark]:
         """Return the marks that the client sets, in the order of the body; none where the API has no such."""
@@ -539,6 +560,21 @@ class WireFormat(ABC):
 
     def _error_type(self, status: int) -> str:
         return self._error_types.get(status, "invalid_request_error" if status < 500 else self._server_error)
+
+
+def _costs_more(name: str, value: JsonValue) -> bool:
+    """Return whether a member asks for more than tokens at their listed prices, or for an answer that comes later."""
+    match name:
+        case "service_tier":
+            return value not in _PLAIN_TIERS
+        case "speed":
+            return value not in ("standard", "normal")
+        case "inference_geo":
+            return value != "global"
+        case "modalities":
+            return value != ["text"]
+        case _:
+            return value is not False
 
 
 def count(usage: JsonValue, *path: str) -> int:
