@@ -9,7 +9,8 @@ import httpx
 import pytest
 from tests.api.people_world import TEAM, people_world
 from tests.support.api.proxy_world import proxy
-from tests.support.evil import Evil, Heard, Line, answering, evil, http
+from tests.support.evil import Evil, Heard, Line, evil, http
+from tests.support.evil import answering as always
 
 from kimi_proxy.core.caller import LOCAL
 
@@ -44,7 +45,7 @@ async def test_a_path_at_which_the_provider_keeps_something_is_refused(method: s
 
 
 async def test_what_code_assist_is_first_asked_is_asked_with_the_server_s_login(tmp_path: Path):
-    async with evil(answering(http(b'{"currentTier":{}}'))) as google:
+    async with evil(always(http(b'{"currentTier":{}}'))) as google:
         base = google.url.removesuffix("/v1")
         assist = f'[providers.google]\ntype = "code-assist"\nbase_url = "{base}"\napi_key = "${{PROVIDER_KEY}}"\n'
         async with people_world(tmp_path, TEAM + assist) as here, here.servers[0].person("ada") as ada:
