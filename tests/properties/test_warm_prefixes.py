@@ -94,7 +94,7 @@ class SharedNotes:
         self._notes: dict[bytes, tuple[SentPrefix, bytes, bool]] = {}
 
     async def note_sent(
-        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool, parent: bytes = b""
     ) -> tuple[bool, bytes]:
         if conversation not in self._notes:
             self._notes[conversation] = (sent, digest, if_unknown)

@@ -21,6 +21,7 @@ from tests.support.services.store.postgres_server import opened, serving
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings
+from kimi_proxy.features.chat.conversations import conversation_with
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
@@ -277,6 +278,26 @@ async def test_a_prompt_cache_that_another_replica_keeps_warm_is_warm(server: st
         await send(caches[0], 8)  # the same once more: it is judged as before
 
     assert cold == [True, *[False] * 7, True, True]
+
+
+@pytest.mark.parametrize(("pause_s", "is_cold"), [(10, False), (3600, True)])
+async def test_a_fork_has_the_prompt_cache_of_its_parent_which_another_replica_has_just_sent(
+    server: str, tmp_path: Path, pause_s: int, is_cold: bool
+):
+    """The store's row of the session is written behind: it may say nothing of that request yet."""
+    clock = Clock()
+    items = [User("Go on."), Assistant("I see."), User("Go on.")]
+    came = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
+    target = Target("anthropic", "claude-opus-5")
+    parent = conversation_with("s-1", b"words", is_kept=False)
+    fork = replace(conversation_with("s-2", b"words", is_kept=False), parent=parent)
+    async with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
+        here, there = [PromptCaches(now=clock, replicas=store.replicas) for store in (one, other)]
+        await here.observe(Draft(came, target, Session("s-1"), LOCAL, known_as=parent))
+        clock.advance(pause_s)
+        forked = await there.observe(Draft(came, target, Session("s-2"), LOCAL, known_as=fork))
+
+    assert forked.is_cold is is_cold
 
 
 async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(server: str, tmp_path: Path):

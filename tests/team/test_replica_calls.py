@@ -41,7 +41,7 @@ class Line:
             asyncio.get_running_loop().call_soon(server.receive, event)
 
     async def note_sent(
-        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool, parent: bytes = b""
     ) -> tuple[bool, bytes]:
         raise NotImplementedError
 

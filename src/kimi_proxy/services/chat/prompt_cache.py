@@ -133,7 +133,8 @@ class PromptCaches(ChatObserver):
         digest = sha256(request.body).digest() if self._replicas else b""
         self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
         compacted = self._compacted_tokens(draft, before, found)
-        cold, is_newest = await self._judge(place, sent, now, digest, before, rules)
+        parent = (place[0], source.place) if known_as.parent else None
+        cold, is_newest = await self._judge(place, parent, sent, now, digest, before, rules)
         change = first_difference(before.digests, found) if is_newest and before and before.digests and found else None
         if change is not None and body is not None:
             change = describe_change(body, request, change)
@@ -223,6 +224,7 @@ class PromptCaches(ChatObserver):
     async def _judge(
         self,
         place: ScopedKey,
+        parent: ScopedKey | None,
         sent: SentPrefix | None,
         now: SentPrefix,
         digest: bytes,
@@ -239,7 +241,9 @@ class PromptCaches(ChatObserver):
         if rules.clock == "response" and now.cold_after_s:
             now = replace(now, cold_after_s=now.cold_after_s + ANSWER_S)
         try:
-            cold, newest = await self._replicas.note_sent(_shared_key(place), now, digest, by_ours)
+            cold, newest = await self._replicas.note_sent(
+                _shared_key(place), now, digest, if_unknown=by_ours, parent=_shared_key(parent) if parent else b""
+            )
         except StoreUnavailable:
             return by_ours, False
         return cold, before is not None and newest == before.body

@@ -463,13 +463,14 @@ class Replicas(Protocol):
     """State that servers on one database share."""
 
     async def note_sent(
-        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool, parent: bytes = b""
     ) -> tuple[bool, bytes]:
         """Record the newest request of a conversation; return whether the provider's prompt cache has surely lost it.
 
         The digest of the previous request is returned too, empty if there was none. Whether the cache is cold depends
         on that request, whichever server sent it. Equal requests, by their digest, within the cache's lifetime get the
-        same answer: all of them are cut, or none. `if_unknown` is the answer if there was no request before.
+        same answer: all of them are cut, or none. If there was no request before, that of `parent`, which this
+        conversation continues, decides; `if_unknown` is the answer if there was none either.
         """
 
     async def take_turn(self, name: str, per_minute: int) -> float:

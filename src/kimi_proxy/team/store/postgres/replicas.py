@@ -53,22 +53,35 @@ class PostgresReplicas:
         self._latest: float | None = None  # when the newest batch was written that was read here
 
     async def note_sent(
-        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool, parent: bytes = b""
     ) -> tuple[bool, bytes]:
         async def work(connection: Connection, moment: Moment) -> tuple[bool, bytes]:
             # One statement: of two servers, the second one sees what the first one sent. What it was before has to be
             # read before it changes: a row that the statement itself has changed cannot be locked any more.
             rows = await connection.execute(
-                """WITH before AS (SELECT digest FROM sent_prefix WHERE conversation = %s FOR UPDATE)
+                """WITH before AS (SELECT digest FROM sent_prefix WHERE conversation = %(conversation)s FOR UPDATE),
+                     parent AS (SELECT life_s = 0 OR %(at)s - at > life_s
+                       OR beginning <> '' AND %(beginning)s NOT IN ('', beginning) AS cold
+                       FROM sent_prefix WHERE conversation = %(parent)s)
                    INSERT INTO sent_prefix AS old (conversation, at, life_s, beginning, digest, cold)
-                   SELECT %s, %s, %s, %s, %s, %s FROM (SELECT count(*) FROM before) AS read_first
+                   SELECT %(conversation)s, %(at)s, %(life_s)s, %(beginning)s, %(digest)s,
+                     coalesce((SELECT cold FROM parent), %(if_unknown)s)
+                   FROM (SELECT count(*) FROM before) AS read_first
                    ON CONFLICT (conversation) DO UPDATE SET at = excluded.at, life_s = excluded.life_s,
                      beginning = excluded.beginning, digest = excluded.digest,
                      cold = old.life_s = 0 OR excluded.at - old.at > old.life_s
                        OR CASE WHEN old.digest = excluded.digest THEN old.cold
                           ELSE old.beginning <> '' AND excluded.beginning NOT IN ('', old.beginning) END
                    RETURNING cold, (SELECT digest FROM before)""",
-                (conversation, conversation, sent.at, sent.cold_after_s, sent.beginning, digest, if_unknown),
+                {
+                    "conversation": conversation,
+                    "parent": parent,
+                    "at": sent.at,
+                    "life_s": sent.cold_after_s,
+                    "beginning": sent.beginning,
+                    "digest": digest,
+                    "if_unknown": if_unknown,
+                },
             )
             row = await rows.fetchone()
             return (bool(row[0]), row[1] if isinstance(row[1], bytes) else b"") if row else (if_unknown, b"")
