@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -23,6 +23,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config.sections import SanitizerSettings
 from kimi_proxy.features.chat.conversations import conversation_with
 from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.decisions import ChatDecisions
@@ -30,7 +31,7 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.protocols import StoredEvent
+from kimi_proxy.services.store.protocols import Replicas, StoredEvent
 from kimi_proxy.services.workers.pool import Workers
 from kimi_proxy.team.store.postgres.store import PostgresStore
 
@@ -298,6 +299,47 @@ async def test_a_fork_has_the_prompt_cache_of_its_parent_which_another_replica_h
         forked = await there.observe(Draft(came, target, Session("s-2"), LOCAL, known_as=fork))
 
     assert forked.is_cold is is_cold
+
+
+class Overtaken:
+    """The notes of all servers, as a database answers where the second request is noted before the first one."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._second = asyncio.Event()
+        self._calls = 0
+
+    async def note_sent(
+        self, conversation: bytes, sent: SentPrefix, digest: bytes, if_unknown: bool, parent: bytes = b""
+    ) -> tuple[bool, bytes]:
+        self._calls += 1
+        if self._calls == 1:
+            await self._second.wait()
+        answer = await self._replicas.note_sent(conversation, sent, digest, if_unknown, parent)
+        self._second.set()
+        return answer
+
+    async def take_turn(self, name: str, per_minute: int) -> float:
+        raise NotImplementedError
+
+    def publish(self, event: StoredEvent) -> None:
+        raise NotImplementedError
+
+    async def follow(self, receive: Callable[[StoredEvent], None]) -> None:
+        raise NotImplementedError
+
+
+async def test_equal_requests_that_begin_a_conversation_are_all_free_to_be_cut_whichever_is_noted_first(
+    server: str, tmp_path: Path
+):
+    came = request(Wire.MESSAGES, [User("Hello")], metadata={"cache_control": {"type": "ephemeral"}})
+    draft = Draft(came, Target("anthropic", "claude-opus-5"), Session("s-1"), LOCAL)
+    async with opened(server, tmp_path) as store:
+        caches = PromptCaches(now=Clock(), replicas=Overtaken(store.replicas))
+        async with asyncio.timeout(60):
+            moments = await asyncio.gather(caches.observe(draft), caches.observe(draft))
+
+    assert [moment.is_cold for moment in moments] == [True, True]
 
 
 async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(server: str, tmp_path: Path):

@@ -58,6 +58,7 @@ class _SentRequest:
     body: bytes  # its digest
     tokens: int = 0  # that the provider counted
     proven_s: float = 0.0  # a pause after which the provider still had it, longer than the life that we know of
+    was_cold: bool = False  # when it was sent, by what this server knew
 
 
 async def never(who: Caller, session: str) -> float | None:
@@ -131,10 +132,14 @@ class PromptCaches(ChatObserver):
         sent = before.prefix if before else None if last_at is None else SentPrefix(last_at, cold_after_s)
         body = self._bodies.get(place) or self._bodies.get((place[0], source.place))
         digest = sha256(request.body).digest() if self._replicas else b""
-        self._note(place, _SentRequest(now, found, digest, 0, proven_s), request)
+        # Of two equal requests at once the second may be noted first: it is judged like the one before it.
+        is_repeated_cold = before is not None and before.was_cold and bool(digest) and before.body == digest
+        by_ours = is_repeated_cold or is_cold(sent, now)
+        self._note(place, _SentRequest(now, found, digest, 0, proven_s, by_ours), request)
         compacted = self._compacted_tokens(draft, before, found)
         parent = (place[0], source.place) if known_as.parent else None
-        cold, is_newest = await self._judge(place, parent, sent, now, digest, before, rules)
+        cold, newest = await self._judge(place, parent, now, digest, by_ours, rules)
+        is_newest = self._replicas is None or (before is not None and newest == before.body)
         change = first_difference(before.digests, found) if is_newest and before and before.digests and found else None
         if change is not None and body is not None:
             change = describe_change(body, request, change)
@@ -225,28 +230,24 @@ class PromptCaches(ChatObserver):
         self,
         place: ScopedKey,
         parent: ScopedKey | None,
-        sent: SentPrefix | None,
         now: SentPrefix,
         digest: bytes,
-        before: _SentRequest | None,
+        by_ours: bool,
         rules: CacheRules,
-    ) -> tuple[bool, bool]:
-        """Return whether the cache is cold, and whether `before` is the newest request of the conversation.
+    ) -> tuple[bool, bytes | None]:
+        """Return whether the cache is cold, and the digest of the conversation's newest request before this one.
 
         By what other servers have sent too; while the store is away, by ours.
         """
-        by_ours = is_cold(sent, now)
         if self._replicas is None:
-            return by_ours, True
+            return by_ours, None
         if rules.clock == "response" and now.cold_after_s:
             now = replace(now, cold_after_s=now.cold_after_s + ANSWER_S)
+        continued = _shared_key(parent) if parent else b""
         try:
-            cold, newest = await self._replicas.note_sent(
-                _shared_key(place), now, digest, if_unknown=by_ours, parent=_shared_key(parent) if parent else b""
-            )
+            return await self._replicas.note_sent(_shared_key(place), now, digest, if_unknown=by_ours, parent=continued)
         except StoreUnavailable:
-            return by_ours, False
-        return cold, before is not None and newest == before.body
+            return by_ours, None
 
 
 def _place_of(draft: Draft) -> ScopedKey:
