@@ -12,10 +12,11 @@ from tests.support.texts import a_question
 
 from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json
-from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.config import parse
+from kimi_proxy.core.config.servers import McpSettings
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.services.gateway import McpClients
+from kimi_proxy.services.gateway.clients import McpClients
 from kimi_proxy.services.tools.pruning import SwePrune, prune
 
 SEED = random.randrange(2**32) if IS_DEEP else 39
@@ -43,10 +44,11 @@ EMPTY_FIELD = "".join(
 class Servers(McpClients):
     """MCP servers that answer every call with one text."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: McpSettings) -> None:
+        super().__init__(settings, {})
         self.text = ""
 
-    async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject:
+    async def forward_jsonrpc(self, server_name: str, message: JsonObject, who: Caller = ANONYMOUS) -> JsonObject:
         return {"jsonrpc": "2.0", "id": message.get("id"), "result": {"content": [{"type": "text", "text": self.text}]}}
 
     async def close(self) -> None:
@@ -57,7 +59,7 @@ class World:
     def __init__(self, runtime: Runtime, folder: Path) -> None:
         self.runtime = runtime
         self.folder = folder
-        self.servers = Servers()
+        self.servers = Servers(runtime.config.mcp)
         runtime.gateway.clients = self.servers
 
 

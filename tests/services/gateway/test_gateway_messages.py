@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from tests.support import fakes
 
-from kimi_proxy.core.caller import LOCAL
+from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.gateway import Gateway, McpClients
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.clients import McpClients
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.store.protocols import Original
@@ -55,6 +56,7 @@ class World(McpClients):
         error: Exception | None = None,
         can_keep: bool = True,
     ) -> None:
+        super().__init__(parse(SETTINGS, {}, Path("/x")).mcp, {})
         self.reply = answer
         self.error = error
         self.sent: list[JsonObject] = []
@@ -68,7 +70,9 @@ class World(McpClients):
         gateway.clients = self
         return gateway
 
-    async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
+    async def forward_jsonrpc(
+        self, server_name: str, message: JsonObject, who: Caller = ANONYMOUS
+    ) -> JsonObject | None:
         self.sent.append(message)
         if self.error:
             raise self.error

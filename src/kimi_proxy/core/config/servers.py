@@ -47,6 +47,7 @@ class McpServer(SettingsSection):
     timeout_s: float = Field(default=120, gt=0, le=3600)
     start_timeout_s: float = Field(default=30, gt=0, le=600)
     tools: tuple[str, ...] = ()
+    per: Literal["auto", "person", "server"] = "auto"
     root: str = ""
     allow_marker_writes: bool = False
     masking: MaskingSettings = MaskingSettings()

@@ -187,10 +187,14 @@ class ServerProgram(Generic[P, T]):
             return "starting"
         return "down" if self._starts else "idle"
 
-    async def running(self) -> RunningServer[P, T]:
-        """Return the program's present run, or start the next one; raise UpstreamUnreachable if it was stopped."""
+    def refuse_if_stopped(self) -> None:
+        """Raise UpstreamUnreachable if the program was stopped on purpose."""
         if not self._wanted.is_set():
             raise self._stopped_error()
+
+    async def running(self) -> RunningServer[P, T]:
+        """Return the program's present run, or start the next one; raise UpstreamUnreachable if it was stopped."""
+        self.refuse_if_stopped()
         if self._running is not None:
             if self._running.process.is_alive:
                 return self._running

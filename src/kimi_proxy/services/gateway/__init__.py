@@ -26,7 +26,6 @@ from kimi_proxy.core.errors import (
     CallRefused,
     InvalidRequest,
     KimiProxyError,
-    ServerNotRun,
     StoreUnavailable,
     UnknownServer,
     UpstreamTimeout,
@@ -44,14 +43,10 @@ from kimi_proxy.features.masking import Long, MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
-from kimi_proxy.proxy.commands import child_env
 from kimi_proxy.proxy.local_server import local_url
-from kimi_proxy.proxy.mcp.program import ServerProcess, ServerProgram
-from kimi_proxy.proxy.mcp.protocol import McpClient, ServerIntroduction
-from kimi_proxy.proxy.mcp.stdio import HttpProgramClient, StdioClient, StdioProcess
-from kimi_proxy.proxy.process import Command, OrphanCleanup
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
+from kimi_proxy.services.gateway.clients import McpClients
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.originals import Keeper, MaskedText, key_of
 from kimi_proxy.services.pruner import Pruner
@@ -68,8 +63,6 @@ BUSY_FACTOR = 10
 AT_ONCE = 256
 MAX_TOOL_CHARS = 200  # of a tool's name in the note of an original
 KEEP_S, KEEP_EACH_S = 5.0, 0.005  # for an answer and for each text of it: it does not wait longer for the disk
-
-AnyProgram: TypeAlias = ServerProgram[StdioProcess, ServerIntroduction] | ServerProgram[ServerProcess, McpClient]
 
 OwnPruner: TypeAlias = Callable[[Caller, JsonObject], Awaitable[JsonObject | None]]
 
@@ -107,7 +100,7 @@ class Gateway:
         self.mode = ObserveMode()
         self.named = config.named_servers
         self._switched_on = self.servers.switched_on()
-        self.clients = McpClients(self.servers, os.environ if env is None else env)
+        self.clients = McpClients(self.servers, os.environ if env is None else env, config.team.enabled, now)
         self.call_stats: defaultdict[str, CallStats] = defaultdict(CallStats)
         self._originals = originals
         self._keeper = Keeper(originals)
@@ -117,7 +110,7 @@ class Gateway:
         self._fail_open = FailOpen("answer not masked", self._count_uncut)
         self._now = now
         self._publish = publish
-        self._circuits: dict[str, CircuitBreaker] = {}
+        self._circuits: dict[tuple[str, str], CircuitBreaker] = {}  # by server, and by person if each has a process
         self._listed_tools: dict[str, frozenset[str]] = {}  # the names of each server's own tools
         self._tool_digests: dict[tuple[str, str], bytes] = {}
         # By scope, text, limits and goal: to choose from 100 KB takes ten times as long as the rest of a call.
@@ -180,13 +173,13 @@ class Gateway:
         """Return `payload` with its long strings masked, wherever they are in it; what cannot be kept stays whole."""
         return await self._mask(who, server_name, limits or MaskingSettings(), payload)
 
-    def blocked_for(self, name: str) -> float:
+    def blocked_for(self, name: str, person: str = "") -> float:
         """Return the seconds until a server that failed too often is tried again; 0 if it may be now."""
-        return self._circuits.get(name, CLOSED).blocked_for(self._now())
+        return self._circuits.get((name, person), CLOSED).blocked_for(self._now())
 
     def reset_circuit(self, name: str) -> None:
         """Forget a server's failures: it is known to be there again."""
-        self._circuits[name] = CLOSED
+        self._circuits = {place: each for place, each in self._circuits.items() if place[0] != name}
 
     def _count_uncut(self, server: str, code: WarningCode) -> None:
         self._metrics.gateway_masked.labels(server, code).inc()
@@ -249,19 +242,20 @@ class Gateway:
 
     async def _forward(self, who: Caller, server_name: str, message: JsonObject) -> JsonObject | None:
         name = ALIASES.get(server_name, server_name)
-        wait_s = self.blocked_for(name)
+        place = name, self.clients.person_of(name, who)
+        wait_s = self.blocked_for(*place)
         if wait_s > 0:
             raise UpstreamUnreachable(f"{name} failed too often: the next try is in {wait_s:.1f} s", wait_s)
         began, stats = self._now(), self.call_stats[name]
-        self._circuits[name] = self._circuits.get(name, CLOSED).on_try(began)
+        self._circuits[place] = self._circuits.get(place, CLOSED).on_try(began)
         stats.calls += 1
         try:
             answer = await self.send(who, name, message)
         except KimiProxyError as e:
-            self._count_failure(who, name, e)
+            self._count_failure(who, place, e)
             raise
         stats.took(self._now() - began)
-        self._circuits[name] = CLOSED
+        self._circuits[place] = CLOSED
         self._metrics.gateway_calls.labels(name, "ok").inc()
         took_ms = round((self._now() - began) * 1000)
         self._publish(who, EVENT, GatewayFields(server=name, outcome="ok", ms=took_ms))
@@ -270,7 +264,7 @@ class Gateway:
     async def send(self, who: Caller, name: str, message: JsonObject) -> JsonObject | None:
         """Return the server's response. Our own pruner is called in this process, on behalf of the caller."""
         if name != PRUNER or self.own_pruner is None or not self._is_own_pruner:
-            return await self.clients.forward_jsonrpc(name, message)
+            return await self.clients.forward_jsonrpc(name, message, who)
         timeout_s = self._switched_on[name].timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -278,10 +272,11 @@ class Gateway:
         except TimeoutError as e:
             raise UpstreamTimeout(f"{name} did not respond within {timeout_s:g} s") from e
 
-    def _count_failure(self, who: Caller, name: str, error: KimiProxyError) -> None:
+    def _count_failure(self, who: Caller, place: tuple[str, str], error: KimiProxyError) -> None:
         """Count a failure. Only a server that cannot be reached gets a rest; one that answers nonsense is there."""
+        name = place[0]
         is_down = isinstance(error, UpstreamUnreachable | UpstreamTimeout)
-        self._circuits[name] = self._circuits[name].on_failure(self._now()) if is_down else CLOSED
+        self._circuits[place] = self._circuits.get(place, CLOSED).on_failure(self._now()) if is_down else CLOSED
         self._metrics.gateway_calls.labels(name, error.code).inc()
         self._publish(who, EVENT, GatewayFields(server=name, outcome=error.code))
         self.call_stats[name].failures += 1
@@ -454,67 +449,6 @@ class Gateway:
         source = MaskedText(server_name, len(text), text.count("\n") + 1, limits, cut.goal, tool[:MAX_TOOL_CHARS])
         await self._keeper.keep(who, mask_id, key, raw, source)
         return mask_id
-
-
-class McpClients:
-    """One client for each server, made when it is first needed and kept until the end."""
-
-    def __init__(self, settings: McpSettings, env: Mapping[str, str]) -> None:
-        self._servers = settings.switched_on()
-        self._env = env
-        self._orphans = OrphanCleanup()
-        self._clients: dict[str, McpClient] = {}
-
-    async def forward_jsonrpc(self, server_name: str, message: JsonObject) -> JsonObject | None:
-        """Return the response of the server with that name to `message`."""
-        return await self._client(server_name).forward(message, self._servers[server_name].timeout_s)
-
-    def program(self, server_name: str) -> AnyProgram | None:
-        """Return the program behind a server, if we run it."""
-        client = self._client(server_name)
-        return client.program if isinstance(client, StdioClient | HttpProgramClient) else None
-
-    async def close(self) -> None:
-        clients = list(self._clients.values())
-        self._clients.clear()
-        await asyncio.gather(*(client.close() for client in clients))
-        self._orphans.close()
-
-    def _client(self, server_name: str) -> McpClient:
-        if server_name not in self._servers:
-            raise UnknownServer(server_name, tuple(self._servers))
-        name = ALIASES.get(server_name, server_name)
-        if name not in self._clients:
-            self._clients[name] = self._make_client(name, self._servers[name])
-        return self._clients[name]
-
-    def _make_client(self, name: str, server: McpServer) -> McpClient:
-        if server.lacks_root:
-            raise ServerNotRun(
-                "no_root",
-                f'{name} could write anywhere: set root in [mcp.servers.{name}] ("/" allows everything), '
-                f"or run kimi-proxy mcp up {name} in the folder of a project",
-            )
-        own = {name: value.get_secret_value() for name, value in server.env.items()}
-        env = {**child_env(self._env, server.env_pass), **own}
-        arguments = [each.get_secret_value() for each in server.args]
-        secrets = gateway.secrets_of(arguments, own, [env[name] for name in server.env_pass if name in env])
-        command = Command((server.command, *arguments), env, server.root or None, secrets)
-        if server.way == "stdio":
-            return StdioClient(name, command, server.start_timeout_s, self._orphans)
-        if server.is_run:
-            client = partial(self._over_http, name, server)
-            return HttpProgramClient(
-                name, server.url.get_secret_value(), command, client, server.start_timeout_s, self._orphans
-            )
-        return self._over_http(name, server)
-
-    def _over_http(self, name: str, server: McpServer) -> McpClient:
-        from kimi_proxy.proxy.mcp.http import PlainHttp, StreamableHttp  # the HTTP client takes 0.2 s to load
-
-        if server.way == "plain":
-            return PlainHttp(name, server.url.get_secret_value())
-        return StreamableHttp(name, server.url.get_secret_value(), server.start_timeout_s)
 
 
 def _key_of(text: str) -> tuple[bytes, bytes]:

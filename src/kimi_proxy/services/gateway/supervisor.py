@@ -14,7 +14,8 @@ from kimi_proxy.core.errors import KimiProxyError, ServerNotRun, UnknownServer, 
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.gateway import CallStats
 from kimi_proxy.proxy.mcp.program import ProgramStatus
-from kimi_proxy.services.gateway import AnyProgram, Gateway
+from kimi_proxy.services.gateway import Gateway
+from kimi_proxy.services.gateway.clients import AnyProgram
 
 PROBE_TIMEOUT_S = 2.0
 FRESH_S = 5.0  # a server that was probed this recently is not probed again
@@ -196,14 +197,14 @@ class Supervisor:
         """End servers, and leave them alone until `up`."""
 
         async def stop(name: str) -> ServerBody:
-            await self._program(name).stop()
+            await self._stop(name)
             return await self._status.one(name)
 
         return await self._each(names, stop)
 
     async def restart(self, names: Sequence[str] = ()) -> list[ServerBody]:
         async def again(name: str) -> ServerBody:
-            await self._program(name).stop()
+            await self._stop(name)
             return await self._up(name)
 
         return await self._each(names, again)
@@ -217,6 +218,10 @@ class Supervisor:
         for name in chosen:
             self._program(name)  # a wrong name is rejected before anything is changed
         return list(await asyncio.gather(*(work(name) for name in chosen)))
+
+    async def _stop(self, name: str) -> None:
+        await self._program(name).stop()
+        await self._gateway.clients.end_personal(name)
 
     async def _up(self, name: str) -> ServerBody:
         program = self._program(name)
