@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tests.replay.player import Played, Player, normalized
 from tests.replay.stories import stories
 
 GOLDEN = Path(__file__).with_name("golden.json")
+ACCOUNTS = Path(__file__).with_name("accounts.json")
 
 
 def digests(played: Played) -> list[str]:
@@ -23,22 +24,37 @@ def digests(played: Played) -> list[str]:
     ]
 
 
-async def play_all() -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for story in stories():
-        with tempfile.TemporaryDirectory() as home:
-            found[story.name] = digests(await Player(story, Path(home)).play())
+def accounts(played: Played) -> list[str]:
+    """Return for each request its tokens, those saved or observed, and the beginning of the SHA-256 of its row."""
+    found: list[str] = []
+    for row in played.accounted:
+        read = json.loads(row)
+        sessions = dict.fromkeys(json.loads(each)["session_id"] for each in played.accounted)
+        read["session_id"] = list(sessions).index(read["session_id"])  # some are drawn anew in every run
+        digest = sha256(json.dumps(read).encode()).hexdigest()[:16]
+        saved = read["observed_tokens"] if read["observed_tokens"] is not None else read["tokens_saved"]
+        found.append(f"{read['tokens_estimated']} {saved} {digest}")
     return found
 
 
+async def play_all() -> Sequence[tuple[Path, Mapping[str, list[str]]]]:
+    sent: dict[str, list[str]] = {}
+    accounted: dict[str, list[str]] = {}
+    for story in stories():
+        with tempfile.TemporaryDirectory() as home:
+            played = await Player(story, Path(home)).play()
+            sent[story.name], accounted[story.name] = digests(played), accounts(played)
+    return [(GOLDEN, sent), (ACCOUNTS, accounted)]
+
+
 def main() -> None:
-    now = asyncio.run(play_all())
-    before = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-    for name in sorted({*now, *before}):
-        if now.get(name) != before.get(name):
-            print(f"differs: {name}", file=sys.stderr)
-    if "--accept" in sys.argv:
-        GOLDEN.write_text(json.dumps(now, indent=1) + "\n")
+    for path, now in asyncio.run(play_all()):
+        before = json.loads(path.read_text()) if path.exists() else {}
+        for name in sorted({*now, *before}):
+            if now.get(name) != before.get(name):
+                print(f"differs in {path.name}: {name}", file=sys.stderr)
+        if "--accept" in sys.argv:
+            path.write_text(json.dumps(now, indent=1) + "\n")
 
 
 if __name__ == "__main__":

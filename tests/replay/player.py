@@ -4,11 +4,13 @@ import json
 import re
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
-from tests.replay.stories import COMPRESS, MODEL, RESTART, UNDO, Story, Turn
+from tests.replay.stories import ACT, COMPRESS, MODEL, OBSERVE, REMEMBER, RESTART, UNDO, Story, Turn
 from tests.support.evil import Evil, Heard, Line, evil, http
 from tests.support.fakes import Clock
 from tests.support.model import Says, events
@@ -25,6 +27,7 @@ from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ID = re.compile(rb"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b")
+MEASURED = ("seq", "id", "first_token_ms", "duration_ms")
 KINDS = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai", Wire.GEMINI: "gemini"}
 
 
@@ -42,13 +45,15 @@ class Played:
     sent: list[Sent] = field(default_factory=list)
     received: list[bytes] = field(default_factory=list)
     recovered: dict[str, str] = field(default_factory=dict)  # by the ids that the provider was sent
+    accounted: list[bytes] = field(default_factory=list)  # the row of each request, without what a clock measured
 
 
 class Player:
     def __init__(self, story: Story, home: Path) -> None:
         self._story = story
         self._home = home
-        self._clock = Clock(1_767_600_000.0)
+        self._clock = Clock(4_000_000_000.0)  # later than now, or the store would delete the accounts as old
+        self._drawn = count()
         self._wire = Wire.CHAT if story.is_translated else story.wire
         self._turn = 0
         self._says: list[Says] = []
@@ -59,13 +64,21 @@ class Player:
             steps = list(self._story.steps)
             while steps:
                 until = next((at for at, step in enumerate(steps) if step == RESTART), len(steps))
-                async with running(self._config(provider), thread_max_chars=10**9, now=self._clock) as runtime:
+                async with self._runtime(self._config(provider)) as runtime:
                     for step in steps[:until]:
                         await self._take(step, runtime)
                     if until == len(steps):
                         await self._recover(runtime)
                 steps = steps[until + 1 :]
+        self.played.accounted = self._accounts()
         return self.played
+
+    def _runtime(self, config: Config) -> AbstractAsyncContextManager[Runtime]:
+        return running(config, thread_max_chars=10**9, now=self._clock, draw=self._draw)
+
+    def _draw(self, size: int) -> bytes:
+        """Return what is drawn at random elsewhere: ids with other digits would have another number of tokens."""
+        return sha256(b"%d" % next(self._drawn)).digest()[:size]
 
     def _config(self, provider: Evil) -> Config:
         kind = KINDS[self._wire]
@@ -89,6 +102,10 @@ class Player:
                 await runtime.compressions.compress(LOCAL, "one", usual)
             case str() if step == UNDO:
                 await runtime.compressions.undo(LOCAL, "one")
+            case str() if step in (OBSERVE, ACT):
+                runtime.settings.switch(LOCAL, {"sanitizer.observe": step == OBSERVE})
+            case str() if step == REMEMBER:
+                await runtime.project_memory.save(LOCAL, "The importer reads ledgers of five areas. Never edit tests.")
 
     async def _ask(self, turn: Turn, runtime: Runtime) -> None:
         self._clock.advance(turn.pause_s)
@@ -110,7 +127,7 @@ class Player:
         missing = tuple(sorted(self._not_on_disk(heard.body)))
         self.played.sent.append(Sent(self._turn, heard.body, missing))
         says = self._says.pop(0) if self._says else Says("A summary.")
-        says = replace(says, id=f"answer-{len(self.played.sent)}")
+        says = replace(says, id=f"answer-{len(self.played.sent)}", tokens=(len(heard.body) // 4, 20))
         found = ID.search(heard.body)
         is_stream = bool(json.loads(heard.body).get("stream")) or "streamGenerate" in heard.target
         pieces = events(self._wire, says) if is_stream else [answer_body(self._wire, says)]
@@ -119,6 +136,13 @@ class Player:
             await line.stream(*raw)
         else:
             await line.send(http(b"".join(raw)))
+
+    def _accounts(self) -> list[bytes]:
+        """Return what is accounted of each request: tokens, reasons, savings and why a cache was missed."""
+        with closing(sqlite3.connect(f"file:{store_path(self._home)}?mode=ro", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            rows = connection.execute("SELECT * FROM metrics ORDER BY seq").fetchall()
+        return [json.dumps({name: row[name] for name in row.keys() if name not in MEASURED}).encode() for row in rows]  # noqa: SIM118
 
     def _not_on_disk(self, body: bytes) -> set[str]:
         """Return the ids in a body that a second connection does not find in the store as it is now."""

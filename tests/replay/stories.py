@@ -14,7 +14,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 
 WARM_S, COLD_S = 20.0, 200_000.0
 MODEL = "replayed"
-RESTART, COMPRESS, UNDO = "restart", "compress", "undo"
+RESTART, COMPRESS, UNDO, OBSERVE, ACT, REMEMBER = "restart", "compress", "undo", "observe", "act", "remember"
 SIGNED = "x-anthropic-billing-header: cc_version=2.1.197.abc; cc_entrypoint=cli; cch=0a1b2;"
 TOOLS = ("bash", "read_file", "grep", "edit", "list")
 READ_BACK = ModelCall("own_1", "recover_text", {"id": "PRN", "start_line": 3, "end_line": 6})
@@ -30,7 +30,7 @@ class Turn:
     says: tuple[Says, ...] = (Says("Done."),)
 
 
-Step = Turn | str  # RESTART, COMPRESS or UNDO
+Step = Turn | str  # one of the words above
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,22 @@ def with_steps(steps: Sequence[Step], more: dict[int, str]) -> list[Step]:
     return [each for at, step in enumerate(steps) for each in ([more[at], step] if at in more else [step])]
 
 
+def observed(wire: Wire, cold: dict[int, float]) -> list[Story]:
+    """Conversations of which nothing is changed; the account says what would have been saved."""
+    switched = with_steps(turns(wire, cold), {4: ACT, 10: OBSERVE})
+    all_on = f"{WATCHED}{REMEMBERED}{AUTOMATIC}{ONLY_NEEDED}{LARGER}"
+    return [
+        Story("observed, restarted", wire, with_steps(turns(wire, cold), {5: RESTART, 13: RESTART}), WATCHED),
+        Story("observed, sub-agents", wire, sub_agents(wire), WATCHED),
+        Story("observed, forked", wire, forked(wire), WATCHED, breaks=frozenset({8, 9, 10})),
+        Story("observed, read back", Wire.MESSAGES, read_back(Wire.MESSAGES), WATCHED),
+        Story("observed at first", wire, switched, WATCHED),
+        Story("observed, everything on", wire, [REMEMBER, *many(wire)], all_on, window=9_000),
+        Story("observed, rescued", wire, many(wire), WATCHED, window=9_000),
+        Story("observed, signed", Wire.MESSAGES, signed(), WATCHED, provider="anthropic"),
+    ]
+
+
 def stories() -> list[Story]:
     cold, chat = {7: COLD_S, 12: COLD_S}, Wire.CHAT
     made: list[Story] = []
@@ -220,6 +236,10 @@ def stories() -> list[Story]:
         Story("compressed and undone", chat, with_steps(many(chat), {12: COMPRESS, 16: UNDO})),
         Story("compressed, restarted", chat, with_steps(many(chat), {12: COMPRESS, 16: RESTART})),
         Story("observed", chat, turns(chat, cold), '[sanitizer]\nmode = "observe"\nbudget_ms = 60_000\n'),
+        *observed(chat, cold),
+        Story("project memory", chat, [REMEMBER, *with_steps(turns(chat, cold), {5: RESTART})], REMEMBERED),
+        Story("compressed automatically", chat, many(chat), AUTOMATIC, window=9_000),
+        Story("rescued", chat, many(chat), window=9_000),
         Story("careful", chat, turns(chat, cold), '[sanitizer]\npolicy = "careful"\nbudget_ms = 60_000\n'),
         Story("deep", chat, turns(chat, cold), '[sanitizer]\npolicy = "deep"\nbudget_ms = 60_000\n'),
         Story("routed", chat, turns(chat), LARGER, window=9_000),
@@ -243,4 +263,7 @@ provider = "PROVIDER"
 model = "replayed-larger"
 max_context_size = 200_000
 """
+WATCHED = '[sanitizer]\nmode = "observe"\nbudget_ms = 60_000\n'
+REMEMBERED = "[memory]\ninject = true\n"
+AUTOMATIC = "[compression]\nautomatic = true\nask_provider = false\ncooldown_s = 30\n"
 ONLY_NEEDED = '[deferred_tools]\ntools = ["edit", "list"]\n'

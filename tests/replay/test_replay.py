@@ -1,6 +1,6 @@
 """Whole conversations, replayed: what leaves for the provider is byte for byte what left before a change of ours.
 
-`golden.json` holds a digest of each request. After a change that is meant to alter bytes,
+`golden.json` holds a digest of each request, `accounts.json` one of what is noted of it. After a change that is meant to alter bytes,
 `python -m tests.replay.golden --accept` writes it again and names the conversations that differ.
 """
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.replay.golden import GOLDEN, digests
+from tests.replay.golden import ACCOUNTS, GOLDEN, accounts, digests
 from tests.replay.player import Played, Player
 from tests.replay.stories import COLD_S, Story, Turn, stories
 from tests.support.conversations import results
@@ -26,6 +26,7 @@ async def test_a_conversation_leaves_in_the_bytes_in_which_it_always_left(name: 
     played = await Player(story, tmp_path).play()
 
     assert digests(played) == json.loads(GOLDEN.read_text())[name]
+    assert accounts(played) == json.loads(ACCOUNTS.read_text())[name], "and is accounted as it was"
     assert [sent.missing for sent in played.sent if sent.missing] == [], "on disk before it leaves"
     read = {text for body in played.received for text in results(Request(story.wire, body)).values()}
     restored = {text for text in played.recovered.values() if not text.startswith(COMPRESSED)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from kimi_proxy.addons.recorder.recorder import Recordings, recordings_folder
 from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.markers import Entropy
 from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import NewerCount, no_newer_count
@@ -177,6 +179,7 @@ class _Parts:
     counter: TokenCounter
     models: Models
     now: Callable[[], float]
+    draw: Entropy
 
     @property
     def is_shared(self) -> bool:
@@ -228,6 +231,7 @@ async def running(
     thread_max_chars: int = 0,
     now: Callable[[], float] = time.time,
     env: Mapping[str, str] = os.environ,  # of the programs that we start, and which secrets there are
+    draw: Entropy = secrets.token_bytes,  # what the ids of cuts are made of
 ) -> AsyncIterator[Runtime]:
     """Start everything but the servers, and end it in the reverse order.
 
@@ -241,7 +245,7 @@ async def running(
             team = _close_at_end(alive, Team(config, store, hub.publish, count_budget=metrics.count_budget))
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
-        parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now)
+        parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now, draw)
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
         recovery = Recovery(store.originals, metrics)
@@ -411,6 +415,8 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         summaries,
         config.sanitizer.recover_tool,
         parts.hub.publish,
+        parts.now,
+        draw=parts.draw,
         pending_results=facts.pending_results,
         is_shared=parts.is_shared,
     )
@@ -423,7 +429,9 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
     )
     routing = Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared)
     memory = ProjectMemory(_memories(parts), config.memory, store.facts, store.sessions)
-    sanitizer = Sanitizer(config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode)
+    sanitizer = Sanitizer(
+        config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode, draw=parts.draw
+    )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(
         lineage=parts.end(Lineage(store.facts, heirs, metrics)),
@@ -432,7 +440,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         sanitizer=sanitizer,
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
-        automatic=AutoCompression(config.compression, usual, compressor, store.sessions),
+        automatic=AutoCompression(config.compression, usual, compressor, store.sessions, parts.now),
         rescue=Rescue(config.compression, usual, compressor, routing.largest_window, store.sessions),
         deferral=ToolDeferral(
             config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
@@ -453,10 +461,12 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
     usual, _ = presets(config.compression, config.compaction)
     address = local_url(config.proxy.host, config.proxy.port)
     tool = config.sanitizer.recover_tool
-    compressor = Compressor(models, counter, originals, decisions, summaries, tool)
+    compressor = Compressor(models, counter, originals, decisions, summaries, tool, now=parts.now, draw=parts.draw)
     routing = config.sanitizer.routing
     memory = ProjectMemory(_memories(parts), config.memory, fact_store, store.sessions)
-    sanitizer = Sanitizer(config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches())
+    sanitizer = Sanitizer(
+        config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches(), draw=parts.draw
+    )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     stages = replace(
         acting,
@@ -464,7 +474,9 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
         memory=memory,
         sanitizer=sanitizer,
         compressor=compressor,
-        automatic=AutoCompression(config.compression, replace(usual, asks_provider=False), compressor, store.sessions),
+        automatic=AutoCompression(
+            config.compression, replace(usual, asks_provider=False), compressor, store.sessions, parts.now
+        ),
         rescue=Rescue(config.compression, usual, compressor, acting.routing.largest_window, store.sessions),
         deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now, acting.deferral.native),
         reinjection=Reinjection(config.reinjection, models, counter),

@@ -1,6 +1,7 @@
 """Compression of sessions: on demand or automatic, repeated in every later request, and reversible."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefusal, CompressionRefused, NothingSeen, Reason, StoreUnavailable
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.core.markers import new_id
+from kimi_proxy.core.markers import Entropy, new_id
 from kimi_proxy.features.chat.compression import (
     Preset,
     Proposal,
@@ -111,6 +112,7 @@ class Compressor:
         now: Callable[[], float] = time.time,
         pending_results: PendingResults = no_pending_results,
         is_shared: bool = False,  # other servers compress sessions too
+        draw: Entropy = secrets.token_bytes,
     ) -> None:
         self._is_shared = is_shared
         self._models = models
@@ -121,6 +123,7 @@ class Compressor:
         self._offers_tool = offers_tool
         self._publish = publish
         self._now = now
+        self._draw = draw
         self._pending_results = pending_results
         # In memory, because a disk read costs as much as a whole request.
         self._states: LruCache[ScopedSession, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
@@ -175,7 +178,7 @@ class Compressor:
         if active is None:
             return False
         async with self._lock(who, session):
-            copied = replace(active, id=new_id("cmp"), session=session)
+            copied = replace(active, id=new_id("cmp", self._draw), session=session)
             (await self._compressed_sessions(who)).add(session)
             try:
                 await self._decisions.add_compression(who, copied)  # unless it has one
@@ -350,7 +353,7 @@ class Compressor:
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
     ) -> tuple[bytes, CompressionRecord]:
         """Return the compression, with the text that it replaces; raise CompressionRefused if it saves nothing."""
-        id, plan = new_id("msk"), proposal.plan
+        id, plan = new_id("msk", self._draw), proposal.plan
         message = await asyncio.to_thread(proposal.message, summary.text, id)
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
         tokens = await self.tokens(request)
@@ -358,7 +361,7 @@ class Compressor:
             raise CompressionRefused(NOTHING_TO_COMPRESS, "the summary would be as long as the messages it replaces")
         raw = encode_text(await asyncio.to_thread(lambda: proposal.original))
         return raw, CompressionRecord(
-            id=new_id("cmp"),
+            id=new_id("cmp", self._draw),
             session=draft.session.id,
             at=round(self._now(), 3),
             original_tokens=now_tokens,
