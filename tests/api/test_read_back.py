@@ -23,7 +23,7 @@ from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Options, Question
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.originals import Keeper, PrintedText
 
 Range = tuple[int, int]

@@ -14,7 +14,7 @@ from tests.support.fakes import Clock
 from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import Config, parse
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 
 async def send(config: Config, first: int, began: float) -> None:

@@ -21,7 +21,7 @@ from tests.support.services.store.postgres_server import serving, url_of
 from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 BEGAN = 1_800_000_000.0
 KILLS = 4

@@ -48,7 +48,7 @@ from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import LocalSessions
+from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.team.report import columns
 

@@ -23,7 +23,7 @@ from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.errors import KimiProxyError
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.features.chat.compression import presets
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ID = re.compile(rb"\b(prn|msk|cmp)_[0-9a-hjkmnp-tv-z]{16}\b")

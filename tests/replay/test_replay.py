@@ -1,7 +1,7 @@
 """Whole conversations, replayed: what leaves for the provider is byte for byte what left before a change of ours.
 
-`golden.json` holds a digest of each request, `accounts.json` one of what is noted of it. After a change that is meant to alter bytes,
-`python -m tests.replay.golden --accept` writes it again and names the conversations that differ.
+`golden.json` holds a digest of each request, `accounts.json` one of what is noted of it. After a change that is meant
+to alter bytes, `python -m tests.replay.golden --accept` writes them again and names the conversations that differ.
 """
 
 import json

@@ -13,7 +13,7 @@ from tests.support.processes import until
 
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.proxy.headers import UpstreamRequest
-from kimi_proxy.services.chat.handler import charge_of
+from kimi_proxy.services.chat.admission import charge_of
 from kimi_proxy.services.store.team import UsageKey, UsageRange
 
 SAID = [{"role": "user", "content": "hello"}]

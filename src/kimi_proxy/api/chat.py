@@ -20,8 +20,9 @@ from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRout
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
 from kimi_proxy.core.json import OpenObject
-from kimi_proxy.services.chat.handler import Chat, ChatRequest
+from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
+from kimi_proxy.services.chat.requests import ChatRequest
 
 MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
 REALTIME = "/v1/realtime"

@@ -28,7 +28,7 @@ from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenC
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import Chat, ChatObserver
+from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.models import ModelWindows, Routing
@@ -40,6 +40,7 @@ from kimi_proxy.services.chat.observation import (
     ObservedStages,
     SeenCaches,
 )
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall

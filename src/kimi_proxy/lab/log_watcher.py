@@ -23,7 +23,7 @@ from kimi_proxy.features import metering
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.events import Hub, Publish, no_op
 
 EVENT = "log_count"

@@ -52,7 +52,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.token_scale import CountedRequest, TokenScales
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.context import TokenCounter
-from kimi_proxy.services.chat.handler import MAX_MODEL_CHARS, ChatObserver
+from kimi_proxy.services.chat.observers import MAX_MODEL_CHARS, ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op
 from kimi_proxy.services.metrics import Metrics

@@ -19,7 +19,8 @@ from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import charged_usd
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.services.chat.handler import ADMITTED, MAX_MODEL_CHARS, BudgetAdmission, Charge
+from kimi_proxy.services.chat.admission import ADMITTED, BudgetAdmission, Charge
+from kimi_proxy.services.chat.observers import MAX_MODEL_CHARS
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.team import OpenRequest, Spent, TeamTables, UsageKey, UsageRange, usage_key

@@ -22,7 +22,7 @@ from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import LocalSessions
+from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import FactKind
 

@@ -23,7 +23,7 @@ from kimi_proxy.features.accounting import Account, prices_of
 from kimi_proxy.features.chat.context import HEADING
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.recording import Recording, read
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 PRICES = """

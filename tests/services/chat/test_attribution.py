@@ -16,7 +16,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 # As version 2.1.325 writes it, where it takes the server for Anthropic's.
 BILLING = (

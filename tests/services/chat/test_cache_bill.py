@@ -27,7 +27,7 @@ from kimi_proxy.assembly.runtime import running
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 KINDS: dict[str, dict[str, bool]] = {
     "plain": {},

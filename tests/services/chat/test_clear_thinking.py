@@ -17,7 +17,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 MODEL = "claude-opus-5"
 PRICES = {"plain": 5.0, "read": 0.5, "write": 6.25, "hour": 10.0, "output": 25.0}

@@ -21,7 +21,7 @@ from kimi_proxy.features.chat.context import tokens_of
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.sanitizer.lossless import readable_before
 from kimi_proxy.features.sanitizer.plan import plan
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 LOG = outputs.pytest_log(300)
 EDITS: JsonValue = {"edits": [{"type": "clear_tool_uses_20250919"}]}

@@ -17,7 +17,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.chat.session_lookup import Conversations, SessionsByAnswer
 
 in_process = partial(running, thread_max_chars=10**9)

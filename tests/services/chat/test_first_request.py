@@ -18,7 +18,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.chat.session_lookup import MAX_STORED_KEYS, SessionsByAnswer, StoredKeys
 from kimi_proxy.services.store.sqlite.store import store_path
 

@@ -23,7 +23,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat import parse as parsed
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.compression import presets
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 CANARY = ("Canary", "That", "Was", "deleted")  # one word, so that caches of words are seen, too
 RECALL = "own_1"

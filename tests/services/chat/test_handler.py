@@ -15,8 +15,9 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
 from kimi_proxy.features.chat.pipeline import Draft, Stage
 from kimi_proxy.proxy.upstream import Upstreams
-from kimi_proxy.services.chat.handler import Chat, ChatRequest
+from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.metrics import Metrics
 
 LONG = "a long tool result"

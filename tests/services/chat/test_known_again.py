@@ -25,7 +25,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.store.sqlite.store import store_path
 
 PAUSE_S = 20.0

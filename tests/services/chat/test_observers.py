@@ -16,8 +16,9 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.proxy.headers import Header
-from kimi_proxy.services.chat.handler import ChatObserver, ChatRequest
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.chat.requests import ChatRequest
 
 
 class Failing(ChatObserver):

@@ -20,9 +20,11 @@ from kimi_proxy.core.errors import InvalidParams, NoProvider, UpstreamDisconnect
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.proxy.headers import Header, UpstreamRequest
 from kimi_proxy.proxy.upstream import Upstreams
-from kimi_proxy.services.chat.handler import Chat, ChatObserver, ChatRequest
+from kimi_proxy.services.chat.handler import Chat
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.providers import Rate, TranslatingClient
 from kimi_proxy.services.chat.relay import Answer, Exchange
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.metrics import Metrics
 
 WHOLE = {

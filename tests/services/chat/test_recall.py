@@ -24,8 +24,8 @@ from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
 from kimi_proxy.core.errors import UpstreamBusy, UpstreamError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.chat.handler import ChatRequest
 from kimi_proxy.services.chat.recall import MAX_READ_CHARS, with_pings
+from kimi_proxy.services.chat.requests import ChatRequest
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 IN_AN_HOUR = "\r\nretry-after: 3600"

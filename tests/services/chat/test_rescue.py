@@ -21,7 +21,7 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.tokens import count
 from kimi_proxy.features.chat.context import tokens_of
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 WINDOW, OUTPUT = 16_000, 1_000
 KINDS = {Wire.CHAT: "openai", Wire.MESSAGES: "anthropic", Wire.RESPONSES: "openai", Wire.GEMINI: "gemini"}

@@ -13,7 +13,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.accounting import as_json, as_text, describe_safety_checks, sum_safety_checks
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 RULES = "You are a security monitor for autonomous AI coding agents.\n\n" + "Block what destroys data. " * 300
 HEADERS = ((b"x-claude-code-session-id", b"s-1"), (b"user-agent", b"claude-cli/2.1.328 (external, cli)"))

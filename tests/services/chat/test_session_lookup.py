@@ -21,7 +21,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.chat.session_lookup import SessionsByAnswer
 from kimi_proxy.services.store.protocols import FactKind
 

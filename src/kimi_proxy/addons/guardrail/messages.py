@@ -16,7 +16,7 @@ from kimi_proxy.features.chat.context import tokens_of
 from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import SessionOf
+from kimi_proxy.services.chat.requests import SessionOf
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.settings import ObserveMode
 

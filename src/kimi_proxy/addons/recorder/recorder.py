@@ -22,7 +22,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import is_session_id
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.recording import RecordedRequest, RecordingHead, head_line, line
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 
 MAX_WAITING_CHARS = 64 * 1024**2

@@ -18,7 +18,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.addresses import hide_secrets, secrets_in
 from kimi_proxy.core.errors import ConfigError, location
 from kimi_proxy.features.chat.prompt_cache import explain_miss
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider

@@ -15,8 +15,9 @@ from kimi_proxy.core.json import OpenObject
 from kimi_proxy.features.models import models_in
 from kimi_proxy.features.translation import ollama
 from kimi_proxy.features.translation.ollama import OllamaModel, OllamaModels, OllamaVersion
-from kimi_proxy.services.chat.handler import Chat, ChatRequest
+from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
+from kimi_proxy.services.chat.requests import ChatRequest
 
 CHAT_PATH, TAGS_PATH, SHOW_PATH, VERSION_PATH = "/api/chat", "/api/tags", "/api/show", "/api/version"
 

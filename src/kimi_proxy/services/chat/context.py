@@ -43,7 +43,7 @@ from kimi_proxy.features.chat.memory import TextWeight, weigh_text
 from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import SessionRecord

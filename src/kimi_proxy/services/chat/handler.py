@@ -4,25 +4,21 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Wire, edit
-from kimi_proxy.core.chat.wires import COUNT_PATHS
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import (
     KimiProxyError,
     NoProvider,
-    ParseError,
-    UpstreamError,
     location,
 )
 from kimi_proxy.core.json import JsonObject
@@ -39,12 +35,17 @@ from kimi_proxy.features.chat.pipeline import (
     pin_attribution,
     run_stages,
 )
-from kimi_proxy.features.chat.sessions import LOCAL_IDS, Session, session_of
-from kimi_proxy.features.models import Models, Target, models_in
+from kimi_proxy.features.chat.sessions import Session
+from kimi_proxy.features.models import Models, Target
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
+from kimi_proxy.services.chat.admission import ADMITTED, BudgetGate, charge_of
+from kimi_proxy.services.chat.model_lists import MODELS_PATH, ModelLists
+from kimi_proxy.services.chat.observation import Observation
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.providers import RateLimiter
 from kimi_proxy.services.chat.recall import OnRecall, Recall
-from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream, read_up_to
+from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
+from kimi_proxy.services.chat.requests import ChatRequest, LocalSessions, SessionFinder
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.team.shared_keys import SharedKeyGate
 
@@ -53,99 +54,8 @@ Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
-MAX_MODEL_CHARS = 200  # of a model's name in the counts
 MAX_ATTESTED = 1000
-MODELS_PATH = "/v1/models"
-LIST_S = 2.5  # Claude Code waits 3 s for a list of models
-MAX_LIST_BYTES = 16 * 1024**2
 ATTESTED = "docs/llm-proxy.md, What Claude Code signs; [sanitizer] change_attested"
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A request as received."""
-
-    caller: Caller
-    wire: Wire
-    body: bytes
-    headers: tuple[Header, ...] = ()
-    query: str = ""
-    cloud: str = ""  # the cloud whose form of the API it uses: a provider of that type is preferred
-    shows_usage: bool = False  # the answer includes a token count that the client did not ask for
-
-
-class ChatObserver:
-    """Observes every chat request. Its methods return at once; by default they do nothing.
-
-    The request is known by the id of its draft. If a method fails, the request goes on without it.
-    """
-
-    wants_timings = False  # of the parts of each request, in `draft.timings`
-
-    def on_start(self, received: Draft, outgoing: Draft) -> None:
-        """Called when a request is about to be sent."""
-
-    def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
-        """Return headers to send to the provider; they replace headers of the same names."""
-        return ()
-
-    def on_end(self, exchange: Exchange) -> None:
-        """Called at the end of the request of `exchange.draft`, which was `outgoing` in `on_start`."""
-
-    def on_relayed(self, exchange: Exchange) -> None:
-        """Called at the end of another kind of request, such as embeddings; it belongs to no session."""
-
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget the words of a session that was deleted, or of all of a person's."""
-
-
-# Returns the session that a request names or starts.
-SessionOf = Callable[[Caller, chat.Request, Mapping[bytes, bytes], str], Awaitable[Session]]
-
-
-class SessionFinder(Protocol):
-    async def find(
-        self, who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str
-    ) -> Session: ...
-
-
-class LocalSessions:
-    """Finds one person's sessions from each request alone, without memory of earlier ones."""
-
-    async def find(self, who: Caller, request: chat.Request, headers: Mapping[bytes, bytes], provider: str) -> Session:
-        return session_of(request, headers, provider, LOCAL_IDS)
-
-
-# A provider reports the usage of a request in its answer, charges nothing, or charges without reporting it.
-Charge = Literal["counted", "free", "unpriced"]
-
-
-def _settle_nothing(exchange: Exchange) -> None:
-    """Do nothing: nothing was reserved."""
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetAdmission:
-    """An admitted request: the budget headers of its response, and the function to call at its end."""
-
-    headers: tuple[Header, ...] = ()
-    reserved_usd: float = 0.0
-    settle: Callable[[Exchange], None] = _settle_nothing  # returns at once
-
-
-ADMITTED = BudgetAdmission()
-
-
-class BudgetGate(Protocol):
-    async def admit(self, draft: Draft, charge: Charge) -> BudgetAdmission:
-        """Count a request before it is sent. Raise BudgetExceeded if a budget is used up."""
-
-
-class Observing(Protocol):
-    """Decides which requests are only observed, and how they would have been changed."""
-
-    async def covers(self, draft: Draft) -> bool: ...
-    async def decide(self, received: Draft, outgoing: Draft) -> Draft: ...
 
 
 class Chat:
@@ -166,13 +76,14 @@ class Chat:
         budgets: BudgetGate | None = None,  # of a team
         shared_keys: SharedKeyGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
-        observation: Observing | None = None,
+        observation: Observation | None = None,
     ) -> None:
         self.models = models or Models.of(config)
         last = name_model, name_safety_check, pin_attribution(config.providers), ask_usage(config.providers)
         self.stages = (*stages, *last)
         self.rate_limiter = rate_limiter or RateLimiter(config.providers, now)
         self._upstreams = upstreams
+        self._model_lists = ModelLists(self.models, upstreams)
         self._token = config.token.get_secret_value() if config.token else None
         self._metrics = metrics
         self._observers = observers
@@ -242,34 +153,10 @@ class Chat:
                 yield answer
             return
         offered = [(key, model.provider) for key, model in self.models.offered_models()]
-        yield _json(incoming.wire.format.model_list(offered) if offered else await self._list_models(incoming))
-
-    async def _list_models(self, incoming: ChatRequest) -> JsonObject:
-        """Return the providers' models: one provider's list unchanged, several under names that include it."""
-        wire, found = incoming.wire, list[tuple[str, str]]()
-        names = self.models.listing(wire, self.credential(incoming))
-        listings = await asyncio.gather(*(self._listing(name, incoming) for name in names))
-        if len(names) == 1 and listings[0] and self.models.upstream_wire(Target(names[0], ""), wire) is wire:
-            return listings[0]
-        for name, listing in zip(names, listings, strict=True):
-            prefix = "" if name == names[0] else f"{name}/"
-            found += ((f"{prefix}{model}", name) for model in models_in(listing))
-        return wire.format.model_list(found)
-
-    async def _listing(self, provider: str, incoming: ChatRequest) -> JsonObject:
-        """Return a provider's own list of models; an empty one if it has none, or is late."""
-        spoken = self.models.upstream_wire(Target(provider, ""), incoming.wire)
-        query = incoming.query if spoken is incoming.wire else ""
-        question = UpstreamRequest(spoken, b"", incoming.headers, query, MODELS_PATH, "GET")
-        if self._upstreams is None:
-            return {}
-        try:
-            async with asyncio.timeout(LIST_S), self._upstreams.send(provider, question) as reply:
-                body, rest = await read_up_to(MAX_LIST_BYTES, reply.pieces())
-                listed = json.decode(body) if reply.status == 200 and rest is None else None
-        except (TimeoutError, UpstreamError, ParseError):
-            return {}
-        return dict(listed) if isinstance(listed, Mapping) else {}
+        if offered:
+            yield _json(incoming.wire.format.model_list(offered))
+        else:
+            yield _json(await self._model_lists.read(incoming, self.credential(incoming)))
 
     @asynccontextmanager
     async def relay(self, incoming: ChatRequest, method: str, path: str) -> AsyncIterator[Answer]:
@@ -346,7 +233,7 @@ class Chat:
         return replace(question, headers=(*kept, *found))
 
     async def _run_stages(self, received: Draft) -> Draft:
-        """Return `came` as changed by the stages; a request that is only observed is returned unchanged."""
+        """Run the stages; an observed request is returned unchanged."""
         if self._observation is None or received.request.is_crowded or not await self._observation.covers(received):
             return await run_stages(received, self._stages_for(received), self._metrics.count_fault)
         outgoing = await run_stages(replace(received, is_observed=True), self._repeating, self._metrics.count_fault)
@@ -414,26 +301,6 @@ class Chat:
             if usage.input_tokens:
                 hit = "hit" if usage.cached_tokens else "miss"
                 self._metrics.prompt_cache_requests.labels(provider, hit).inc()
-
-
-COUNTED = ("/v1/completions", "/v1/embeddings", "/v1/responses/compact")
-FREE = re.compile(
-    r"/v1/(?:files|uploads|models)(?:/.*)?|/v1/moderations|/v1/responses/(?:input_tokens|[^/]+/cancel)"
-    r"|/v1/(?:messages/)?batches/[^/]+/cancel"
-    r"|/v1internal:(?:loadCodeAssist|onboardUser|recordCodeAssistMetrics|retrieveUserQuota|fetchAdminControls"
-    r"|listExperiments|[gs]etCodeAssistGlobalUserSetting)"
-)
-
-
-def charge_of(question: UpstreamRequest) -> Charge:
-    """Return how a provider charges for a request, by its path; chat requests have no entry of their own.
-
-    A path that is not known to be free has no price that could be known when it is sent.
-    """
-    if question.path in ("", *COUNTED):
-        return "counted"
-    is_free = question.method != "POST" or question.path in COUNT_PATHS or FREE.fullmatch(question.path)
-    return "free" if is_free else "unpriced"
 
 
 async def _parse(incoming: ChatRequest) -> chat.Request:

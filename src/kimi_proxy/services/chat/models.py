@@ -19,7 +19,7 @@ from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.context import TokenCounter
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op

@@ -34,7 +34,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import Replicas, SessionStore
 

@@ -24,7 +24,7 @@ from kimi_proxy.features.chat.sessions import (
     session_of,
 )
 from kimi_proxy.services.chat.facts import LateFacts
-from kimi_proxy.services.chat.handler import ChatObserver
+from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.store.protocols import FactStore, SessionStore
 

@@ -11,7 +11,7 @@ from kimi_proxy.assembly.runtime import Runtime
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.services.chat.handler import ChatRequest
+from kimi_proxy.services.chat.requests import ChatRequest
 
 CORE = ("bash", "read_file")
 RARE = tuple(f"mcp__tickets__{verb}_{noun}" for verb in ("create", "list", "close") for noun in ("issue", "board"))
