@@ -110,6 +110,22 @@ async def test_a_server_that_is_not_ours_is_refused_with_a_word_for_why(tmp_path
     assert reasons == {"json-query": "elsewhere", "task-master": "switched_off"}
 
 
+async def test_a_server_that_lacks_its_folder_is_listed_with_the_reason_beside_the_others(tmp_path: Path):
+    async with proxy(tmp_path, server("good") + "[mcp.servers.fast-filesystem]\nrun = true\n") as world:
+        told = (await world.http.get("/api/mcp/servers")).json()["servers"]
+        up = (await world.http.post("/api/mcp/servers/up", json={})).json()["servers"]
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search_tools", "arguments": {}}}
+        searched = await world.http.post("/api/mcp-gateway/rpc", json=call)
+
+    by_name = {status["name"]: status for status in told}
+    assert (by_name["good"]["state"], by_name["fast-filesystem"]["state"]) == ("idle", "down")
+    assert (
+        'set root in [mcp.servers.fast-filesystem] ("/" allows everything)' in by_name["fast-filesystem"]["last_error"]
+    )
+    assert [(status["name"], status["state"]) for status in up] == [("good", "ready"), ("fast-filesystem", "down")]
+    assert searched.status_code == 200
+
+
 async def test_a_page_of_another_origin_cannot_stop_anything(tmp_path: Path):
     async with proxy(tmp_path, TOML) as world:
         refused = await world.http.post("/api/mcp/servers/down", headers={"origin": "https://evil.example"})

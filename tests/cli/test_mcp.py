@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,8 @@ def test_a_built_in_server_is_turned_on_by_its_name_alone(cli: Cli):
     """Its program is npx, in whose place stands a server of the tests."""
     npx = cli.here / "bin" / "npx"
     npx.parent.mkdir()
-    npx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{SCRIPT}"\n')
+    asked = cli.here / "asked"
+    npx.write_text(f'#!/bin/sh\necho "$@" >"{asked}"\nexec "{sys.executable}" -I -S "{SCRIPT}"\n')
     npx.chmod(0o755)
     env = {"PATH": f"{npx.parent}:{cli.env['PATH']}"}
     none = cli("mcp", "up", "--json", env=env)
@@ -93,9 +95,21 @@ def test_a_built_in_server_is_turned_on_by_its_name_alone(cli: Cli):
     assert json.loads(none.stdout) == {"servers": []}
     assert (up.returncode, states(up.stdout)["fast-filesystem"]) == (0, "ready"), up.stderr
     assert f"turned on: fast-filesystem, in {cli.here}".encode() in up.stderr
+    # The program has a list of folders of its own, and refuses every other one.
+    assert asked.read_text().split()[-2:] == ["--allow", str(cli.here.resolve())]
     assert {each["name"]: each["state"] for each in status}["fast-filesystem"] == "ready"
     assert b"turned off: fast-filesystem" in down.stderr
     assert not (cli.here / "config.toml").exists()
+
+
+def test_a_file_server_is_not_turned_on_for_the_whole_disk_unless_that_is_written(cli: Cli):
+    refused = replace(cli, here=Path("/"))("mcp", "up", "fast-filesystem")
+    left = cli("mcp", "down", "--forget")
+
+    assert (refused.returncode, refused.stdout) == (78, b"")
+    assert b"in the folder of a project" in refused.stderr
+    assert b'root = "/"' in refused.stderr
+    assert b"none was turned on" in left.stderr
 
 
 @deep  # it waits for a server that takes its time

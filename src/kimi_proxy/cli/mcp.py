@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MARGIN_S = 15.0  # for a server to stop, and for the response to arrive
 EXIT_NOT_READY = 1
 GOING_WELL = ("ready", "starting", "off")
-BUILT_IN = ("sequential-thinking", "fast-filesystem", "json-query", "shrimp-task-manager")
+BUILT_IN = ("sequential-thinking", "fast-filesystem", "json-query", "task-master", "shrimp-task-manager")
 COLOURS = {"ready": "32", "degraded": "31", "down": "33", "starting": "33"}
 
 names_argument = click.argument(
@@ -103,17 +103,18 @@ def up(names: tuple[str, ...], as_json: bool) -> None:
 
 def _turn_on(config: Config, names: Sequence[str]) -> list[str]:
     """Turn on the built-in servers among `names`; return those that a running kimi-proxy does not run yet."""
-    from kimi_proxy.core.config.servers import ALIASES, can_turn_on
+    from kimi_proxy.core.config.servers import ALIASES, can_turn_on, needs_root
     from kimi_proxy.services import turned_on
 
     chosen = [known for name in names if can_turn_on(known := ALIASES.get(name, name))]
     chosen = [name for name in chosen if name not in config.named_servers]
     before = turned_on.read(config.home)
-    new = [name for name in chosen if name not in before or before[name].root != str(Path.cwd())]
+    here = str(Path.cwd())
+    new = [name for name in chosen if name not in before or (needs_root(name) and before[name].root != here)]
     if new:
         turned_on.remember(config.home, new, Path.cwd())
         place = turned_on.file_in(config.home)
-        console.remark(f"turned on: {', '.join(new)}, in {Path.cwd()} (remembered in {place})")
+        console.remark(f"turned on: {', '.join(new)}, in {here} (remembered in {place})")
     return new
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.servers import turn_on
+from kimi_proxy.core.config.servers import needs_root, turn_on
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.proxy.private_files import private_file
 
@@ -36,7 +36,13 @@ def read(home: Path) -> dict[str, TurnedOn]:
 
 
 def remember(home: Path, names: Iterable[str], root: Path) -> None:
-    """Turn servers on from the next start on."""
+    """Turn servers on from the next start on. Raise ConfigError if one would have the whole disk as its folder."""
+    for name in names:
+        if root == Path(root.anchor) and needs_root(name):
+            raise ConfigError(
+                f"{name} is not turned on for the whole disk: run kimi-proxy mcp up {name} in the folder of a project, "
+                f'or set run = true and root = "{root}" in [mcp.servers.{name}]'
+            )
     _write(home, read(home) | {name: TurnedOn(str(root)) for name in names})
 
 

@@ -1,6 +1,7 @@
 """The MCP servers behind the gateway: how to reach them, and the limits on their calls and answers."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -72,10 +73,23 @@ class McpServer(SettingsSection):
         return bool(self.command) and self.run
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the arguments to start it with; a known file server is told its `root`."""
+        given = tuple(each.get_secret_value() for each in self.args)
+        option = self._folder_option
+        return (*given, option, str(Path(self.root).expanduser())) if option and self.root else given
+
+    @property
     def lacks_root(self) -> bool:
         """Return whether this program would write outside of any project: it is not started without a `root`."""
-        arguments = (each.get_secret_value() for each in self.args)
-        return self.is_run and not self.root and any(name in each for each in arguments for name in _FILE_SERVERS)
+        return self.is_run and not self.root and self._folder_option is not None
+
+    @property
+    def _folder_option(self) -> str | None:
+        """Return the option by which a known file server takes another folder; None for any other program."""
+        arguments = [each.get_secret_value() for each in self.args]
+        found = (option for name, option in _FILE_SERVERS.items() if any(name in each for each in arguments))
+        return next(found, None)
 
     @property
     def way(self) -> Transport:
@@ -96,8 +110,9 @@ def _npm(package: str) -> dict[str, object]:
     return {"command": "npx", "args": ("-y", package), "start_timeout_s": 300}
 
 
-# Programs that read and write files wherever they are asked to, unless they are kept to a folder.
-_FILE_SERVERS = ("fast-filesystem-mcp",)
+# Programs that may write outside of a project, and the option that adds a folder to their own list. Without that option
+# fast-filesystem has the home folder, /home and /tmp, and refuses every other one.
+_FILE_SERVERS = {"fast-filesystem-mcp": "--allow"}
 
 _ELSEWHERE: dict[str, object] = {"run": False}
 
@@ -179,11 +194,15 @@ def can_turn_on(name: str) -> bool:
     return "command" in _DEFAULTS.get(name, {})
 
 
+def needs_root(name: str) -> bool:
+    """Return whether this is a built-in server that must be kept to a folder."""
+    return McpServer.model_validate(_over(_DEFAULTS[name], {"run": True, "enabled": True})).lacks_root
+
+
 def turn_on(settings: McpSettings, roots: Mapping[str, str]) -> McpSettings:
     """Return settings in which these built-in servers run; those that handle files are kept to their `root`."""
     servers = dict(settings.servers)
     for name in filter(can_turn_on, roots):
-        chosen = {"run": True, "enabled": True}
-        started = McpServer.model_validate(_over(_DEFAULTS[name], chosen))
+        started = McpServer.model_validate(_over(_DEFAULTS[name], {"run": True, "enabled": True}))
         servers[name] = started.model_copy(update={"root": roots[name]}) if started.lacks_root else started
     return settings.model_copy(update={"servers": servers})

@@ -145,12 +145,11 @@ class McpClients:
         if server.lacks_root:
             raise ServerNotRun(
                 "no_root",
-                f'{name} could write anywhere: set root in [mcp.servers.{name}] ("/" allows everything), '
-                f"or run kimi-proxy mcp up {name} in the folder of a project",
+                f'{name} is not started without a folder: set root in [mcp.servers.{name}] ("/" allows everything)',
             )
         own = {name: value.get_secret_value() for name, value in server.env.items()}
         env = {**child_env(self._env, server.env_pass), **own}
-        arguments = [each.get_secret_value() for each in server.args]
+        arguments = server.arguments
         secrets = gateway.secrets_of(arguments, own, [env[name] for name in server.env_pass if name in env])
         command = Command((server.command, *arguments), env, server.root or None, secrets)
         if server.way == "stdio":

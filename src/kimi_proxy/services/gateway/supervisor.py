@@ -82,7 +82,8 @@ class ServerStatus:
 
     async def one(self, name: str, fresh_s: float = FRESH_S) -> ServerBody:
         server = self._servers[name]
-        program = self._gateway.clients.program(name) if server.enabled and server.is_run else None
+        runs = server.enabled and server.is_run and not server.lacks_root
+        program = self._gateway.clients.program(name) if runs else None
         status = None if program is None else program.status()
         if server.enabled and (status is None or status.state == "ready"):
             probe = self._probes.get(name)
@@ -191,7 +192,9 @@ class Supervisor:
 
     async def up(self, names: Sequence[str] = ()) -> list[ServerBody]:
         """Start servers, and return how they are once they are ready or the time is up."""
-        return await self._each(names, self._up)
+        started = await self._each(names, self._up)
+        without_root = () if names else self._servers.without_root
+        return [*started, *(await asyncio.gather(*(self._status.one(name) for name in without_root)))]
 
     async def stop(self, names: Sequence[str] = ()) -> list[ServerBody]:
         """End servers, and leave them alone until `up`."""
