@@ -6,10 +6,10 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from kimi_proxy.addons.guardrail.messages import ShortenedMessages
 from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import LOCAL, Caller
+from kimi_proxy.services.chat.messages import ShortenedMessages
 from kimi_proxy.services.configuration import load
 
 if TYPE_CHECKING:

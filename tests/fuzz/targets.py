@@ -17,7 +17,6 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
-from kimi_proxy.addons.guardrail.messages import Messages
 from kimi_proxy.addons.hooks import events as hooks
 from kimi_proxy.api.guard import Guard, Rules, cookie_in
 from kimi_proxy.assembly.apps import proxy_app
@@ -48,6 +47,7 @@ from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.team.report import columns

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from kimi_proxy import __version__
-from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, gzip_answer, union_members
+from kimi_proxy.api.routing import Access, DescribedRoute, LateRoutes, RouteSpec, gzip_answer, union_members
 from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue, OpenObject
 from kimi_proxy.features.chat.context import ReinjectedFields
@@ -206,12 +206,12 @@ KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
-def with_description(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """Return `routes`, and those that describe them."""
+def with_description(routes: Sequence[BaseRoute], late: Sequence[LateRoutes] = ()) -> list[BaseRoute]:
+    """Return `routes`, and those that describe them and the late ones."""
 
     @cache
     def make_document() -> JsonObject:
-        return document([*all_routes, *PROBES])
+        return document([*all_routes, *(route for each in late for route in each.routes()), *PROBES])
 
     # Not async: it takes a quarter of a second to make, in a worker thread.
     def show(request: Request) -> Response:

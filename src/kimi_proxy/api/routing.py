@@ -62,15 +62,50 @@ class RouteMatch:
     route: BaseRoute | None = None
 
 
+class LateRoutes:
+    """Routes that are loaded with the first request to a path that begins with one of `starts`."""
+
+    def __init__(self, starts: tuple[str, ...], load: Callable[[], Sequence[BaseRoute]]) -> None:
+        self.starts = starts
+        self._load = load
+        self._routes: Sequence[BaseRoute] | None = None
+
+    def routes(self) -> Sequence[BaseRoute]:
+        if self._routes is None:
+            self._routes = self._load()
+        return self._routes
+
+
 class RouteTable(Router):
     """The routes of an application. Raise ConfigError for one that does not say who may call it."""
 
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, routes: Sequence[BaseRoute], late: Sequence[LateRoutes] = ()) -> None:
+        self._late: list[LateRoutes] = []
         # A redirect would repeat the request's Host header back to it.
-        super().__init__(routes, redirect_slashes=False)
+        super().__init__((), redirect_slashes=False)
         self._exact: dict[str, list[tuple[BaseRoute, Access]]] = {}
         # Each with what every path of its pattern begins with: to try all of them took a tenth of a gateway call.
         self._patterns: list[tuple[str, BaseRoute, Access]] = []
+        self._add(routes)
+        self._late = [each for each in late if each.starts]
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Every route, those too that no request has asked for."""
+        self._add_late(self._late)
+        return self._routes
+
+    @routes.setter
+    def routes(self, routes: list[BaseRoute]) -> None:
+        self._routes = routes
+
+    def _add_late(self, late: Sequence[LateRoutes]) -> None:
+        for each in list(late):
+            self._late.remove(each)
+            self._add(each.routes())
+
+    def _add(self, routes: Sequence[BaseRoute]) -> None:
+        self._routes.extend(routes)
         for route in routes:
             access, path = getattr(route, "access", None), str(getattr(route, "path", route))
             if not isinstance(access, Access):
@@ -87,6 +122,8 @@ class RouteTable(Router):
             rename_path(scope)
         elif b"%2f" in scope.get("raw_path", b"").lower() and scope["path"].startswith("/api/"):
             keep_slashes(scope)
+        if self._late:
+            self._add_late([each for each in self._late if scope["path"].startswith(each.starts)])
         match = scope[MATCHED] = self._match(scope)
         return match.access
 

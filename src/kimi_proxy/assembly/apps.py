@@ -15,8 +15,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from kimi_proxy import __version__
-from kimi_proxy.addons.hooks import routes as hooks
 from kimi_proxy.api import chat, context, dashboard, gateway, metrics, pruning, sessions, settings
+from kimi_proxy.api.addon import Serving
 from kimi_proxy.api.caller_watch import Headers
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules, cookie_in, tokens_in
@@ -25,11 +25,12 @@ from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
 from kimi_proxy.api.mcp.http import endpoint, rpc_spec
 from kimi_proxy.api.openapi import with_description
-from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, RouteTable, json_route
+from kimi_proxy.api.routing import Access, DescribedRoute, LateRoutes, RouteSpec, RouteTable, json_route
 from kimi_proxy.api.server import serve, serve_all
+from kimi_proxy.assembly import addons
 from kimi_proxy.assembly.runtime import Runtime
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.config import Config
+from kimi_proxy.core.config import ADDON_SETTINGS, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
 from kimi_proxy.services.background import announce
@@ -227,8 +228,6 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.sanitizer_routes(runtime.sanitizer, runtime.settings),
         *pruning.cut_routes(runtime.cuts),
         pruning.playground_route(runtime.pruner),
-        *hooks.routes(runtime.hooks),
-        *hooks.guardrail_routes(runtime.messages),
         *settings.settings_routes(runtime.settings),
         settings.store_route(runtime.config, runtime.store),
         *context.compression_routes(runtime.compressions),
@@ -240,7 +239,19 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *gateway.original_routes(runtime.recovery),
         json_route("GET", "/health", health, HEALTH),
     ]
-    return behind_guard(with_description(routes), rules)
+    late = _addon_routes(runtime)
+    return behind_guard(with_description(routes, late), rules, late=late)
+
+
+def _addon_routes(runtime: Runtime) -> Sequence[LateRoutes]:
+    """Return the routes of all addons."""
+    serving = Serving(runtime.chat, runtime.messages)
+
+    def load(name: str) -> Sequence[BaseRoute]:
+        make = addons.load(name).routes
+        return make(runtime.given, serving) if make else ()
+
+    return [LateRoutes(ADDON_SETTINGS[name].PATHS, partial(load, name)) for name in addons.INSTALLED]
 
 
 def mcp_app(
@@ -258,13 +269,16 @@ def mcp_app(
 
 
 def behind_guard(
-    routes: Sequence[BaseRoute], rules: Rules, on_refusal: Callable[[Refusal], None] = lambda refusal: None
+    routes: Sequence[BaseRoute],
+    rules: Rules,
+    on_refusal: Callable[[Refusal], None] = lambda refusal: None,
+    late: Sequence[LateRoutes] = (),
 ) -> ASGIApp:
     """Return an application of these routes behind the guard, with our error answers.
 
     Raise ConfigError if a route does not say who may call it.
     """
-    table = RouteTable(routes)
+    table = RouteTable(routes, late)
     app = Starlette(
         exception_handlers={
             KimiProxyError: on_own_error,

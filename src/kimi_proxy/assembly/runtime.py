@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from kimi_proxy.addons.guardrail.messages import Messages
-from kimi_proxy.addons.hooks.hooks import ToolHooks
-from kimi_proxy.addons.recorder.recorder import Recordings, recordings_folder
+from kimi_proxy.api.addon import Given
+from kimi_proxy.assembly import addons
+from kimi_proxy.assembly.addons import AddonFiles
+from kimi_proxy.assembly.store import open_store
 from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
@@ -31,6 +32,7 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
+from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.observation import (
     Observation,
@@ -64,7 +66,6 @@ from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.sessions import Forget, Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -96,9 +97,9 @@ class Runtime:
     latest_requests: LatestRequests
     compressions: SessionCompressions
     project_memory: ProjectMemory
-    hooks: ToolHooks
     messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
+    given: Given  # to the addons
     team: Team | None = None  # that shares this server
 
 
@@ -228,7 +229,6 @@ async def running(
     config: Config,
     hub: Hub | None = None,
     observers: Sequence[ChatObserver] = (),  # in addition to our own
-    newer_count: NewerCount = no_newer_count,
     thread_max_chars: int = 0,
     now: Callable[[], float] = time.time,
     env: Mapping[str, str] = os.environ,  # of the programs that we start, and which secrets there are
@@ -243,7 +243,9 @@ async def running(
         store = _close_at_end(alive, await open_store(config))
         team = None
         if config.team.enabled:
-            team = _close_at_end(alive, Team(config, store, hub.publish, count_budget=metrics.count_budget))
+            team = _close_at_end(
+                alive, Team(config, store, AddonFiles(config), hub.publish, count_budget=metrics.count_budget)
+            )
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
         parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now, draw)
@@ -259,7 +261,11 @@ async def running(
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(parts, known, summaries, mode)
         observed = _observed_stages(parts, summaries, stages)
-        seen_by = _observers(parts, known, providers, stages, observers)
+        given = _given(parts, known, mode, env)
+        built = [addon.build(given) for addon in addons.switched_on(config) if addon.build]
+        added = [observer for each in built for observer in each.observers]
+        seen_by = _observers(parts, known, providers, stages, (*added, *observers))
+        newer_count = next((each.newer_count for each in built if each.newer_count), no_newer_count)
 
         sessions = _sessions(parts, known, stages, observed, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
@@ -303,8 +309,8 @@ async def running(
             compressions=compressions,
             project_memory=stages.memory,
             messages=_messages(parts, known, stages, recovery),
-            hooks=_hooks(parts, known, seen_by, mode),
             model_windows=seen_by.model_windows,
+            given=given,
             team=team,
         )
 
@@ -345,13 +351,28 @@ async def _providers(parts: _Parts) -> _Providers:
 def _observers(
     parts: _Parts, known: _Conversations, providers: _Providers, stages: ChatStages, more: Sequence[ChatObserver]
 ) -> _Observers:
-    config, store, models, publish, now = parts.config, parts.store, parts.models, parts.hub.publish, parts.now
+    store, models, publish, now = parts.store, parts.models, parts.hub.publish, parts.now
     journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.team))
     latest = LatestRequests(parts.counter, models)
     model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish))
-    optional = _optional_observers(parts.alive, config, models)
     own = journal, stages.caches, latest, known.by_response, known.by_answers, model_windows
-    return _Observers(journal, latest, model_windows, (*own, *optional, *more))
+    return _Observers(journal, latest, model_windows, (*own, *more))
+
+
+def _given(parts: _Parts, known: _Conversations, mode: ObserveMode, env: Mapping[str, str]) -> Given:
+    return Given(
+        alive=parts.alive,
+        config=parts.config,
+        env=env,
+        store=parts.store,
+        models=parts.models,
+        names=known.names,
+        facts=known.facts,
+        workers=parts.workers,
+        metrics=parts.metrics,
+        mode=mode,
+        publish=parts.hub.publish,
+    )
 
 
 def _sessions(
@@ -363,7 +384,6 @@ def _sessions(
     newer_count: NewerCount,
 ) -> Sessions:
     config = parts.config
-    recordings = Recordings(recordings_folder(config.record, config.home))
     forgetters: list[Forget] = [
         stages.compressor.forget,
         stages.lineage.forget,
@@ -371,7 +391,7 @@ def _sessions(
         known.facts.forget,
     ]
     forgetters += [observer.forget for observer in seen_by.in_order if observer is not seen_by.journal]
-    forgetters += [recordings.forget, parts.hub.forget, lambda who, session: forget_words()]
+    forgetters += [AddonFiles(config).forget, parts.hub.forget, lambda who, session: forget_words()]
     forgetters += observed.forgetters
     return Sessions(
         parts.store,
@@ -387,20 +407,6 @@ def _sessions(
 def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
     shortening, on_fault = (stages.lineage.recognize, stages.sanitizer.shorten), parts.metrics.count_fault
     return Messages(shortening, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
-
-
-def _hooks(parts: _Parts, known: _Conversations, seen_by: _Observers, mode: ObserveMode) -> ToolHooks:
-    return ToolHooks(
-        parts.config.hooks,
-        parts.config.sanitizer,
-        parts.store.originals,
-        known.names,
-        parts.workers,
-        parts.metrics,
-        known.facts,
-        parts.hub.publish,
-        mode=mode,
-    )
 
 
 def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: ObserveMode) -> ChatStages:
@@ -496,20 +502,6 @@ def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) ->
 
 def _memories(parts: _Parts) -> Memories:
     return Memories(parts.store.project_memory, parts.config.home, parts.config.memory.max_bytes)
-
-
-def _optional_observers(alive: AsyncExitStack, config: Config, models: Models) -> Sequence[ChatObserver]:
-    """Return those that the settings switch on; the others are not even loaded."""
-    observers: list[ChatObserver] = []
-    if config.record.enabled:
-        from kimi_proxy.addons.recorder.recorder import Recorder
-
-        observers.append(_close_at_end(alive, Recorder(config.record, config.home, models)))
-    if config.telemetry.otlp_endpoint:
-        from kimi_proxy.addons.telemetry.telemetry import Telemetry
-
-        observers.append(_close_at_end(alive, Telemetry(config.telemetry, config.providers)))
-    return observers
 
 
 def _calls(

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from kimi_proxy.assembly.store import own_store
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
@@ -12,7 +13,6 @@ from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
-from kimi_proxy.services.store import own_store
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers

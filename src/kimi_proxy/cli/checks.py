@@ -14,6 +14,7 @@ from typing import Literal
 
 from kimi_proxy.addons.hooks.events import PATH
 from kimi_proxy.api.server import is_loopback
+from kimi_proxy.assembly.store import open_store
 from kimi_proxy.cli.console import load_of_server
 from kimi_proxy.connect import agents
 from kimi_proxy.connect.clients import CLIENTS, RECOVER_TEXT, SERVER_NAME
@@ -35,7 +36,7 @@ from kimi_proxy.features.models import known as known_models
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
 from kimi_proxy.proxy.local_server import local_url, port_owner
 from kimi_proxy.proxy.search import ripgrep
-from kimi_proxy.services.store import open_store, sqlite_version
+from kimi_proxy.services.store import sqlite_version
 from kimi_proxy.services.store.protocols import Original, Store
 
 Level = Literal["ok", "warning", "error"]

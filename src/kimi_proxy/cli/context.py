@@ -74,8 +74,8 @@ def _with_memory(job: Callable[[Memories, Caller], Awaitable[MemoryContent]]) ->
     """Return the result of `job` on the project memory of the person that the command works for."""
     import asyncio
 
+    from kimi_proxy.assembly.store import own_store
     from kimi_proxy.services.chat.memory import Memories
-    from kimi_proxy.services.store import own_store
 
     console.log_errors_only()
     config = console.server_config()

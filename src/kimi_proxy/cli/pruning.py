@@ -67,7 +67,7 @@ def with_store(job: Callable[[Store, Caller], Awaitable[T]]) -> T:
     """
     import asyncio
 
-    from kimi_proxy.services.store import own_store
+    from kimi_proxy.assembly.store import own_store
 
     console.log_errors_only()
     config = console.load().config

@@ -138,8 +138,8 @@ async def warming(pruner: Pruner) -> AsyncIterator[None]:
 def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
     from kimi_proxy.api.server import refuse_exposure, run, stop_on_signals
     from kimi_proxy.assembly.apps import listen
+    from kimi_proxy.assembly.runtime import running
     from kimi_proxy.core.logs import write_to_stderr
-    from kimi_proxy.lab.log_watcher import running_with_logs
     from kimi_proxy.proxy.allocator import limit_arenas, trimming_memory
 
     config = settings.config
@@ -156,7 +156,7 @@ def _serve(settings: LoadedSettings, listeners: Sequence[Listener]) -> None:
 
     async def life() -> None:
         with stop_on_signals() as stop:
-            async with trimming_memory(), running_with_logs(config, settings.env) as runtime:
+            async with trimming_memory(), running(config, env=settings.env) as runtime:
                 gc.freeze()  # otherwise a collection takes 100 ms, during which the event loop stands still
                 checks = await _explain_safety_checks(runtime)
                 welcome = partial(_welcome, settings, checks, say)

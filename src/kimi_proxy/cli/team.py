@@ -50,8 +50,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     """Return the result of `job` on the configured team. Anyone who can open the store may manage its people."""
     import asyncio
 
-    from kimi_proxy.services.store import open_store
-    from kimi_proxy.team.team import Team
+    from kimi_proxy.assembly.store import open_store, team_of
 
     log_errors_only()
     config = server_config()
@@ -61,7 +60,7 @@ def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:
     async def open_and_run() -> T:
         store = await open_store(config)
         try:
-            made = Team(config, store)
+            made = team_of(config, store)
             try:
                 return await job(made)
             finally:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from kimi_proxy.addons.recorder.recorder import Recordings
+from kimi_proxy.api.addon import PersonalFiles
 from kimi_proxy.core.caller import Caller, person_scope, team_scope
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -49,7 +49,7 @@ class PersonData:
         store: Store,
         people: People,
         audit: AuditLog,
-        recordings: Recordings,
+        files: PersonalFiles,
         memories: Memories,
         home: Path,
         now: Callable[[], float] = time.time,
@@ -57,7 +57,7 @@ class PersonData:
         self._store = store
         self._people = people
         self._audit = audit
-        self._recordings = recordings
+        self._files = files
         self._memories = memories
         self._home = home
         self._now = now
@@ -95,7 +95,7 @@ class PersonData:
         memory = await self._memories.read(replace(own, person_id=person.id))
         if memory.content:
             yield {"kind": "project_memory", "content": memory.content}
-        for path in self._recordings.of_person(person.id):
+        for path in self._files.of_person(person.id):
             text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
             yield {"kind": "recording", "file": path.name, "text": text}
         for key, used in await self._store.team.usage(ALL_DAYS, [person.id]):
@@ -119,19 +119,19 @@ class PersonData:
         # From here on no request that is still running writes anything for them, so that what is deleted stays so.
         await store.team.erase_person(person.id, sorted(scopes), self._now())
         sessions = originals = decisions = 0
-        recordings = len(self._recordings.of_person(person.id))
+        recordings = len(self._files.of_person(person.id))
         for who, ids in await self._callers(actor, person):
             deleted = await delete_texts(store, who, ids)
             originals, decisions = originals + deleted.originals, decisions + deleted.decisions
             sessions += len(await store.sessions.delete(who, ids))
             for id in ids:
-                self._recordings.forget(who, id)
+                self._files.forget(who, id)
                 self._clear_caches(who, id)
         while some := await store.originals.page(own, NEWEST, PAGE):
             originals += len(await store.originals.delete(own, [one.id for one in some]))
         decisions += await store.decisions.forget_sessions(own, None)
         await store.sessions.delete_all(own)
-        self._recordings.forget(own, None)
+        self._files.forget(own, None)
         self._clear_caches(own, None)
         await store.project_memory.delete(person.id)
         await asyncio.to_thread(delete_old_files, self._home, person.id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kimi_proxy.addons.recorder.recorder import Recordings, recordings_folder
+from kimi_proxy.api.addon import PersonalFiles
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.memory import Memories
@@ -22,6 +22,7 @@ class Team:
         self,
         config: Config,
         store: Store,
+        files: PersonalFiles,
         publish: Publish = no_op,
         models: Models | None = None,
         count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
@@ -35,9 +36,8 @@ class Team:
             else None
         )
         self.budgets = Budgets(settings, store.team, models or Models.of(config), publish, count=count_budget)
-        recordings = Recordings(recordings_folder(config.record, config.home))
         memories = Memories(store.project_memory, config.home, config.memory.max_bytes)
-        self.person_data = PersonData(store, self.people, self.audit, recordings, memories, config.home)
+        self.person_data = PersonData(store, self.people, self.audit, files, memories, config.home)
         store.audit_by(self.audit.add)
 
     async def close(self) -> None:

@@ -12,7 +12,6 @@ from tests.support.evil import answering, evil, http
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
 import kimi_proxy
-from kimi_proxy.addons.guardrail.messages import Messages, ShortenedMessages
 from kimi_proxy.core import chat
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
@@ -22,6 +21,7 @@ from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
 from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import FactKind

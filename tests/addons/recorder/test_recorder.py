@@ -8,11 +8,11 @@ import pytest
 from tests.support.conversations import Assistant, Item, User, request
 
 from kimi_proxy.addons.recorder.recorder import MAX_KNOWN, Recorder
+from kimi_proxy.addons.recorder.settings import RecordSettings
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.chat.reply import ReplyFacts, Usage
 from kimi_proxy.core.config.providers import Model
-from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.features.accounting import Prices
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session

@@ -11,10 +11,9 @@ import httpx
 
 from kimi_proxy.api.server import serve
 from kimi_proxy.assembly.apps import proxy_app
-from kimi_proxy.assembly.runtime import Runtime
+from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core.config import Config, parse
 from kimi_proxy.core.json import JsonValue
-from kimi_proxy.lab.log_watcher import running_with_logs
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def proxy(home: Path, toml: str, at_port: int = 0, **environment: str) -> Abstra
 async def proxy_of(config: Config, at_port: int = 0, env: Mapping[str, str] = os.environ) -> AsyncIterator[Proxy]:
     stop = asyncio.Event()
     ports: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    async with running_with_logs(config, env) as runtime:
+    async with running(config, env=env) as runtime:
         listening = asyncio.create_task(
             serve(
                 proxy_app(runtime),

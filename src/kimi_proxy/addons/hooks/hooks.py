@@ -10,9 +10,10 @@ from hashlib import sha256
 
 from kimi_proxy.addons.hooks import events as hooks
 from kimi_proxy.addons.hooks.events import AFTER_PROMPT, BEFORE_TOOL, WITHOUT_PERMISSION, HookEvent, Steps
+from kimi_proxy.addons.hooks.settings import HookSettings
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.config.sections import HookSettings, SanitizerSettings
+from kimi_proxy.core.config.sections import SanitizerSettings
 from kimi_proxy.core.errors import StoreUnavailable, WarningCode
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text

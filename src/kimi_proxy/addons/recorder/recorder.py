@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from kimi_proxy.addons.recorder.settings import RecordSettings
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE, PERSON_SCOPE, Caller
-from kimi_proxy.core.config.sections import RecordSettings
 from kimi_proxy.core.errors import location
 from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.chat.pipeline import Draft

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from opentelemetry.util.types import AttributeValue
 
+    from kimi_proxy.addons.telemetry.settings import TelemetrySettings
     from kimi_proxy.core.chat.request import Request
     from kimi_proxy.core.config.providers import Provider
-    from kimi_proxy.core.config.sections import TelemetrySettings
     from kimi_proxy.core.json import JsonValue
     from kimi_proxy.features.chat.pipeline import Draft
     from kimi_proxy.proxy.headers import Header

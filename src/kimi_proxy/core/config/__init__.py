@@ -5,11 +5,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError, create_model
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.config.environment import over
@@ -22,22 +23,18 @@ from kimi_proxy.core.config.sections import (
     CompressionSettings,
     DeferralSettings,
     DisplaySettings,
-    HookSettings,
-    LogWatcherSettings,
     MemorySettings,
     MetricsSettings,
-    RecordSettings,
     ReinjectionSettings,
     RunnerSettings,
     SanitizerSettings,
-    SettingsSection,
     ShutdownSettings,
-    TelemetrySettings,
     ToolSettings,
 )
 from kimi_proxy.core.config.servers import McpServer, McpSettings
 from kimi_proxy.core.config.team import TeamSettings
 from kimi_proxy.core.errors import ConfigError
+from kimi_proxy.core.section import AddonSettings, SettingsSection
 
 DEEPINFRA_URL = "https://api.deepinfra.com/v1/inference/Qwen/Qwen3-Reranker-0.6B"
 DAY_S = 86_400
@@ -106,15 +103,14 @@ class LogSettings(SettingsSection):
     format: Literal["text", "json"] = "text"
 
 
-class FileSettings(SettingsSection):
-    """Everything that the TOML file may hold."""
+class CoreSettings(SettingsSection):
+    """The tables of the TOML file, except those of addons."""
 
     mcp_pruner: PrunerSettings = PrunerSettings()
     proxy: ProxySettings = ProxySettings()
     providers: Providers = Field(default_factory=dict, validate_default=True)
     models: Mapping[str, Model] = Field(default_factory=dict)
     sanitizer: SanitizerSettings = SanitizerSettings()
-    hooks: HookSettings = HookSettings()
     memory: MemorySettings = MemorySettings()
     cache: CacheSettings = CacheSettings()
     deferred_tools: DeferralSettings = DeferralSettings()
@@ -125,15 +121,34 @@ class FileSettings(SettingsSection):
     mcp: McpSettings = McpSettings()
     tools: ToolSettings = ToolSettings()
     runner: RunnerSettings = RunnerSettings()
-    log_watcher: LogWatcherSettings = LogWatcherSettings()
-    record: RecordSettings = RecordSettings()
     store: StoreSettings = StoreSettings()
     access: AccessSettings = AccessSettings()
     team: TeamSettings = TeamSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
+
+
+def _addon_settings() -> Mapping[str, type[AddonSettings]]:
+    """Find the settings of each addon by its folder, so that deleting the folder deletes them too."""
+    folder = Path(__file__).parents[2] / "addons"
+    names = sorted(each.parent.name for each in folder.glob("*/settings.py"))
+    return {name: import_module(f"kimi_proxy.addons.{name}.settings").SETTINGS for name in names}
+
+
+ADDON_SETTINGS = _addon_settings()  # by the names of the addons
+
+if TYPE_CHECKING:
+    FileSettings = CoreSettings
+else:
+    # Everything that the TOML file may hold.
+    FileSettings = create_model(
+        "FileSettings",
+        __base__=CoreSettings,
+        **{model.TABLE: (model, model()) for model in ADDON_SETTINGS.values() if model.TABLE},
+    )
+
+Table = TypeVar("Table", bound=AddonSettings)
 
 
 class Config(FileSettings):
@@ -150,6 +165,11 @@ class Config(FileSettings):
     off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
     named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
     ignored: tuple[IgnoredSettings, ...] = ()  # settings that no longer exist
+
+    def of(self, addon: type[Table]) -> Table:
+        """Return the settings of an addon."""
+        found = getattr(self, addon.TABLE, None)
+        return found if isinstance(found, addon) else addon()
 
 
 _RESERVED = (

@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from kimi_proxy.core import json
 from kimi_proxy.core.addresses import Address
-from kimi_proxy.core.config.sections import NAME, SettingsSection
+from kimi_proxy.core.config.sections import NAME
 from kimi_proxy.core.errors import ParseError
+from kimi_proxy.core.section import SettingsSection
 
 if TYPE_CHECKING:
     from kimi_proxy.core.chat.wires import Wire

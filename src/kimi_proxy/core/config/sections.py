@@ -4,17 +4,10 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
-
-
-class SettingsSection(BaseModel):
-    """A frozen group of settings; an unknown key is an error."""
-
-    # An input may be an address with a password: no error repeats it.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
-
+from kimi_proxy.core.section import SettingsSection
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)  # of a provider or an MCP server
 MAX_BASH_TIMEOUT_MS = 600_000
@@ -130,26 +123,6 @@ class ReinjectionSettings(SettingsSection):
     max_tokens: int = Field(default=4000, ge=1)
 
 
-class LogWatcherSettings(SettingsSection):
-    """Off by default, because these files belong to other programs."""
-
-    enabled: bool = False
-    continue_log: str = "~/.continue/logs/core.log"
-    continue_cli_log: str = "~/.continue/logs/cn.log"
-    kimi_code_sessions: str = "~/.kimi-code/sessions"
-    kimi_log: str = "~/.kimi/logs/kimi.log"
-    kimi_sessions: str = "~/.kimi/sessions"
-    poll_ms: int = Field(default=500, ge=20, le=60_000)
-
-
-class RecordSettings(SettingsSection):
-    """Off by default, because a recording holds every word of a conversation."""
-
-    enabled: bool = False
-    dir: str = ""
-    max_bytes: int = Field(default=64 * 1024**2, ge=1024)
-
-
 class RunnerSettings(SettingsSection):
     """Timeouts of the tool server that `kimi-proxy run` starts for an agent."""
 
@@ -172,29 +145,6 @@ class MetricsSettings(SettingsSection):
     enabled: bool = False
     host: str = "127.0.0.1"
     port: int = Field(default=9464, ge=0, le=65_535)
-
-
-class TelemetrySettings(SettingsSection):
-    """Spans and metrics of chat requests go to an OpenTelemetry collector, if one is named."""
-
-    otlp_endpoint: Address = NO_ADDRESS
-    service_name: str = Field(default="kimi-proxy", min_length=1)
-    content: bool = False
-    interval_s: float = Field(default=60, gt=0, le=3600)
-
-    @field_validator("otlp_endpoint")
-    @classmethod
-    def _is_url(cls, url: Address) -> Address:
-        if url and not re.match(r"https?://[^\s/]", url.get_secret_value()):
-            raise ValueError("must begin with http:// or https:// and name a host")
-        return url
-
-
-class HookSettings(SettingsSection):
-    """Tool outputs received from agents' hooks are shortened by the sanitizer's policy."""
-
-    enabled: bool = True
-    budget_ms: int = Field(default=100, ge=1, le=10_000)  # a third of the time that agents wait for a hook
 
 
 class RoutingSettings(SettingsSection):

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
-from kimi_proxy.core.config.sections import NAME, SettingsSection
+from kimi_proxy.core.config.sections import NAME
+from kimi_proxy.core.section import SettingsSection
 
 Transport = Literal["plain", "streamable", "stdio"]
 

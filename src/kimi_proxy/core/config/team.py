@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
-from kimi_proxy.core.config.sections import NAME, SettingsSection
+from kimi_proxy.core.config.sections import NAME
+from kimi_proxy.core.section import SettingsSection
 
 EACH = "*"
 CALLBACK = "/api/login/callback"  # where an issuer sends a browser back to

@@ -10,10 +10,10 @@ import pytest
 from tests.support.services.store.making import an_original
 from tests.support.services.store.postgres_server import opened, serving, url_of
 
+from kimi_proxy.assembly.store import open_store
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
-from kimi_proxy.services.store import open_store
 from kimi_proxy.services.store.protocols import DecisionRecord
 
 

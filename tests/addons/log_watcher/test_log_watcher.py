@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tests.support.processes import until
 
+from kimi_proxy.addons.log_watcher.log_watcher import MAX_CONVERSATIONS, LogWatcher
+from kimi_proxy.addons.log_watcher.settings import LogWatcherSettings as Settings
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.lab.log_watcher import MAX_CONVERSATIONS, LogWatcher
 
 USAGE = '{"role": "_usage", "token_count": %d}\n'
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG | kimi_cli - Updating token count in context: %d\n"

@@ -5,18 +5,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kimi_proxy.assembly.runtime import Runtime, running
+from kimi_proxy.addons.log_watcher.settings import LogWatcherSettings as Settings
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.config import Config
-from kimi_proxy.core.config.sections import LogWatcherSettings as Settings
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.features import metering
@@ -24,7 +22,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, LogCountFields, Metric, is_count, is_fresh
 from kimi_proxy.services.chat.observers import ChatObserver
-from kimi_proxy.services.events import Hub, Publish, no_op
+from kimi_proxy.services.events import Publish, no_op
 
 EVENT = "log_count"
 MAX_CONVERSATIONS = 16  # of each agent, the ones that were written to last
@@ -438,19 +436,3 @@ def _newest(folder: Path, pattern: str) -> list[Path]:
             with suppress(OSError):  # it was removed in the meantime
                 found.append((path.stat().st_mtime, path))
     return [path for _, path in sorted(found, reverse=True)[:MAX_CONVERSATIONS]]
-
-
-@asynccontextmanager
-async def running_with_logs(config: Config, env: Mapping[str, str] = os.environ) -> AsyncIterator[Runtime]:
-    """Everything alive, with a log watcher among the observers of chat if the settings switch it on."""
-    if not config.log_watcher.enabled:
-        async with running(config, env=env) as runtime:
-            yield runtime
-        return
-    hub = Hub()
-    watcher = LogWatcher(config.log_watcher, hub.publish)
-    try:
-        async with running(config, hub, (watcher,), watcher.newer_count, env=env) as runtime:
-            yield runtime
-    finally:
-        await watcher.close()

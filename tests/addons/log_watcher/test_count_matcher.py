@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from kimi_proxy.addons.log_watcher.log_watcher import CountMatcher
 from kimi_proxy.features.chat.sessions import LOCAL_IDS
 from kimi_proxy.features.metering import LogCount, Metric
-from kimi_proxy.lab.log_watcher import CountMatcher
 
 COUNT = LogCount("continue", 5_000, 32_768)
 METRIC = Metric("req_1", "a", 100.0, "p", "m", "chat", 10, 0, (), None, duration_ms=2_000)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kimi_proxy.addons.log_watcher.log_watcher import ContinueLog
 from kimi_proxy.features.metering import LogCount
-from kimi_proxy.lab.log_watcher import ContinueLog
 
 BLOCK = """\
 [2026-11-02T10:00:00] Error: Not enough context available to include the system message, last user message, and tools.

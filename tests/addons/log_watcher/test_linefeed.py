@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_proxy.lab.log_watcher import LineFeed
+from kimi_proxy.addons.log_watcher.log_watcher import LineFeed
 
 
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=8), st.data())

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kimi_proxy.addons.log_watcher.log_watcher import ContinueCliLog, KimiCodeWire, KimiContext, KimiLog
 from kimi_proxy.features.metering import LogCount
-from kimi_proxy.lab.log_watcher import ContinueCliLog, KimiCodeWire, KimiContext, KimiLog
 
 LOGGED = "2026-07-16 10:00:00.123 | DEBUG    | kimi_cli.soul.context:update_token_count:243 - "
 

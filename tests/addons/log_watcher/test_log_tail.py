@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.permissions import bound_by_modes
 
-from kimi_proxy.lab.log_watcher import READ_AT_ONCE, SKIP_ABOVE, Tail
+from kimi_proxy.addons.log_watcher.log_watcher import READ_AT_ONCE, SKIP_ABOVE, Tail
 
 FDS = Path("/proc/self/fd")
 
