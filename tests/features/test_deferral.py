@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
-from kimi_proxy.connect.clients import deferral
 from kimi_proxy.core.chat import Wire
+from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
