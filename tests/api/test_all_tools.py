@@ -1,6 +1,8 @@
 """One MCP endpoint for the tools of all servers behind the gateway."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import httpx
@@ -10,6 +12,7 @@ from tests.support.upstream import ACCEPTED, Heard, Pieces, answer, failure, scr
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import read_mask
+from kimi_proxy.services.gateway import tool_directory
 
 READ: JsonObject = {"name": "read_page", "description": "Read a page", "annotations": {"readOnlyHint": True}}
 WRITE: JsonObject = {
@@ -181,3 +184,61 @@ async def test_a_servers_prefix_is_its_own_even_while_it_is_away(tmp_path: Path)
 
 def called(name: str) -> JsonObject:
     return {"name": "call_write_tool", "arguments": {"name": name, "arguments": {"secret": "s"}}}
+
+
+def many(heard: Heard) -> Pieces:
+    """Lists 2,000 tools, each with words of its own."""
+    if heard.message.get("method") != "tools/list":
+        return ACCEPTED
+
+    def words(number: int) -> str:
+        return " ".join(f"{chr(97 + number % 26)}x{number}y{each}" for each in range(40))
+
+    tools = [{"name": f"tool_{number}", "description": f"Make a thing {words(number)}"} for number in range(2000)]
+    return answer(heard, {"tools": tools})
+
+
+async def search(world: Proxy, query: str) -> tuple[list[str], int, dict[str, str]]:
+    """The names of the found tools, how many were searched, and what is missing."""
+    found = json.loads(words(await call(world, "search_tools", query=query)))
+    return [tool["name"] for tool in found["tools"]], found["searched"], found.get("unavailable", {})
+
+
+async def test_a_server_with_thousands_of_tools_offers_a_thousand_and_says_so(tmp_path: Path):
+    async with scripted(many) as big, scripted(wiki) as other:
+        settings = toml(big.port, "big") + toml(other.port, "wiki")
+        async with proxy(tmp_path, settings) as world:
+            names, searched, missing = await search(world, "vx999y7")
+            began = time.thread_time()  # of the thread in which the server's event loop runs, too
+            again, _, _ = await search(world, "read a page")
+            took_s = time.thread_time() - began
+
+    assert names[0] == "big__tool_999"
+    assert searched == 1002
+    assert "first 1000 tools are offered" in missing["big"]
+    assert again[0] == "wiki__read_page"
+    assert took_s < 0.5, "the words of the tools are kept"
+
+
+async def test_a_server_that_never_lists_its_tools_holds_one_search_and_not_for_long(tmp_path: Path):
+    asked = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()  # to the end: it never answers
+        writer.close()
+
+    mute = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with mute, scripted(wiki) as other:
+        settings = toml(mute.sockets[0].getsockname()[1], "mute") + toml(other.port, "wiki")
+        async with proxy(tmp_path, settings) as world:
+            first = await search(world, "read a page")
+            began = time.monotonic()
+            again = [await search(world, "read a page") for _ in range(3)]
+            took_s = time.monotonic() - began
+
+    assert asked.is_set()
+    for names, _, missing in (first, *again):
+        assert names[0] == "wiki__read_page"
+        assert "not listed its tools yet" in missing["mute"]
+    assert took_s < tool_directory.PATIENCE_S

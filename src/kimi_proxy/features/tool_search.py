@@ -1,11 +1,11 @@
 """Find the tool for a request among those of many MCP servers, and describe tools in fewer tokens."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import TypeAlias
 
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.pruning.goal import STOP_WORDS, WORD, parts
@@ -19,6 +19,7 @@ NAME_WEIGHT, DESCRIPTION_WEIGHT, SERVER_WEIGHT, ARGUMENT_WEIGHT = 4.0, 1.0, 1.5,
 SYNONYM = 0.7  # what a word counts that means the same as one of the request
 SMALL_WORD = 0.4  # what "show" or "which" counts: it hints at what a tool does
 FIRST_CHARS = 300  # of a description: what follows are rules of use, which every tool of a server repeats
+MAX_ARGUMENT_CHARS = 20_000
 K1, B = 2.0, 0.75
 
 # Kept although goals ignore them: in a request they name what a tool does.
@@ -76,12 +77,23 @@ def describe_tool(tool: ListedTool) -> JsonObject:
     }
 
 
-def rank_tools(tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS) -> list[ListedTool]:
-    """Return the tools that fit a request best, best first; none that shares no word with it."""
+ToolTexts: TypeAlias = tuple[str, str, str, str, str]  # its name, title, server, description and arguments
+ToolWords: TypeAlias = dict[str, float]  # its words, and how much each counts
+_WEIGHTS = (NAME_WEIGHT, 1.0, SERVER_WEIGHT, DESCRIPTION_WEIGHT, ARGUMENT_WEIGHT)
+
+
+def rank_tools(
+    tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS, words: Sequence[ToolWords] | None = None
+) -> list[ListedTool]:
+    """Return the tools that fit a request best, best first; none that shares no word with it.
+
+    `words` are those of each tool, if they are known: to find them takes most of the time.
+    """
     wanted = _expand(_stems(request[:MAX_QUERY_CHARS]))
-    texts = [_weigh_words(tool) for tool in tools]
+    texts = [weigh_words(texts_of(tool)) for tool in tools] if words is None else words
     mean = sum(sum(each.values()) for each in texts) / max(1, len(texts)) or 1.0
-    found_in = Counter(word for each in texts for word in each)
+    every = {word for meanings in wanted.values() for word in meanings}
+    found_in = {word: sum(word in each for each in texts) for word in every}
     scores = [_score(each, wanted, found_in, len(texts), mean) for each in texts]
     ranked = sorted(range(len(tools)), key=lambda at: (-scores[at], at))
     return [tools[at] for at in ranked[:limit] if scores[at] > 0]
@@ -107,16 +119,20 @@ def _score(
     return total
 
 
-def _weigh_words(tool: ListedTool) -> dict[str, float]:
-    words: dict[str, float] = {}
-    texts = (
-        (tool.own_name, NAME_WEIGHT),
-        (str(tool.listing.get("title", "")), 1.0),
-        (tool.server, SERVER_WEIGHT),
-        (tool.description[:FIRST_CHARS], DESCRIPTION_WEIGHT),
-        (" ".join(_argument_texts(tool.schema)), ARGUMENT_WEIGHT),
+def texts_of(tool: ListedTool) -> ToolTexts:
+    """Return the texts by which a tool is found; no text of a listing is read further than a search needs."""
+    return (
+        tool.own_name[:FIRST_CHARS],
+        str(tool.listing.get("title", ""))[:FIRST_CHARS],
+        tool.server,
+        tool.description[:FIRST_CHARS],
+        " ".join(_argument_texts(tool.schema))[:MAX_ARGUMENT_CHARS],
     )
-    for text, weight in texts:
+
+
+def weigh_words(texts: ToolTexts) -> ToolWords:
+    words: ToolWords = {}
+    for text, weight in zip(texts, _WEIGHTS, strict=True):
         for word in set(_stems(text)):
             words[word] = words.get(word, 0.0) + weight
     return words

@@ -31,6 +31,7 @@ from kimi_proxy.core.prune import Annotation, Cut, Numbering, Pruned, Question, 
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
+from kimi_proxy.features.tool_search import ListedTool, ToolWords, texts_of, weigh_words
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint, part_starts_of, read_source
@@ -49,6 +50,7 @@ MAX_TIMEOUT_S = 600.0
 EXPLAIN_TIMEOUT_S = 60.0
 MIN_RESERVE_S = 0.3  # enough for a first prune, which loads the vocabulary
 CACHE_MAX_BYTES = 64 * 1024**2
+TOOL_WORDS_S = 30.0  # for the words of a server's tools
 NO_ID = "prn_" + "0" * 16  # placeholder for an id if nothing is stored
 
 Key = TypeVar("Key", bound=Hashable)
@@ -311,6 +313,14 @@ class Pruner:
     def keep_spare(self) -> None:
         """Start a second worker, which ends when it has been idle for a minute."""
         self._workers.keep_spare()
+
+    async def tool_words(self, tools: Sequence[ListedTool]) -> list[ToolWords]:
+        """Return the words by which tools are found, read in a worker; if none can be had, in a thread."""
+        texts = [texts_of(tool) for tool in tools]
+        try:
+            return await self._workers.tool_words(texts, TOOL_WORDS_S)
+        except (TimeoutError, ChildProcessError):
+            return await asyncio.to_thread(lambda: [weigh_words(each) for each in texts])
 
     async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
         """Return the lines that matter for the goal, or the uncut text: an internal error never reaches the caller.

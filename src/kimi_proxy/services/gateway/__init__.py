@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -43,6 +43,7 @@ from kimi_proxy.features.masking import Long, MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
+from kimi_proxy.features.tool_search import ListedTool, ToolWords
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
@@ -54,7 +55,7 @@ from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.protocols import Originals
 
-TOOLS_REMEMBERED = 10_000
+TOOLS_REMEMBERED, TOOLS_COMPARED = 10_000, 1000  # of all servers, and of one list
 PLANS_REMEMBERED, PLANNED_CHARS = 1000, 2 * 1024**2
 PRUNES_TO_FIT = 3
 FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
@@ -117,10 +118,26 @@ class Gateway:
         self._planned: LruCache[tuple[str, str, MaskingSettings, str], Long] = LruCache(
             PLANS_REMEMBERED, max_bytes=PLANNED_CHARS
         )
+        self._background: set[asyncio.Task[object]] = set()
         self._planning = threading.Lock()  # long texts are planned in threads
 
     async def close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         await self.clients.close()
+
+    def run_in_background(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
+        """Run `work`, which nobody may wait for; it ends with the gateway."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def tool_words(self, tools: Sequence[ListedTool]) -> list[ToolWords]:
+        """Return the words by which tools are found."""
+        return await self._pruner.tool_words(tools)
 
     async def handle_rpc(self, who: Caller, server_name: str, request_json: JsonValue) -> JsonValue:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
@@ -151,7 +168,10 @@ class Gateway:
         received = await self._forward(who, server_name, message)
         if received is None:
             return None
-        answer = self._introduce(server_name, server, call, received) if call.method in _INTRODUCTIONS else received
+        answer = received
+        if call.method in _INTRODUCTIONS:
+            is_short = not isinstance(received.get("result"), UnreadObject)
+            answer = await aside(is_short, self._introduce, server_name, server, call, received)
 
         def leave_whole(code: WarningCode) -> JsonObject:
             self._publish(who, EVENT, GatewayFields(server=server_name, outcome="uncut"))
@@ -286,7 +306,7 @@ class Gateway:
     def _compare_tools(self, name: str, result: JsonValue) -> None:
         """Log a changed tool: a server that rewrites a tool's description may be attacking the agent."""
         listed = result.get("tools") if isinstance(result, dict) else None
-        for tool in listed if isinstance(listed, list) else []:
+        for tool in listed[:TOOLS_COMPARED] if isinstance(listed, list) else []:
             place = (name, str(tool.get("name"))[:200] if isinstance(tool, dict) else "")
             now = sha256(json.encode(tool)).digest()
             if len(self._tool_digests) > TOOLS_REMEMBERED:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated
@@ -11,19 +11,25 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic import JsonValue as AnyJson
 
 from kimi_proxy.core import json
-from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, UpstreamTimeout
+from kimi_proxy.core.aside import aside
+from kimi_proxy.core.caller import ANONYMOUS, Caller
+from kimi_proxy.core.errors import InvalidParams, KimiProxyError, ParseError, UpstreamTimeout, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import AnyTool, Integer, Tool, ToolAnswer
-from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, describe_tool, rank_tools, thin_schema
+from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, ToolWords, describe_tool, rank_tools, thin_schema
 from kimi_proxy.services.gateway import Gateway
 
 FRESH_S = 300.0  # how long a tool list is cached
 RETRY_S = 15.0  # and from a server that did not answer
 LIST_S = 20.0  # for a server to start and to list its tools
+PATIENCE_S = 5.0  # so long a search waits for a server that was never listed
+STILL_LISTING = "it has not listed its tools yet: search again in some seconds"
 MAX_PAGES = 50
+MAX_TOOLS, MAX_LIST_BYTES = 1000, 1024**2  # of a server
+RANKED_AT_ONCE = 1000  # tools whose words are known: 3 ms
+COMPARED_AT_ONCE, MAX_NAME_CHARS = 200, 200
 
 # Of the endpoint itself; a server's tool of such a name is called with its server's name only.
 OWN_NAMES = frozenset(
@@ -34,21 +40,34 @@ _OURS = tuple(recovery.describe_tool(name) for name in (recovery.NAME, recovery.
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """The tools of one server as last listed; `problem` says why there are none."""
+    """The tools of one server as last listed; `problem` says why there are none, or not all."""
 
     tools: tuple[ListedTool, ...]
+    words: Sequence[ToolWords]  # of each tool, by which it is found
     at: float
     problem: KimiProxyError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A question for the tools of a server that is not answered yet."""
+
+    task: asyncio.Task[object]
+    since: float
+
+
 class ToolDirectory:
-    """Knows the tools of every server that the settings name, and calls them through the gateway."""
+    """Knows the tools of every server that the settings name, and calls them through the gateway.
+
+    They are listed in the background: a search answers from what is known, and waits only for servers that have just
+    been asked for the first time.
+    """
 
     def __init__(self, gateway: Gateway, now: Callable[[], float] = time.monotonic) -> None:
         self._gateway = gateway
         self._now = now
         self._known: dict[str, ServerTools] = {}
-        self._lock = asyncio.Lock()
+        self._listings: dict[str, Listing] = {}
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -56,14 +75,47 @@ class ToolDirectory:
         servers = self._gateway.servers
         return tuple(name for name in servers.names if name in self._gateway.named or name in servers.run)
 
-    async def list_tools(self, who: Caller) -> Sequence[ListedTool]:
-        """Return the tools of all servers that answer, in the order of the settings."""
-        async with self._lock:
-            old = [name for name in self.servers if not self._is_fresh(name)]
-            for name, listed in zip(old, await asyncio.gather(*(self._ask(who, name) for name in old)), strict=True):
-                self._known[name] = listed
-        tools = (tool for name in self.servers for tool in self._known[name].tools)
-        return [tool for tool in tools if self._owner(tool.name) == tool.server]
+    async def list_tools(self, who: Caller, patience_s: float = PATIENCE_S) -> Sequence[ListedTool]:
+        """Return the known tools of all servers, in the order of the settings.
+
+        A server that was never listed is waited for until so many seconds after it was first asked.
+        """
+        self._refresh(who)
+        await self._wait([name for name in self._listings if name not in self._known], patience_s)
+        return [tool for tool, _ in self._tools()]
+
+    async def search(self, who: Caller, query: str, limit: int) -> tuple[Sequence[ListedTool], int]:
+        """Return the tools that fit a query best, and the number of those that were searched."""
+        await self.list_tools(who)
+        known = self._tools()
+        tools, words = [tool for tool, _ in known], [each for _, each in known]
+        return await aside(len(known) <= RANKED_AT_ONCE, rank_tools, tools, query, limit, words), len(known)
+
+    def _tools(self) -> list[tuple[ListedTool, ToolWords]]:
+        listed = (self._known[name] for name in self.servers if name in self._known)
+        every = (pair for one in listed for pair in zip(one.tools, one.words, strict=True))
+        return [(tool, words) for tool, words in every if self._owner(tool.name) == tool.server]
+
+    def _refresh(self, who: Caller) -> None:
+        """List the tools again, in the background, of each server whose list is old."""
+        for name in self.servers:
+            if not self._is_fresh(name) and name not in self._listings:
+                # What a person's own process lists may be about them; everybody sees this list.
+                asking = ANONYMOUS if self._gateway.clients.person_of(name, who) else who
+                task = self._gateway.run_in_background(self._list(asking, name))
+                self._listings[name] = Listing(task, self._now())
+
+    async def _wait(self, names: Sequence[str], patience_s: float) -> None:
+        waits = {name: self._listings[name].since + patience_s - self._now() for name in names}
+        tasks = {self._listings[name].task for name, left_s in waits.items() if left_s > 0}
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(waits.values()))
+
+    async def _list(self, who: Caller, name: str) -> None:
+        try:
+            self._known[name] = await self._ask(who, name)
+        finally:
+            del self._listings[name]
 
     def _owner(self, name: str) -> str | None:
         """Return the server whose name and two underscores a tool's full name begins with, even if it is away.
@@ -74,23 +126,32 @@ class ToolDirectory:
         return max(owners, key=len, default=None)
 
     def problems(self, who: Caller) -> dict[str, str]:
-        """Return the reason for each server that is left out because it did not respond, in words for this person."""
+        """Return why tools are missing, by the servers that have them, in words for this person."""
         known = {name: self._known[name].problem for name in self.servers if name in self._known}
-        return {name: problem.explain(who) for name, problem in known.items() if problem is not None}
+        late = {name: STILL_LISTING for name in self._listings if name not in self._known}
+        return {name: problem.explain(who) for name, problem in known.items() if problem is not None} | late
 
     async def find(self, who: Caller, name: str) -> ListedTool:
         """Return the tool of a name, with its server's name before it or, if only one has it, without."""
+        owner = self._owner(name)
+        if owner is not None and owner not in self._known:
+            self._refresh(who)
+            await self._wait([owner] if owner in self._listings else [], LIST_S)
         tools = await self.list_tools(who)
         exact = [tool for tool in tools if tool.name == name]
         if not exact and "__" not in name and name not in OWN_NAMES:
             exact = [tool for tool in tools if tool.own_name == name]
         if len(exact) == 1:
             return exact[0]
-        near = [tool.name for tool in exact] or get_close_matches(name, [tool.name for tool in tools], 3, 0.5)
+        near = [tool.name for tool in exact] or await self._nearest(name[:MAX_NAME_CHARS], tools)
         hint = f"the nearest are {', '.join(near)}" if near else "call search_tools to find one"
         raise InvalidParams(
             "name", f"{'several servers have' if exact else 'no server has'} a tool {name[:80]!r}: {hint}"
         )
+
+    async def _nearest(self, name: str, tools: Sequence[ListedTool]) -> list[str]:
+        names = [tool.name[:MAX_NAME_CHARS] for tool in tools]
+        return await aside(len(names) <= COMPARED_AT_ONCE, get_close_matches, name, names, 3, 0.5)
 
     async def call(self, who: Caller, tool: ListedTool, arguments: JsonObject) -> ToolAnswer:
         """Return the response of the tool's server, shortened as at that server's own endpoint."""
@@ -110,33 +171,45 @@ class ToolDirectory:
 
     def _is_fresh(self, name: str) -> bool:
         known = self._known.get(name)
-        return known is not None and self._now() - known.at < (RETRY_S if known.problem else FRESH_S)
+        return known is not None and self._now() - known.at < (FRESH_S if known.tools or not known.problem else RETRY_S)
 
     async def _ask(self, who: Caller, server: str) -> ServerTools:
+        tools: list[ListedTool] = []
+        problem: KimiProxyError | None = None
         try:
             async with asyncio.timeout(LIST_S):
-                return ServerTools(tuple([tool async for tool in self._pages(who, server)]), self._now())
+                problem = await self._read_pages(who, server, tools)
         except TimeoutError:
-            problem: KimiProxyError = UpstreamTimeout(f"it has not listed its tools within {LIST_S:g} s")
+            tools, problem = [], UpstreamTimeout(f"it has not listed its tools within {LIST_S:g} s")
         except KimiProxyError as e:
-            problem = e
-        return ServerTools((), self._now(), problem)
+            tools, problem = [], e
+        return ServerTools(tuple(tools), await self._gateway.tool_words(tools), self._now(), problem)
 
-    async def _pages(self, who: Caller, server: str) -> AsyncIterator[ListedTool]:
+    async def _read_pages(self, who: Caller, server: str, tools: list[ListedTool]) -> KimiProxyError | None:
+        """Add the tools of a server; return why they are not all of its tools."""
         cursor: JsonValue = None
+        room = MAX_LIST_BYTES
         for page in range(1, MAX_PAGES + 1):
             params: JsonObject = {"cursor": cursor} if cursor else {}
             message: JsonObject = {"jsonrpc": "2.0", "id": page, "method": "tools/list", "params": params}
             answer = await self._gateway.answer(who, server, message)
             result = answer.get("result") if answer is not None else None
-            listed = result.get("tools") if isinstance(result, dict) else None
+            listed = result.get("tools") if isinstance(result, Mapping) else None
+            # The gateway adds its own recovery tool to each list: here one serves all.
             for each in listed if isinstance(listed, list) else ():
-                # The gateway adds its own recovery tool to each list: here one serves all.
-                if isinstance(each, dict) and each not in _OURS:
-                    yield ListedTool(server, each)
-            cursor = result.get("nextCursor") if isinstance(result, dict) else None
+                if not isinstance(each, dict) or each in _OURS:
+                    continue
+                room -= len(json.encode(each))
+                if room < 0 or len(tools) == MAX_TOOLS:
+                    return UpstreamUnreadable(
+                        f"only its first {len(tools)} tools are offered: of a server these are at most {MAX_TOOLS} "
+                        f"and {MAX_LIST_BYTES // 1024**2} MB; choose some by `tools` in [mcp.servers.{server}]"
+                    )
+                tools.append(ListedTool(server, each))
+            cursor = result.get("nextCursor") if isinstance(result, Mapping) else None
             if not cursor:
-                return
+                return None
+        return UpstreamUnreadable(f"only the tools of its first {MAX_PAGES} pages are offered")
 
 
 class SearchTools(BaseModel):
@@ -200,9 +273,9 @@ def search_tools(directory: ToolDirectory) -> dict[str, AnyTool]:
     """Return the few tools by which all others are found and called."""
 
     async def search(who: Caller, asked: SearchTools) -> ToolAnswer:
-        tools = await directory.list_tools(who)
-        hits: list[JsonValue] = [_describe(tool) for tool in rank_tools(tools, asked.query, asked.limit)]
-        answer: JsonObject = {"tools": hits, "searched": len(tools)}
+        found, searched = await directory.search(who, asked.query, asked.limit)
+        hits: list[JsonValue] = [_describe(tool) for tool in found]
+        answer: JsonObject = {"tools": hits, "searched": searched}
         if not hits:
             answer["servers"] = list(directory.servers)
         if problems := directory.problems(who):
@@ -264,7 +337,7 @@ def search_tools(directory: ToolDirectory) -> dict[str, AnyTool]:
 
 async def every_tool(directory: ToolDirectory, who: Caller) -> dict[str, AnyTool]:
     """Return the tools of all servers side by side, each under its server's name and its own."""
-    tools: list[AnyTool] = [UpstreamTool(directory, tool) for tool in await directory.list_tools(who)]
+    tools: list[AnyTool] = [UpstreamTool(directory, tool) for tool in await directory.list_tools(who, LIST_S)]
     return {tool.name: tool for tool in (*tools, _recovery_tool(directory))}
 
 

@@ -13,7 +13,7 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import Guard, parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.features.tool_search import ToolTexts, ToolWords, weigh_words
 from kimi_proxy.proxy.fork import in_fork
 from kimi_proxy.proxy.process import STDIN, Command, Process
 from kimi_proxy.services.workers import worker
@@ -36,6 +37,7 @@ COMMAND = (sys.executable, "-P", "-m", "kimi_proxy.services.workers.worker")
 SMALL_CHARS = 32 * 1024
 # Up to this size a thread may work beside the event loop, which then gets fewer turns than beside a child.
 HURRIED_MAX_CHARS = 512 * 1024
+FEW_TOOLS = 20
 WAIT_SHARE = 0.5  # of a chat request's time: so long it waits for a child that is busy or starts
 START_WITHIN_S = 30.0
 RESTART_S = 1.0
@@ -174,6 +176,16 @@ class Workers:
             return await self._in_thread(lambda check: engine.explain(question, cuts, part_starts, check), within_s)
         job = worker.ExplainJob(worker.pack_texts(question), list(cuts), tuple(part_starts), within_s)
         return msgspec.msgpack.decode(await self._in_child(job, len(question.text)), type=list[LineWhy])
+
+    async def tool_words(self, texts: Sequence[ToolTexts], within_s: float) -> list[ToolWords]:
+        """Return the words by which tools are found; a few are read in a thread."""
+        if len(texts) <= FEW_TOOLS:
+            return await self._in_thread(lambda check: [weigh_words(each) for each in texts], within_s)
+        # A lone surrogate, which a listing may hold, is no word.
+        plain = [tuple(text.encode("utf-8", "replace").decode() for text in each) for each in texts]
+        job = worker.ToolsJob(cast("list[ToolTexts]", plain), within_s)
+        chars = sum(len(text) for each in texts for text in each)
+        return msgspec.msgpack.decode(await self._in_child(job, chars), type=list[ToolWords])
 
     async def shorten(self, task: Task, within_s: float, cpu_s: float) -> ShortenedText:
         """Shorten a tool result; results not scored within either time limit are cut without scores.

@@ -23,6 +23,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
+from kimi_proxy.features.tool_search import ToolTexts, ToolWords, weigh_words
 from kimi_proxy.proxy.fork import StandingFork
 
 HEADER = struct.Struct(">cI")
@@ -68,9 +69,14 @@ class ShortenJob(msgspec.Struct, frozen=True, tag="shorten"):
     cpu_s: float
 
 
-Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob | ShortenJob"
+class ToolsJob(msgspec.Struct, frozen=True, tag="tools"):
+    texts: list[ToolTexts]
+    within_s: float
 
-_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob | ShortenJob)
+
+Job: TypeAlias = "PruneJob | ScoreJob | ExplainJob | ShortenJob | ToolsJob"
+
+_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(PruneJob | ScoreJob | ExplainJob | ShortenJob | ToolsJob)
 _pruned = msgspec.msgpack.Decoder(Pruned)
 _shortened = msgspec.msgpack.Decoder(ShortenedText)
 
@@ -98,7 +104,7 @@ def encode(job: Job) -> bytes:
 
 def perform(job: Job) -> bytes:
     """Do a job and return its answer, encoded."""
-    answer: Pruned | ShortenedText | list[float] | list[LineWhy]
+    answer: Pruned | ShortenedText | list[float] | list[LineWhy] | list[ToolWords]
     match job:
         case PruneJob():
             check = cpu_check(job.cpu_s, time.process_time, _give_up_after(GIVE_UP_SHARE * job.within_s))
@@ -110,6 +116,8 @@ def perform(job: Job) -> bytes:
         case ExplainJob():
             check = _give_up_after(GIVE_UP_SHARE * job.within_s)
             answer = engine.explain(_unpack_texts(job.question), job.cuts, job.part_starts, check)
+        case ToolsJob():
+            answer = [weigh_words(texts) for texts in job.texts]
         case ShortenJob():
             task = _unpack_texts(job.task)
             done = shorten_within(task, job.cpu_s, time.process_time, _give_up_after(OWN_SHARE * job.within_s))
