@@ -63,8 +63,7 @@ class ScriptedModel:
 
     def _usage(self, body: chat.Request, reply: ModelReply) -> Usage:
         parts = [part for message in body.messages for part in message.parts]
-        seen = {part.start for part in parts}
-        texts = [part.text for part in (*parts, *(part for part in body.system if part.start not in seen))]
+        texts = [part.text for part in (*parts, *body.apart)]
         texts.append(bytes(body.members.get("tools", b"")).decode())
         read = sum(map(tokens.count, texts)) + MESSAGE_TOKENS * len(body.messages)
         written = tokens.count(reply.text) + 20 * len(reply.calls)

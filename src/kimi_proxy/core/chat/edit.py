@@ -25,7 +25,8 @@ def _replace_texts(request: Request, texts: Mapping[Place, str]) -> list[Edit]:
         if not part.is_string:
             raise ValueError(f"a {part.kind} has no text to replace")
         if part.text != text:
-            edits.append((part.start, part.end, json.encode(text)))
+            start = request.messages[place[0]].start
+            edits.append((start + part.start, start + part.end, json.encode(text)))
     return edits
 
 
@@ -103,8 +104,11 @@ def with_system(request: Request, text: str) -> Request:
 
 def with_system_part(request: Request, index: int, text: str) -> Request:
     """Replace one of the texts of the system prompt."""
-    part = request.system[index]
-    return _apply_edits(request, [] if part.text == text else [(part.start, part.end, json.encode(text))])
+    parts = [(0, part) for part in request.apart]
+    parts += ((message.start, part) for message in request.instructions for part in message.parts)
+    start, part = parts[index]
+    edits = [] if part.text == text else [(start + part.start, start + part.end, json.encode(text))]
+    return _apply_edits(request, edits)
 
 
 def with_reminder(request: Request, text: str) -> Request | None:
@@ -131,4 +135,4 @@ def _has_open_calls(request: Request) -> bool:
 
 
 def _apply_edits(request: Request, edits: Sequence[Edit]) -> Request:
-    return Request(request.wire, splice(request.body, edits)) if edits else request
+    return Request(request.wire, splice(request.body, edits), request.remembered) if edits else request

@@ -5,10 +5,10 @@ every other byte stays: unknown fields, the order of keys, `1e400`, `-0` and the
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -156,6 +156,7 @@ _ROLES: dict[str, Role] = {
     "function": "tool",
 }
 _COMMA = re.compile(rb"\s*,\s*")
+_BETWEEN = re.compile(rb"[\s,]*")
 _WITHOUT_TEXT = frozenset({"image", "other"})
 
 # A backslash and the escaped character; the group is half of a surrogate pair.
@@ -164,18 +165,27 @@ _ESCAPE = re.compile(
 )
 
 
+Source = TypeVar("Source")
+Value = TypeVar("Value")
+
+
 @dataclass(frozen=True)
 class Part:
-    """A part of a message, and the position of its text in the body."""
+    """A part of a message, and the position of its text in the bytes of that message."""
 
     kind: Kind
     start: int
     end: int
-    body: bytes = field(repr=False, compare=False)
+    body: bytes = field(repr=False, compare=False)  # of the message; of the whole request for a part that is in none
     call_id: str = ""  # of the tool call that this is, or that it answers
     name: str = ""  # of the tool that is called
     failed: bool = False  # the tool marked its own result as an error
     sealed: int = 0  # characters of a thinking that only its provider can read
+    _derived: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    def derive(self, compute: Callable[["Part"], Value]) -> Value:
+        """Return what a pure function returns for this part; computed once, as long as the part is remembered."""
+        return _derive(self._derived, compute, self)
 
     @cached_property
     def text(self) -> str:
@@ -197,36 +207,45 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Content:
+    """What a message says, wherever it stands: later requests of a conversation share it."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    _derived: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    def derive(self, compute: Callable[["Content"], Value]) -> Value:
+        """Return what a pure function returns for this message; computed once, as long as it is remembered."""
+        return _derive(self._derived, compute, self)
+
+
+class Message(NamedTuple):
+    """A message at its position in a body. A tuple, because a request may have thousands."""
+
     role: Role
     parts: tuple[Part, ...]
     start: int
     end: int
+    content: Content
 
 
-class JsonBody:
-    """An object whose members are views; edits of it are spans with what replaces them, to be given to `splice`."""
+def _derive(known: dict[object, object], compute: Callable[[Source], Value], source: Source) -> Value:
+    if compute not in known:
+        known[compute] = compute(source)
+    found: Value = known[compute]  # type: ignore[assignment]
+    return found
 
-    def __init__(self, body: bytes) -> None:
-        """Raise ParseError if `body` is not a JSON object."""
+
+class Piece:
+    """Bytes of which values are read, each with its position."""
+
+    def __init__(self, body: bytes, readable: bytes | Raw) -> None:
+        """`readable` is what views look into: as long as `body`, and at another address if it had to be repaired."""
         self.body = body
-        self.is_crowded = json.has_many_values(body)  # it holds too many values to be read: `members` has few of it
-        readable, members = body, few_members if self.is_crowded else OBJECT.decode
-        try:
-            self.members: RawObject = members(body)
-        except RecursionError as e:
-            raise ParseError("JSON is nested too deep") from e
-        except (msgspec.DecodeError, UnicodeDecodeError):  # the latter of a key that is not UTF-8
-            readable = _without_lone_surrogates(body)
-            try:
-                self.members = members(readable)
-            except UNREADABLE as e:
-                raise ParseError(f"not a JSON object: {e}") from e
-        self._readable = readable  # views look into it
         self._address = _address(readable)
 
     def span(self, raw: Raw) -> tuple[int, int]:
-        """Return where a value of this body begins and ends."""
+        """Return where a value begins and ends."""
         start = _address(raw) - self._address
         return start, start + len(memoryview(raw))
 
@@ -250,6 +269,39 @@ class JsonBody:
                 yield self.part(kind, text, call_id, failed=failed)
             else:
                 yield self.part("image" if found == "image" else "other", raw, call_id)
+
+
+class JsonBody(Piece):
+    """An object whose members are views; edits of it are spans with what replaces them, to be given to `splice`."""
+
+    def __init__(self, body: bytes) -> None:
+        """Raise ParseError if `body` is not a JSON object."""
+        self.is_crowded = json.has_many_values(body)  # it holds too many values to be read: `members` has few of it
+        readable, members = body, few_members if self.is_crowded else OBJECT.decode
+        try:
+            self.members: RawObject = members(body)
+        except RecursionError as e:
+            raise ParseError("JSON is nested too deep") from e
+        except (msgspec.DecodeError, UnicodeDecodeError):  # the latter of a key that is not UTF-8
+            readable = _without_lone_surrogates(body)
+            try:
+                self.members = members(readable)
+            except UNREADABLE as e:
+                raise ParseError(f"not a JSON object: {e}") from e
+        self._readable = readable  # views look into it
+        super().__init__(body, readable)
+
+    def items(self, listed: Raw | None) -> Iterator[tuple[Raw, int, int]]:
+        """Return the items of an array in this body, each with where it begins and ends."""
+        found = array(listed)
+        if listed is None or not found:
+            return
+        at = self.span(listed)[0] + 1
+        for raw in found:
+            at = _BETWEEN.match(self.body, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            end = at + len(memoryview(raw))
+            yield raw, at, end
+            at = end
 
     def has(self, name: str) -> bool:
         """Return whether this member exists and is not null; no member has an empty name."""

@@ -1,9 +1,10 @@
 """A client's request: its bytes, and a view of their contents."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.chat.read import JsonBody, Message, Part, RawObject
 from kimi_proxy.core.chat.wires import Wire
 from kimi_proxy.core.chat.wires.protocol import WireFormat
@@ -16,6 +17,7 @@ class Request:
 
     wire: Wire
     body: bytes
+    remembered: RememberedMessages | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def json(self) -> JsonBody:
@@ -44,12 +46,24 @@ class Request:
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
-        return self.format.messages(self.json)
+        return self.format.messages(self.json, self.remembered)
+
+    @cached_property
+    def apart(self) -> tuple[Part, ...]:
+        """Return the client's instructions that are no message."""
+        return self.format.apart(self.json)
+
+    @cached_property
+    def instructions(self) -> tuple[Message, ...]:
+        """Return the messages that hold instructions."""
+        if not self.format.has_system_messages:
+            return ()
+        return tuple(message for message in self.messages if message.role == "system")
 
     @cached_property
     def system(self) -> tuple[Part, ...]:
-        """Return the client's instructions before the conversation, wherever the API puts them."""
-        return self.format.system(self.json, self.messages)
+        """Return the client's instructions, wherever the API puts them: first those that are no message."""
+        return (*self.apart, *(part for message in self.instructions for part in message.parts))
 
     @cached_property
     def tool_names(self) -> tuple[str, ...]:
@@ -95,9 +109,9 @@ class Request:
         return self.messages[message].parts[part]
 
 
-def parse(body: bytes, wire: Wire) -> Request:
+def parse(body: bytes, wire: Wire, remembered: RememberedMessages | None = None) -> Request:
     """Raise ParseError if the body is no JSON object, InvalidParams if it names no model."""
-    request = Request(wire, body)
+    request = Request(wire, body, remembered)
     if not request.model:
         raise InvalidParams("model", "must be a string")
     return request

@@ -147,12 +147,10 @@ class Composition:
 
 def composition(request: Request, weigh: Weigh) -> Composition:
     """Count texts, tool calls, tool results and tool definitions; everything else has a flat rate."""
-    inside = {(part.start, part.end) for message in request.messages for part in message.parts}
-    alone = [part for part in request.system if (part.start, part.end) not in inside]
     definitions = _count_tools(request, weigh)
     found: list[MemoryFound] = []
     memory_calls: set[str] = set()
-    apart = _weigh_message(-1, "system", alone, definitions, weigh, found, memory_calls)
+    apart = _weigh_message(-1, "system", request.apart, definitions, weigh, found, memory_calls)
     messages: list[MessageWeight] = []
     before = definitions + apart.tokens
     for index, message in enumerate(request.messages):

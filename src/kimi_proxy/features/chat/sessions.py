@@ -215,8 +215,9 @@ def _beginning(request: Request, provider: str, with_reminders: bool = False) ->
     asked = takewhile(lambda message: message.role != "assistant", messages[first:])
     said = (message.parts for message in asked if message.role == "user")
     words = _words(next(said, ())) if with_reminders else next(filter(None, map(_own_words, said)), ())
-    later = {part.start for message in messages[first:] for part in message.parts}
-    system = (part for part in request.system if part.start not in later)
+    later = {message.start for message in messages[first:]}
+    earlier = (message for message in request.instructions if message.start not in later)
+    system = (*request.apart, *(part for message in earlier for part in message.parts))
     return provider.encode(), family(request.model).encode(), *_words(system), *words
 
 
@@ -228,16 +229,16 @@ def _conversation(request: Request) -> Sequence[Message]:
     messages = request.messages
     if request.tool_names or not any(opening in request.body for opening in _AIDER_CONTEXT):
         return messages
-    found = [at for at, message in enumerate(messages) if _starts_with(request, message, _AIDER_CONTEXT)]
-    examples = [at for at in found if _starts_with(request, messages[at], _AIDER_CONTEXT[:1])]
+    found = [at for at, message in enumerate(messages) if _starts_with(message, _AIDER_CONTEXT)]
+    examples = [at for at in found if _starts_with(messages[at], _AIDER_CONTEXT[:1])]
     start = examples[0] if examples else 0
     answered = {at + 1 for at in found if at + 1 < len(messages) and messages[at + 1].role == "assistant"}
     return [message for at, message in enumerate(messages) if at >= start and at not in {*found, *answered}]
 
 
-def _starts_with(request: Request, message: Message, openings: tuple[bytes, ...]) -> bool:
-    starts = (part.start + 1 for part in message.parts[:1] if message.role == "user" and part.is_string)
-    return any(request.body.startswith(openings, start) for start in starts)
+def _starts_with(message: Message, openings: tuple[bytes, ...]) -> bool:
+    asked = (part for part in message.parts[:1] if message.role == "user" and part.is_string)
+    return any(part.body.startswith(openings, part.start + 1) for part in asked)
 
 
 def _words(parts: Iterable[Part]) -> Iterable[bytes]:

@@ -10,7 +10,18 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
+from kimi_proxy.core.chat.read import (
+    Content,
+    Edit,
+    JsonBody,
+    Kind,
+    Part,
+    Piece,
+    RawObject,
+    Role,
+    role_of,
+    text_block,
+)
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
     ITEM,
@@ -218,6 +229,7 @@ class AnthropicMessages(WireFormat):
     default_headers = (("anthropic-version", "2023-06-01"),)
     client_header = "anthropic-version"
     system_member = "system"
+    has_system_messages = False
     has_cache_marks = True
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     recall_stream = MessagesRecallStream
@@ -282,7 +294,7 @@ class AnthropicMessages(WireFormat):
         ends: JsonObject = {"first_id": keys[0] if keys else None, "last_id": keys[-1] if keys else None}
         return {"data": data, "has_more": False, **ends}
 
-    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+    def apart(self, body: JsonBody) -> tuple[Part, ...]:
         return tuple(_parts(body, body.members.get("system")))
 
     def read_from(self, body: JsonBody) -> int:
@@ -367,9 +379,9 @@ class AnthropicMessages(WireFormat):
     def error_event(self, status: int, code: str, message: str) -> bytes:
         return b"event: error\n" + super().error_event(status, code, message)
 
-    def _message(self, body: JsonBody, raw: Raw) -> Message:
+    def _content(self, piece: Piece, raw: Raw) -> Content:
         fields = read.members(raw)
-        return Message(role_of(fields.get("role")), tuple(_parts(body, fields.get("content"))), *body.span(raw))
+        return Content(role_of(fields.get("role")), tuple(_parts(piece, fields.get("content"))))
 
     def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
         if not read.is_string(content):
@@ -445,7 +457,7 @@ def _is_compacted(message: RawObject) -> bool:
     return any(read.string(read.members(block).get("type")) == "compaction" for block in blocks)
 
 
-def _parts(body: JsonBody, content: Raw | None) -> Iterator[Part]:
+def _parts(body: Piece, content: Raw | None) -> Iterator[Part]:
     if content is None:
         return
     if read.is_string(content):
@@ -454,7 +466,7 @@ def _parts(body: JsonBody, content: Raw | None) -> Iterator[Part]:
         yield from _block_parts(body, block)
 
 
-def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
+def _block_parts(body: Piece, raw: Raw) -> Iterator[Part]:
     block = read.members(raw)
     match read.string(block.get("type")), block:
         case "text", {"text": text}:
@@ -473,7 +485,7 @@ def _block_parts(body: JsonBody, raw: Raw) -> Iterator[Part]:
             yield body.part("other", raw)
 
 
-def _result_parts(body: JsonBody, raw: Raw, result: RawObject) -> Iterator[Part]:
+def _result_parts(body: Piece, raw: Raw, result: RawObject) -> Iterator[Part]:
     content, call_id = result.get("content"), read.string(result.get("tool_use_id"))
     if content is None or not (read.is_string(content) or read.array(content)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)

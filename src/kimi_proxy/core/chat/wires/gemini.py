@@ -15,7 +15,8 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import code_assist, read
 from kimi_proxy.core.chat.clouds import without_members
-from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.messages import RememberedMessages
+from kimi_proxy.core.chat.read import Content, Edit, JsonBody, Kind, Message, Part, Piece, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
     ITEM,
@@ -197,6 +198,7 @@ class GeminiContents(WireFormat):
     provider_types = ("gemini", code_assist.CODE_ASSIST)
     client_header = "x-goog-api-client"
     conversation = "contents"
+    has_system_messages = False
     system_member = "systemInstruction"
     recall_stream = GeminiRecallStream
     recall_body = GeminiRecallBody
@@ -256,14 +258,19 @@ class GeminiContents(WireFormat):
     def is_opaque(self, place: Place, holder: Mapping[str, JsonValue], name: str) -> bool:
         return place[:-1] == _PART and _ARGUMENTS.get(place[-1]) == name
 
-    def messages(self, body: JsonBody) -> tuple[Message, ...]:
+    def messages(self, body: JsonBody, remembered: RememberedMessages | None = None) -> tuple[Message, ...]:
+        """Return the messages; none is remembered, because which call a result answers depends on those before it."""
         open_calls: list[tuple[str, str]] = []  # ids and names of those without a result so far
-        return tuple(_message(body, raw, open_calls) for raw in read.array(body.members.get(self.conversation)))
+        found: list[Message] = []
+        for raw, start, end in body.items(body.members.get(self.conversation)):
+            said = _content(Piece(body.body[start:end], raw), raw, open_calls)
+            found.append(Message(said.role, said.parts, start, end, said))
+        return tuple(found)
 
-    def _message(self, body: JsonBody, raw: Raw) -> Message:
-        return _message(body, raw, [])
+    def _content(self, piece: Piece, raw: Raw) -> Content:
+        return _content(piece, raw, [])
 
-    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+    def apart(self, body: JsonBody) -> tuple[Part, ...]:
         parts = read.array(read.members(_either(body.members, "systemInstruction", "system_instruction")).get("parts"))
         texts = (read.members(raw).get("text") for raw in parts)
         return tuple(body.part("text", text) for text in texts if text is not None)
@@ -388,14 +395,14 @@ class GeminiContents(WireFormat):
         return {"error": {"code": status, "message": message, "status": name, "details": details}}
 
 
-def _message(body: JsonBody, raw: Raw, open_calls: list[tuple[str, str]]) -> Message:
+def _content(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Content:
     fields = read.members(raw)
     role = _ROLES.get(read.string(fields.get("role")), "other")
     parts = (found for part in read.array(fields.get("parts")) for found in _parts(body, part, open_calls))
-    return Message(role, tuple(parts), *body.span(raw))
+    return Content(role, tuple(parts))
 
 
-def _parts(body: JsonBody, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
+def _parts(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
     fields = read.members(raw)
     if (call := _either(fields, "functionCall", "function_call")) is not None:
         made = read.as_object(read.value(call))
@@ -412,7 +419,7 @@ def _parts(body: JsonBody, raw: Raw, open_calls: list[tuple[str, str]]) -> Itera
         yield body.part("image" if is_image else "other", raw)
 
 
-def _result_parts(body: JsonBody, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
+def _result_parts(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
     result = read.members(raw)
     call_id = _take_call(read.string(result.get("id")), read.string(result.get("name")), open_calls)
     answer = result.get("response")

@@ -8,7 +8,19 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of, text_block
+from kimi_proxy.core.chat.read import (
+    Content,
+    Edit,
+    JsonBody,
+    Kind,
+    Message,
+    Part,
+    Piece,
+    RawObject,
+    Role,
+    role_of,
+    text_block,
+)
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     DONE,
@@ -297,9 +309,6 @@ class OpenAiChat(WireFormat):
     def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
         return super().is_whole(place, holder) or place in _WHOLE
 
-    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-        return tuple(found for message in messages if message.role == "system" for found in message.parts)
-
     def _tool_name(self, tool: RawObject) -> str:
         return read.string(read.members(tool.get("function")).get("name")) or read.string(tool.get("name"))
 
@@ -375,18 +384,18 @@ class OpenAiChat(WireFormat):
 
     _event = _read_body_facts
 
-    def _message(self, body: JsonBody, raw: Raw) -> Message:
+    def _content(self, piece: Piece, raw: Raw) -> Content:
         fields = read.members(raw)
         role = role_of(fields.get("role"))
         call_id = read.string(fields.get("tool_call_id"))
-        content = body.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
-        parts = (*content, *_calls(body, fields))
+        said = piece.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
+        parts = (*said, *_calls(piece, fields))
         if role == "tool" and not parts:  # no text, only the result of its call
-            parts = (body.part("other", raw, call_id),)
-        return Message(role, parts, *body.span(raw))
+            parts = (piece.part("other", raw, call_id),)
+        return Content(role, parts)
 
 
-def _calls(body: JsonBody, fields: RawObject) -> Iterator[Part]:
+def _calls(body: Piece, fields: RawObject) -> Iterator[Part]:
     if (thought := fields.get("reasoning_content")) is not None and read.is_string(thought):
         yield body.part("thinking", thought)
     for raw in read.array(fields.get("tool_calls")):

@@ -9,7 +9,8 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import Edit, JsonBody, Kind, Message, Part, RawObject, Role, role_of
+from kimi_proxy.core.chat.messages import RememberedMessages
+from kimi_proxy.core.chat.read import Content, Edit, JsonBody, Kind, Message, Part, Piece, RawObject, Role, role_of
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     ITEM,
@@ -249,11 +250,13 @@ class OpenAiResponses(WireFormat):
     search_tool = SEARCH_TOOL
     _news = re.compile(rb'"response"\s*:\s*\{')
 
-    def messages(self, body: JsonBody) -> tuple[Message, ...]:
+    def messages(self, body: JsonBody, remembered: RememberedMessages | None = None) -> tuple[Message, ...]:
         items = body.members.get("input")
-        if items is not None and read.is_string(items):
-            return (Message("user", (body.part("text", items),), *body.span(items)),)
-        return super().messages(body)
+        if items is None or not read.is_string(items):
+            return super().messages(body, remembered)
+        start, end = body.span(items)
+        parts = (Piece(body.body[start:end], items).part("text", items),)
+        return (Message("user", parts, start, end, Content("user", parts)),)
 
     def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
         kind = holder.get("type")
@@ -264,10 +267,11 @@ class OpenAiResponses(WireFormat):
         is_message = kind == "message" or (kind is None and "role" in holder)
         return kind in _WHOLE_ITEMS or (is_message and bool(holder.get("content")))
 
-    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
+    def apart(self, body: JsonBody) -> tuple[Part, ...]:
         instructions = body.members.get("instructions")
-        first = () if instructions is None or not read.is_string(instructions) else (body.part("text", instructions),)
-        return first + tuple(found for message in messages if message.role == "system" for found in message.parts)
+        if instructions is None or not read.is_string(instructions):
+            return ()
+        return (body.part("text", instructions),)
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Tools in a namespace, such as those of an MCP server in Codex, have its name as a prefix."""
@@ -379,9 +383,9 @@ class OpenAiResponses(WireFormat):
         top: JsonObject = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
         return b"event: error\ndata: " + json.encode(top | self.error_body(status, code, message)) + b"\n\n"
 
-    def _message(self, body: JsonBody, raw: Raw) -> Message:
-        role, parts = _item(body, raw, read.members(raw))
-        return Message(role, tuple(parts), *body.span(raw))
+    def _content(self, piece: Piece, raw: Raw) -> Content:
+        role, parts = _item(piece, raw, read.members(raw))
+        return Content(role, tuple(parts))
 
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
         if "response" not in members:
@@ -407,7 +411,7 @@ def _is_web_search(raw: Raw) -> bool:
     return read.string(item.get("type")) == "web_search_call" and read.string(action.get("type")) in ("", "search")
 
 
-def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
+def _item(body: Piece, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
     kind, call_id = read.string(fields.get("type")), read.string(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
@@ -422,13 +426,13 @@ def _item(body: JsonBody, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[P
     return "other", iter((body.part("other", raw),))
 
 
-def _call(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Part:
+def _call(body: Piece, raw: Raw, fields: RawObject, call_id: str) -> Part:
     arguments = fields.get("arguments") or fields.get("input") or fields.get("action")
     name = read.string(fields.get("name")) or read.string(fields.get("type"))
     return body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 
-def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
+def _result(body: Piece, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
     if output is None or (read.is_array(output) and not read.array(output)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)
@@ -439,7 +443,7 @@ def _result(body: JsonBody, raw: Raw, fields: RawObject, call_id: str) -> Iterat
         yield body.part("tool_result", output, call_id)
 
 
-def _shell_outputs(body: JsonBody, output: Raw, call_id: str) -> Iterator[Part]:
+def _shell_outputs(body: Piece, output: Raw, call_id: str) -> Iterator[Part]:
     """Yield the outputs of the commands of a `shell_call_output`, each with both streams."""
     for block in map(read.members, read.array(output)):
         outcome = read.members(block.get("outcome"))

@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.read import PARAGRAPH, Edit, JsonBody, Message, Part, RawObject, Role
+from kimi_proxy.core.chat.messages import RememberedMessages
+from kimi_proxy.core.chat.read import PARAGRAPH, Content, Edit, JsonBody, Message, Part, Piece, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -249,6 +250,7 @@ class WireFormat(ABC):
 
     conversation: ClassVar[str] = "messages"  # the member of a request that holds the messages
     system_member: ClassVar[str] = ""  # the one for the system's text; empty where that is a message
+    has_system_messages: ClassVar[bool] = True  # messages of the system are instructions wherever they stand
     previous_response: ClassVar[str] = ""  # the one that names the answer to continue from, which the provider has
     stored_conversation: ClassVar[str] = ""  # the one that names a conversation that the provider has
     has_cache_marks: ClassVar[bool] = False  # clients mark what to put into the prompt cache; else every prefix is
@@ -355,15 +357,31 @@ class WireFormat(ABC):
 
     # Requests
 
-    def messages(self, body: JsonBody) -> tuple[Message, ...]:
-        return tuple(self._message(body, raw) for raw in read.array(body.members.get(self.conversation)))
+    def messages(self, body: JsonBody, remembered: RememberedMessages | None = None) -> tuple[Message, ...]:
+        """Return the messages of a request; those that are remembered are not read again."""
+        items = list(body.items(body.members.get(self.conversation)))
+        data = [body.body[start:end] for _, start, end in items]
+
+        def content(place: int) -> Content:
+            raw = items[place][0]
+            return self._content(Piece(data[place], raw), raw)
+
+        if remembered is None:
+            contents = [content(place) for place in range(len(items))]
+        else:
+            contents = remembered.contents([(self.name, each) for each in data], content)
+        return tuple(
+            Message(said.role, said.parts, start, end, said)
+            for said, (_, start, end) in zip(contents, items, strict=True)
+        )
 
     @abstractmethod
-    def _message(self, body: JsonBody, raw: Raw) -> Message: ...
+    def _content(self, piece: Piece, raw: Raw) -> Content:
+        """Return what one message says, from its own bytes alone."""
 
-    @abstractmethod
-    def system(self, body: JsonBody, messages: tuple[Message, ...]) -> tuple[Part, ...]:
-        """Return the text that the client puts before the conversation."""
+    def apart(self, body: JsonBody) -> tuple[Part, ...]:
+        """Return the client's instructions that are no message."""
+        return ()
 
     def tools(self, body: JsonBody) -> Iterator[tuple[str, Raw]]:
         """Return the tools that the client offers, each with its name."""
