@@ -15,6 +15,7 @@ from kimi_proxy.assembly.addons import AddonFiles
 from kimi_proxy.assembly.store import open_store
 from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.markers import Entropy
 from kimi_proxy.features.chat.compression import presets
@@ -202,6 +203,7 @@ class _Conversations:
     facts: ChatFacts
     by_response: SessionsByResponse
     by_answers: Conversations
+    messages: RememberedMessages
 
     @property
     def finder(self) -> RememberedSessions:
@@ -302,6 +304,7 @@ async def running(
                 shared_keys=SharedKeyGate(team.audit.add) if team else None,
                 repeating=stages.repeating,
                 observation=Observation(mode, observed, stages.caches, store.sessions, now),
+                remembered=known.messages,
             ),
             sanitizer=stages.sanitizer,
             sessions=sessions,
@@ -336,6 +339,7 @@ async def _conversations(parts: _Parts, team: Team | None) -> _Conversations:
         parts.end(ChatFacts(store.facts, remember_s, is_shared=is_shared)),
         SessionsByResponse(by_answer, is_shared),
         Conversations(by_answer),
+        RememberedMessages(),
     )
 
 
@@ -389,6 +393,7 @@ def _sessions(
         stages.lineage.forget,
         known.decisions.forget,
         known.facts.forget,
+        lambda who, session: known.messages.forget(),
     ]
     forgetters += [observer.forget for observer in seen_by.in_order if observer is not seen_by.journal]
     forgetters += [AddonFiles(config).forget, parts.hub.forget, lambda who, session: forget_words()]

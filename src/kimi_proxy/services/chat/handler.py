@@ -14,6 +14,7 @@ from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire, edit
+from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import is_local
 from kimi_proxy.core.errors import (
@@ -77,6 +78,7 @@ class Chat:
         shared_keys: SharedKeyGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
         observation: Observation | None = None,
+        remembered: RememberedMessages | None = None,  # messages of earlier requests, which begin the next ones
     ) -> None:
         self.models = models or Models.of(config)
         last = name_model, name_safety_check, pin_attribution(config.providers), ask_usage(config.providers)
@@ -95,6 +97,7 @@ class Chat:
         self._shared_keys = shared_keys
         self._repeating = (*repeating, name_model, name_safety_check)
         self._observation = observation
+        self._remembered = remembered
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
         self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
@@ -103,7 +106,7 @@ class Chat:
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the requested model; the answer stays open until the block ends."""
         began, timings = self._now(), begin_timings() if self._is_timed else None
-        request = await _parse(incoming)
+        request = await _parse(incoming, self._remembered)
         target = self.models.target(
             request.model, incoming.wire, self.credential(incoming), translate=True, prefer=incoming.cloud
         )
@@ -128,7 +131,7 @@ class Chat:
     @asynccontextmanager
     async def count_tokens(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Let an Anthropic provider count tokens; count them here for the models of others."""
-        request = await _parse(incoming)
+        request = await _parse(incoming, self._remembered)
         try:
             target = self.models.target(request.model, incoming.wire, self.credential(incoming), prefer=incoming.cloud)
         except NoProvider:
@@ -303,8 +306,8 @@ class Chat:
                 self._metrics.prompt_cache_requests.labels(provider, hit).inc()
 
 
-async def _parse(incoming: ChatRequest) -> chat.Request:
-    return await aside(len(incoming.body) <= PARSED_BYTES, chat.parse, incoming.body, incoming.wire)
+async def _parse(incoming: ChatRequest, remembered: RememberedMessages | None) -> chat.Request:
+    return await aside(len(incoming.body) <= PARSED_BYTES, chat.parse, incoming.body, incoming.wire, remembered)
 
 
 _MODEL_FIELD = re.compile(rb'name="model"\r?\n\r?\n([^\r\n]{1,200})\r?\n')
