@@ -57,7 +57,7 @@ def outputs(transcript: Transcript, min_tokens: int = MIN_TOKENS) -> Iterator[Us
             found = _case(f"{transcript.id}:{place}", output.text, context, words, used.get(place, set()))
             if found is not None and tokens.count(output.text) > min_tokens:
                 yield found
-        history.answer(request.said, (MadeCall(call.id, call.name, call.arguments) for call in request.calls))
+        history.answer(request.said, [MadeCall.of(call.id, call.name, call.arguments) for call in request.calls])
 
 
 def sampled(

@@ -36,7 +36,7 @@ class LruCache(Generic[Key, Value]):
 
     def __contains__(self, key: Key) -> bool:
         """Return whether `key` is in the cache, without counting as use."""
-        return key in self._entries and not self._is_expired(key)
+        return key in self._entries and (not self._expires or not self._is_expired(key))
 
     def items(self) -> list[tuple[Key, Value]]:
         """Return the entries, least recently used first."""
@@ -46,7 +46,7 @@ class LruCache(Generic[Key, Value]):
         value = self._entries.get(key)
         if value is None:
             return None
-        if self._is_expired(key):
+        if self._expires and self._is_expired(key):
             self.forget(key)
             return None
         self._entries.move_to_end(key)

@@ -332,7 +332,7 @@ def weights(request: Request, weighed: Composition, changed_from: int | None = N
     has_outputs = False
     for at, message in enumerate(request.messages):
         calls = (part for part in message.parts if part.kind == "tool_call")
-        recalls |= {part.call_id: part if is_recovery_call(part) else None for part in calls}
+        recalls |= {part.call_id: part if part.derive(is_recovery_call) else None for part in calls}
         results = [part for part in message.parts if part.kind == "tool_result"]
         has_outputs = has_outputs or bool(results)
         if any(_is_read_back(recalls.get(result.call_id), result) for result in results):

@@ -226,7 +226,9 @@ class _Measuring:
             made = self._request(index, request, before)
             self._session.requests.append(made)
             self._calls.update((call.id, call) for call in request.calls)
-            self._history.answer(request.said, (MadeCall(call.id, call.name, call.arguments) for call in request.calls))
+            self._history.answer(
+                request.said, (MadeCall.of(call.id, call.name, call.arguments) for call in request.calls)
+            )
             before = made
 
     def _request(self, index: int, request: AgentRequest, before: MeasuredRequest | None) -> MeasuredRequest:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
 
 import msgspec
 from msgspec import Raw
@@ -165,7 +165,7 @@ _ESCAPE = re.compile(
 )
 
 
-Source = TypeVar("Source")
+Given = TypeVarTuple("Given")
 Value = TypeVar("Value")
 
 
@@ -183,9 +183,12 @@ class Part:
     sealed: int = 0  # characters of a thinking that only its provider can read
     _derived: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
-    def derive(self, compute: Callable[["Part"], Value]) -> Value:
+    def derive(self, compute: Callable[["Part", *Given], Value], *args: *Given) -> Value:
         """Return what a pure function returns for this part; computed once, as long as the part is remembered."""
-        return _derive(self._derived, compute, self)
+        known = (compute, args)
+        if known not in self._derived:
+            self._derived[known] = compute(self, *args)
+        return cast(Value, self._derived[known])
 
     @cached_property
     def text(self) -> str:
@@ -214,9 +217,12 @@ class Content:
     parts: tuple[Part, ...]
     _derived: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
-    def derive(self, compute: Callable[["Content"], Value]) -> Value:
+    def derive(self, compute: Callable[["Content", *Given], Value], *args: *Given) -> Value:
         """Return what a pure function returns for this message; computed once, as long as it is remembered."""
-        return _derive(self._derived, compute, self)
+        known = (compute, args)
+        if known not in self._derived:
+            self._derived[known] = compute(self, *args)
+        return cast(Value, self._derived[known])
 
 
 class Message(NamedTuple):
@@ -227,13 +233,6 @@ class Message(NamedTuple):
     start: int
     end: int
     content: Content
-
-
-def _derive(known: dict[object, object], compute: Callable[[Source], Value], source: Source) -> Value:
-    if compute not in known:
-        known[compute] = compute(source)
-    found: Value = known[compute]  # type: ignore[assignment]
-    return found
 
 
 class Piece:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
-from kimi_proxy.core.chat import Message, Part, Request, edit, read
+from kimi_proxy.core.chat import Content, Message, Part, Request, edit, read
 from kimi_proxy.features.models.known import CacheRules
 
 # Claude Code's first text is a billing line with a changing number; Anthropic excludes this text from its cache.
@@ -63,7 +63,7 @@ class PrefixDigests:
 
 def digests(request: Request) -> PrefixDigests:
     system = (part for part in request.system if not part.text.startswith(ATTRIBUTION))
-    messages = b"".join(_digest(*_matched_bytes(message)) for message in request.messages)
+    messages = b"".join(message.content.derive(_digest_content) for message in request.messages)
     return PrefixDigests(request.model, _digest(*_tools(request)), _digest(*map(_bytes, system)), messages)
 
 
@@ -75,7 +75,11 @@ def _tools(request: Request) -> Iterator[bytes]:
             yield _without_marks(bytes(raw))
 
 
-def _matched_bytes(message: Message) -> Iterator[bytes | memoryview]:
+def _digest_content(content: Content) -> bytes:
+    return _digest(*_matched_bytes(content))
+
+
+def _matched_bytes(message: Message | Content) -> Iterator[bytes | memoryview]:
     yield message.role.encode()
     for part in message.parts:
         if _is_thinking(part):

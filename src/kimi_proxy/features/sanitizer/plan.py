@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Message, Part, Request
+from kimi_proxy.core.chat import Content, Part, Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import ParseError, Reason
 from kimi_proxy.core.json import JsonValue
@@ -77,19 +77,20 @@ def plan(request: Request, threshold_tokens: int, conversation: bytes = b"") -> 
 
     Their keys begin with the name of the conversation: call ids are often unique only within one.
     """
-    parts = (part for message in request.messages if message.role in ("user", "tool") for part in message.parts)
-    if not any(_may_be_long(part, threshold_tokens) for part in parts):
+    messages = request.messages
+    if not any(message.content.derive(_longest) > threshold_tokens for message in messages):
         return ()
-    answered = (at for at, message in enumerate(request.messages) if message.role == "assistant")
-    last_answer = max(answered, default=-1)
+    last_answer = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), -1)
+    stays_from = len(messages) if request.is_cleared else request.read_from
     calls: dict[str, _CallOrigin] = {}  # the last call of each id: some clients reuse call ids in every turn
+    seen = _SeenTexts()
     found: list[LongOutput] = []
-    for at, message in enumerate(request.messages):
-        calls.update(_tool_calls(message))
-        here = _outputs(request, at, calls, threshold_tokens, at > last_answer)
-        is_lost = request.is_cleared or at < request.read_from
-        found += (replace(output, stays=False) for output in here) if is_lost else here
-    return tuple(_with_keys(conversation, found)) if found else ()
+    for at, message in enumerate(messages):
+        calls.update(message.content.derive(_tool_calls))
+        if message.content.derive(_longest) > threshold_tokens:
+            for output in _outputs(request, at, calls, threshold_tokens):
+                found.append(seen.name(output, conversation, at=at, is_unread=at > last_answer, stays=at >= stays_from))
+    return tuple(found)
 
 
 def is_recovery(tool: str, arguments: str = "") -> bool:
@@ -111,9 +112,15 @@ def _arguments(part: Part) -> str:
     return part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else ""
 
 
-def _may_be_long(part: Part, threshold_tokens: int) -> bool:
+def _longest(content: Content) -> int:
+    """Return the bytes of the longest output that a message may hold; 0 if it holds none."""
+    is_user = content.role == "user"
+    return max((_bytes_of_output(part) for part in content.parts if is_user or part.kind == "tool_result"), default=0)
+
+
+def _bytes_of_output(part: Part) -> int:
     """A token has one byte at least, and JSON needs as many for it or more."""
-    return part.end - part.start - 2 > threshold_tokens and part.kind in ("text", "tool_result") and part.is_string
+    return part.end - part.start - 2 if part.kind in ("text", "tool_result") and part.is_string else 0
 
 
 class _CallOrigin(NamedTuple):
@@ -121,11 +128,16 @@ class _CallOrigin(NamedTuple):
     is_recovery: bool = False
 
 
-def _tool_calls(message: Message) -> Iterator[tuple[str, _CallOrigin]]:
-    """Yield the ids of a message's calls, and what each was called with."""
-    for part in message.parts:
-        if part.kind == "tool_call" and part.call_id:
-            yield part.call_id, _CallOrigin(origin_of(part.name, _arguments(part)), is_recovery_call(part))
+_NO_CALL = _CallOrigin(Origin())
+
+
+def _tool_calls(content: Content) -> Sequence[tuple[str, _CallOrigin]]:
+    """Return the ids of a message's calls, and what each was called with."""
+    return [
+        (part.call_id, _CallOrigin(origin_of(part.name, _arguments(part)), is_recovery_call(part)))
+        for part in content.parts
+        if part.kind == "tool_call" and part.call_id
+    ]
 
 
 def origin_of(tool: str, arguments: str) -> Origin:
@@ -151,23 +163,88 @@ def _first_text(given: Mapping[str, JsonValue], names: Iterable[str]) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _OutputText:
+    """An output at `start` to `end` of a text: `text` with its head and tail. The same in every request."""
+
+    start: int
+    end: int
+    text: str
+    head: str
+    tail: str
+    hashed: bytes  # with its head and tail
+    digest: bytes  # without: some agents print a duration before each result
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundOutput:
+    """An output in a message, before it is known what came before it."""
+
+    part: int
+    said: _OutputText
+    origin: Origin
+    call_id: str = ""
+    is_recovered: bool = False
+
+
 def _outputs(
-    request: Request, at: int, calls: Mapping[str, _CallOrigin], threshold_tokens: int, is_unread: bool
-) -> Iterator[LongOutput]:
+    request: Request, at: int, calls: Mapping[str, _CallOrigin], threshold_tokens: int
+) -> Iterator[_FoundOutput]:
     """Yield the outputs in a message: tool results, and texts that a user pasted or a client wrote."""
     message = request.messages[at]
     for index, part in enumerate(message.parts):
-        if not _may_be_long(part, threshold_tokens):
+        if _bytes_of_output(part) <= threshold_tokens:
             continue
-        spot = (at, index)
         if part.kind == "tool_result":
-            call = calls.get(part.call_id, _CallOrigin(Origin()))
-            origin = replace(call.origin, failed=part.failed)
-            yield result_of(origin, part.text, part.call_id, spot, is_unread, call.is_recovery)
+            call = calls.get(part.call_id, _NO_CALL)
+            origin = replace(call.origin, failed=True) if part.failed else call.origin
+            yield _FoundOutput(index, part.derive(_result_text), origin, part.call_id, call.is_recovery)
         elif message.role == "user":
-            recovered: Reason | Literal[""] = "recovered" if _follows_recovery(request, at) else ""
-            for start, end, origin in _in_user_text(message, index, threshold_tokens):
-                yield LongOutput(spot, start, end, part.text[start:end], origin, "", is_unread, recovered)
+            is_recovered = _follows_recovery(request, at)
+            for said, origin in message.content.derive(_in_user_text, index, threshold_tokens):
+                yield _FoundOutput(index, said, origin, is_recovered=is_recovered)
+
+
+class _SeenTexts:
+    """Names each output by its place: the id of its call, or the number of equal texts before it.
+
+    The text alone is not enough: cut text may appear again because the model asked for all of it.
+    """
+
+    def __init__(self) -> None:
+        self._places: Counter[tuple[str, bytes]] = Counter()
+        self._texts: set[bytes] = set()
+
+    def name(self, output: _FoundOutput, conversation: bytes, *, at: int, is_unread: bool, stays: bool) -> LongOutput:
+        """Return the output with its key in a conversation of this name."""
+        said = output.said
+        place = (output.call_id, said.hashed)
+        nth = self._places[place].to_bytes(4, "big")
+        mark = nth + said.hashed + output.call_id.encode("utf-8", "surrogatepass")
+        is_repeated = said.digest in self._texts
+        self._places[place] += 1
+        self._texts.add(said.digest)
+        because: Reason | Literal[""] = "recovered" if output.is_recovered else ""
+        is_huge_report = not output.call_id and output.origin.tool == REPORT and len(said.text) > HUGE_CHARS
+        # A model that asks for the same text again missed something in it.
+        if not because and is_repeated and not is_huge_report:
+            because = "asked_again"
+        return LongOutput(
+            spot=(at, output.part),
+            start=said.start,
+            end=said.end,
+            text=said.text,
+            origin=output.origin,
+            call_id=output.call_id,
+            is_unread=is_unread,
+            whole_because=because,
+            mark=mark,
+            key=key_in(conversation, mark),
+            digest=said.digest,
+            stays=stays,
+            head=said.head,
+            tail=said.tail,
+        )
 
 
 def result_of(
@@ -179,15 +256,39 @@ def result_of(
     is_recovered: bool = False,
 ) -> LongOutput:
     """Return a tool's result without the client's text before and after it."""
+    said = _result_of(text)
+    return LongOutput(
+        spot=spot,
+        start=said.start,
+        end=said.end,
+        text=said.text,
+        origin=origin,
+        call_id=call_id,
+        is_unread=is_unread,
+        whole_because="recovered" if is_recovered else "",
+        head=said.head,
+        tail=said.tail,
+    )
+
+
+def _result_text(part: Part) -> _OutputText:
+    return _result_of(part.text)
+
+
+def _result_of(text: str) -> _OutputText:
     end = before_reminders(text)
-    why: Reason | Literal[""] = "recovered" if is_recovered else ""
     head = _HEAD.match(text, 0, end)
     tail = _TAIL.search(text, max(0, end - MAX_TAIL_CHARS), end)
-    first, last = head.end() if head else 0, tail.start() if tail else end
+    first = head.end() if head else 0
+    last = tail.start() if tail else end
     if first > last:
-        first, last = 0, end
-    output = LongOutput(spot, 0, end, text[first:last], origin, call_id, is_unread, why)
-    return replace(output, head=text[:first], tail=text[last:end]) if head or tail else output
+        first = 0
+        last = end
+    hashed = _sha256(text[:end])
+    if not first and last == end:
+        return _OutputText(0, end, text[:end], "", "", hashed, hashed)
+    inner = text[first:last]
+    return _OutputText(0, end, inner, text[:first], text[last:end], hashed, _sha256(inner))
 
 
 def before_reminders(text: str) -> int:
@@ -198,18 +299,26 @@ def before_reminders(text: str) -> int:
     return end
 
 
-def _in_user_text(message: Message, index: int, threshold_tokens: int) -> Iterator[tuple[int, int, Origin]]:
-    text = message.parts[index].text
-    before = message.parts[index - 1] if index else None
+def _in_user_text(content: Content, index: int, threshold_tokens: int) -> Sequence[tuple[_OutputText, Origin]]:
+    text = content.parts[index].text
+    before = content.parts[index - 1] if index else None
     result = _WRITTEN_RESULT.match(before.text[-400:]) if before is not None and before.kind == "text" else None
     if result is not None:
         tool, argument = result.groups()
         is_command = "command" in tool
-        yield 0, len(text), Origin(tool, command=argument) if is_command else Origin(tool, path=argument)
-        return
+        origin = Origin(tool, command=argument) if is_command else Origin(tool, path=argument)
+        return [(_section_of(text, 0, len(text)), origin)]
     # A character has four bytes at most, and a token one at least.
-    for section in sections(text, threshold_tokens // 4):
-        yield section.start, section.end, Origin(section.tool, section.name, section.command)
+    return [
+        (_section_of(text, section.start, section.end), Origin(section.tool, section.name, section.command))
+        for section in sections(text, threshold_tokens // 4)
+    ]
+
+
+def _section_of(text: str, start: int, end: int) -> _OutputText:
+    section = text[start:end]
+    hashed = _sha256(section)
+    return _OutputText(start, end, section, "", "", hashed, hashed)
 
 
 def _follows_recovery(request: Request, at: int) -> bool:
@@ -217,31 +326,6 @@ def _follows_recovery(request: Request, at: int) -> bool:
     if before is None or before.role != "assistant":
         return False
     return any(_WRITTEN_RECOVERY.search(part.text) for part in before.parts if part.kind == "text")
-
-
-def _with_keys(conversation: bytes, found: Sequence[LongOutput]) -> Iterator[LongOutput]:
-    """Yield each output with the key of its place: the id of its call, or the number of equal texts before it.
-
-    The text alone is not enough: cut text may appear again because the model asked for all of it.
-    """
-    places: Counter[tuple[str, bytes]] = Counter()
-    texts: set[bytes] = set()
-    for output in found:
-        whole = f"{output.head}{output.text}{output.tail}"
-        hashed = _sha256(whole)
-        # Some agents print a duration before each result: the same text has another head then.
-        digest = _sha256(output.text) if output.head or output.tail else hashed
-        place = (output.call_id, hashed)
-        nth = places[place].to_bytes(4, "big")
-        mark = nth + hashed + output.call_id.encode("utf-8", "surrogatepass")
-        because = output.whole_because
-        # A model that asks for the same text again missed something in it.
-        if not because and digest in texts and not (output.is_report and len(output.text) > HUGE_CHARS):
-            because = "asked_again"
-        places[place] += 1
-        texts.add(digest)
-        key = key_in(conversation, mark)
-        yield replace(output, mark=mark, key=key, digest=digest, whole_because=because)
 
 
 def key_in(conversation: bytes, mark: bytes) -> bytes:
@@ -477,16 +561,43 @@ def _encodable(text: str) -> str:
 
 
 class MadeCall(NamedTuple):
+    """A call of a tool, as far as it tells what the agent is at."""
+
     id: str
-    name: str
-    arguments: str
+    tool: str
+    path: str
+    arguments: str  # the beginning of them
+    is_partial: bool  # it asks for a range
+    is_edit: bool
+
+    @classmethod
+    def of(cls, id: str, name: str, arguments: str) -> "MadeCall":
+        path = origin_of(name, arguments).path
+        tool = _encodable(name)
+        beginning = _encodable(arguments[:ARGUMENT_CHARS])
+        is_partial = _RANGE.search(beginning) is not None
+        return cls(id, tool, path, beginning, is_partial, is_edit=_EDITS.search(tool) is not None)
+
+
+class _Moment(NamedTuple):
+    """What the agent was at when it made a call."""
+
+    call: MadeCall
+    user: str
+    said: str
+    recent: str
+    siblings: int
+    was_read: bool
+    was_edited: bool
 
 
 class CallHistory:
     """Reads a conversation in order, and returns the agent's activity at each result."""
 
-    def __init__(self, edits_by_quoting: bool) -> None:
+    def __init__(self, edits_by_quoting: bool, wanted: Collection[str] | None = None) -> None:
+        """`wanted` are the ids of the calls whose results are asked about; None: of all calls."""
         self._edits_by_quoting = edits_by_quoting
+        self._wanted = wanted
         self._first = self._newest = ""
         self._recent = ""
         self._results = 0
@@ -494,7 +605,7 @@ class CallHistory:
         self._edited: set[str] = set()
         self._said = ""
         self._answer: list[str] = []
-        self._calls: dict[str, CallContext] = {}
+        self._calls: dict[str, _Moment] = {}
         self._seen: set[int] = set()
 
     def user(self, words: str) -> None:
@@ -509,60 +620,84 @@ class CallHistory:
         said = self._said = _encodable(said[-SAID_CHARS:]) or self._said
         user = self._newest if self._first == self._newest else f"{self._first}\n{self._newest}"
         for call in made:
-            path = origin_of(call.name, call.arguments).path
-            arguments = _encodable(call.arguments[:ARGUMENT_CHARS])
-            self._calls[call.id] = CallContext(
-                tool=_encodable(call.name),
-                path=path,
+            self._calls[call.id] = _Moment(
+                call=call,
                 user=user,
                 said=said,
-                arguments=arguments,
                 recent=self._recent,
                 siblings=len(made) - 1,
-                was_read=path in self._read,
-                was_edited=path in self._edited,
-                is_partial=_RANGE.search(arguments) is not None,
-                edits_by_quoting=self._edits_by_quoting,
+                was_read=call.path in self._read,
+                was_edited=call.path in self._edited,
             )
-        contexts = [self._calls[call.id] for call in made]
-        for context in contexts:
-            if context.path:
-                (self._edited if _EDITS.search(context.tool) else self._read).add(context.path)
-        self._answer += [said, *(one.arguments for one in contexts)] if made else []
+        for call in made:
+            if call.path:
+                (self._edited if call.is_edit else self._read).add(call.path)
+        self._answer += [said, *(call.arguments for call in made)] if made else []
 
     def _end_answer(self) -> None:
         """End an answer: its text and calls are the previous activity from now on."""
         self._recent = "\n".join((self._recent, *self._answer))[-RECENT_CHARS:] if self._answer else self._recent
         self._said, self._answer = "", []
 
-    def result(self, call_id: str, text: str, failed: bool = False) -> CallContext | None:
-        """Return the agent's activity at the time of this result; None if its call is unknown."""
-        context = self._calls.get(call_id)
+    def result(self, call_id: str, result: str | tuple[int, ...], failed: bool = False) -> CallContext | None:
+        """Return the agent's activity at the time of this result, given as text or by the hashes of its lines.
+
+        None if its call is unknown.
+        """
+        moment = self._calls.get(call_id)
         self._results += 1
         self._end_answer()
-        hashes = [hash(line) if len(line) >= SEEN_CHARS else 0 for line in map(_bare, text.split("\n"))]
-        seen = tuple(row for row, hashed in enumerate(hashes) if hashed in self._seen)
+        hashes = result if isinstance(result, tuple) else line_hashes(result)
+        is_wanted = moment is not None and (self._wanted is None or call_id in self._wanted)
+        seen = tuple(row for row, hashed in enumerate(hashes) if hashed in self._seen) if is_wanted else ()
         self._seen.update(hashes)
         self._seen.discard(0)
-        if context is None:
+        if moment is None or not is_wanted:
             return None
-        return replace(context, results=self._results - 1, failed=failed, seen_rows=seen)
+        return CallContext(
+            tool=moment.call.tool,
+            path=moment.call.path,
+            user=moment.user,
+            said=moment.said,
+            arguments=moment.call.arguments,
+            recent=moment.recent,
+            siblings=moment.siblings,
+            was_read=moment.was_read,
+            was_edited=moment.was_edited,
+            is_partial=moment.call.is_partial,
+            edits_by_quoting=self._edits_by_quoting,
+            results=self._results - 1,
+            failed=failed,
+            seen_rows=seen,
+        )
 
 
-def contexts(request: Request, edits_by_quoting: bool, shown: Mapping[Place, str]) -> dict[Place, CallContext]:
-    """Return the agent's activity at each tool result of a conversation.
+def line_hashes(text: str) -> tuple[int, ...]:
+    """Return a hash of each line; 0 for one that is seen everywhere."""
+    return tuple(hash(line) if len(line) >= SEEN_CHARS else 0 for line in map(_bare, text.split("\n")))
+
+
+def _lines_of(part: Part) -> tuple[int, ...]:
+    return line_hashes(part.text)
+
+
+def contexts(
+    request: Request, edits_by_quoting: bool, shown: Mapping[Place, str], wanted: Collection[str] | None = None
+) -> dict[Place, CallContext]:
+    """Return the agent's activity at each tool result of a conversation, or at those of the `wanted` calls.
 
     `shown` are the results that the model sees in another form than the client sent: it has not seen their cut parts.
     """
-    history = CallHistory(edits_by_quoting)
+    history = CallHistory(edits_by_quoting, wanted)
     found: dict[Place, CallContext] = {}
     for at, message in enumerate(request.messages):
         if message.role == "assistant":
-            history.answer("\n".join(part.text for part in message.parts if part.kind == "text"), _calls(message))
+            history.answer(*message.content.derive(_answer))
             continue
         for index, part in enumerate(message.parts):
             if part.kind == "tool_result":
-                context = history.result(part.call_id, shown.get((at, index), part.text), part.failed)
+                lines = shown[at, index] if (at, index) in shown else part.derive(_lines_of)
+                context = history.result(part.call_id, lines, part.failed)
                 if context is not None:
                     found[at, index] = context
             elif message.role == "user" and part.kind == "text" and (words := own_words(part.text)):
@@ -570,7 +705,8 @@ def contexts(request: Request, edits_by_quoting: bool, shown: Mapping[Place, str
     return found
 
 
-def _calls(message: Message) -> Iterator[MadeCall]:
-    for part in message.parts:
-        if part.kind == "tool_call" and part.call_id:
-            yield MadeCall(part.call_id, part.name, part.text if part.end - part.start <= MAX_ARGUMENT_BYTES else "")
+def _answer(content: Content) -> tuple[str, Sequence[MadeCall]]:
+    """Return the text of an answer, and its calls."""
+    said = "\n".join(part.text for part in content.parts if part.kind == "text")
+    calls = (part for part in content.parts if part.kind == "tool_call" and part.call_id)
+    return said, [MadeCall.of(part.call_id, part.name, _arguments(part)) for part in calls]

@@ -61,11 +61,15 @@ def client_recalls(request: Request) -> ClientRecalls:
     for message in request.messages:
         for part in message.parts:
             if part.kind == "tool_call" and part.call_id:
-                calls[part.call_id] = part if _may_be_recall(part) and is_recovery_call(part) else None
+                calls[part.call_id] = part if part.derive(_reads_back) else None
             elif part.kind == "tool_result" and (call := calls.get(part.call_id)) is not None:
                 outcome = recall_outcome(call, part)
                 found |= ClientRecalls(outcome == "answered" and calls_recall_tool(call), outcome == "refused")
     return found
+
+
+def _reads_back(call: Part) -> bool:
+    return _may_be_recall(call) and is_recovery_call(call)
 
 
 def _may_be_recall(call: Part) -> bool:

@@ -10,7 +10,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -396,7 +396,9 @@ class Sanitizer:
         conversation = await self._conversation(draft, outputs, new)
         is_short = len(draft.request.body) <= COMPARED_CHARS
         needed = new or moment.is_free
-        contexts = await aside(is_short, self._contexts, conversation, known) if needed else {}
+        # Old results are judged only at a moment when they may be cut.
+        wanted = None if moment.is_free else frozenset(output.call_id for output in new)
+        contexts = await aside(is_short, self._contexts, conversation, known, wanted) if needed else {}
         scored = await self._score(conversation, new, contexts, deadline)
         rows = partial(self._rows_of, who)
         facts = Facts(cache, self._seed, known, scored, contexts, rows, may_cut_old=not restored)
@@ -466,11 +468,14 @@ class Sanitizer:
             scored |= {output.key: form for output, form in zip(some, forms, strict=True)}
         return scored
 
-    def _contexts(self, conversation: RequestResults, known: Mapping[bytes, Decision]) -> dict[Place, CallContext]:
-        """Return the agent's activity at the time of each result."""
+    def _contexts(
+        self, conversation: RequestResults, known: Mapping[bytes, Decision], wanted: Collection[str] | None
+    ) -> dict[Place, CallContext]:
+        """Return the agent's activity at the time of each result, or of those of the `wanted` calls."""
         decided = ((output, known.get(output.key)) for output in conversation.outputs)
         shown = {output.spot: one.shown for output, one in decided if one is not None and one.shown is not None}
-        return contexts(conversation.request, edits_by_quoting(conversation.request.tool_names), shown)
+        quotes = edits_by_quoting(conversation.request.tool_names)
+        return contexts(conversation.request, quotes, shown, wanted)
 
     async def _one(
         self, conversation: RequestResults, output: LongOutput, context: CallContext | None, deadline: WaitLimit
