@@ -8,7 +8,7 @@ from kimi_proxy.core.chat.read import Content
 
 MAX_MESSAGES = 20_000
 MAX_BYTES = 24 * 1024**2  # of messages with their decoded text
-OVERHEAD_BYTES = 700  # of a message as Python objects
+OVERHEAD_BYTES = 1_500  # of a message as Python objects, with what is derived from it
 
 Key = tuple[str, bytes]  # the API, and the bytes of the message
 
