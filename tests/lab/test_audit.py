@@ -25,7 +25,13 @@ NUMBERED = "\n".join(f"{at:6d}→{line}" for at, line in enumerate(python_file(4
 
 
 def claude_session(
-    folder: Path, name: str, turns: int = 8, used: str = "", thinking: int = 0, grown: int = 14_000
+    folder: Path,
+    name: str,
+    turns: int = 8,
+    used: str = "",
+    thinking: int = 0,
+    grown: int = 14_000,
+    tool: str = "Read",
 ) -> Path:
     """Write a session of Claude Code that reads a long file, pauses for ten minutes and goes on.
 
@@ -49,7 +55,7 @@ def claude_session(
         output = 50 + thinking
         usage = {"cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read, "output_tokens": output}
         said = {"type": "text", "text": used if used and at == turns - 1 else f"answer {at}"}
-        call = {"type": "tool_use", "id": f"c{at}", "name": "Read", "input": {"file_path": f"a{at}.py"}}
+        call = {"type": "tool_use", "id": f"c{at}", "name": tool, "input": {"file_path": f"a{at}.py"}}
         message = {"id": f"{name}{at}", "model": "claude-sonnet-4-5", "usage": usage, "content": [said, call]}
         lines.append({**about, "type": "assistant", "message": message})
     file = folder / f"{name}.jsonl"
@@ -103,13 +109,13 @@ def test_every_policy_is_told_by_source_and_in_all(tmp_path: Path):
 
 
 def test_a_used_line_that_the_default_cuts_is_shown_with_the_answer_that_used_it(tmp_path: Path):
-    claude_session(tmp_path / "a", "s1", used="I mean return answer_299(request.path, 299)")
+    claude_session(tmp_path / "a", "s1", used="I mean return answer_299(request.path, 299)", tool="Grep")
 
     done = audited(tmp_path / "a")
 
     (lost,) = done.sessions[0].lost
-    assert (lost.request, lost.tool, lost.line) == (7, "Read", "return answer_299(request.path, 299)")
-    shown = "  s1 request 8, the answer used a line of Read\n    return answer_299(request.path, 299)\n"
+    assert (lost.request, lost.tool, lost.line) == (7, "Grep", "return answer_299(request.path, 299)")
+    shown = "  s1 request 8, the answer used a line of Grep\n    return answer_299(request.path, 299)\n"
     assert shown in audit_report.as_text(done)
 
 
@@ -180,7 +186,7 @@ def test_a_model_without_a_price_is_named(tmp_path: Path):
 
 def test_no_line_of_the_report_is_wider_than_a_hundred_columns(tmp_path: Path):
     wide = tmp_path / ("a-folder-with-a-very-long-name-" * 4)
-    claude_session(wide, "s1" * 60, used="I mean return answer_299(request.path, 299)")
+    claude_session(wide, "s1" * 60, used="I mean return answer_299(request.path, 299)", tool="Grep")
     claude_session(tmp_path / "b", "s2", turns=3)
     with_fields(claude_session(tmp_path / "b", "s3"), version="2.1.150-" + "x" * 80)
 

@@ -226,6 +226,7 @@ def test_a_session_of_one_empty_request_costs_nothing():
 def test_what_is_likely_to_be_quoted_can_be_spared_at_entry(tool: str, edit: str, is_cut: bool):
     code = "\n".join(f"def handler_{at}(request): return answer_{at}(request.path, {at})" for at in range(1500))
     talk = Conversation()
+    talk.transcript.agent = "opencode"
     talk.ask("look at it")
     talk.ask(output=code)
     first, second = talk.transcript.requests
@@ -451,12 +452,36 @@ def test_old_thinking_that_is_sent_back_goes_when_the_cache_is_cold():
     talk.transcript.requests[-1].usage = ProviderUsage(0, 0, FIXED + 3, 0, 1_002)
     talk._prompt += 1_000  # the thinking of the first answer, which later prompts carry
     talk.ask("go on", said="second")
+    talk.transcript.requests[-1].usage = ProviderUsage(0, FIXED + 3, 1_005, 0, 502)
+    talk._prompt += 500  # of the second, which is the newest and stays
     talk.ask("and now", pause_s=900)
     talk.ask("and then")
 
     saved, _ = talk.under(parts(clears_thinking=True))
 
     assert saved == pytest.approx(1_000 * (1.25 + 0.1), rel=0.02)
+
+
+def test_old_thinking_goes_too_when_the_client_changed_the_beginning_of_its_prompt():
+    talk = Conversation()
+    for number in range(3):
+        talk.ask(f"question {number}", said="answer")
+        used = talk.transcript.requests[-1].usage
+        assert used is not None
+        used.output += 1_000
+        talk._prompt += 1_000
+    talk.ask("and now", hits=False)
+    talk.ask("and then")
+
+    saved, _ = talk.under(parts(clears_thinking=True))
+    # The provider still reads the beginning from its cache where the client's change stands behind all thinking.
+    last = talk.transcript.requests[3].usage
+    assert last is not None
+    last.cache_read, last.cache_write_5m = 7_500, last.cache_write_5m - 7_500
+    behind, _ = talk.under(parts(clears_thinking=True))
+
+    assert saved == pytest.approx(2_000 * (1.25 + 0.1), rel=0.02)
+    assert behind == 0
 
 
 def test_long_arguments_of_old_calls_go_when_the_cache_is_cold():

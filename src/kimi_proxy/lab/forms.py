@@ -49,7 +49,7 @@ class OutputForms:
     plain: Form | None = None
     pointers: tuple[Form, ...] = ()
     engine: dict[EntryCut, Form] = field(default_factory=dict)
-    bounded: Form | None = None
+    bounded: dict[int, Form] = field(default_factory=dict)  # by the tokens that may stay
     aged: Form | None = None
 
 
@@ -100,8 +100,9 @@ class FormsBuilder:
         if not (forms.repeats or result.whole_because) and len(result.text) <= MAX_ENGINE_CHARS:
             forms.engine = self._engine(result, entering, seed, used, tokens)
         forms.aged = self._form(result, aged_form(result, seed, self._hint), used)
-        if tokens > HUGE_TOKENS:
-            forms.bounded = self._form(result, bounded_form(result, seed, HUGE_TOKENS, self._hint), used)
+        for most in {HUGE_TOKENS, *(policy.file_tokens for policy in POLICIES.values())}:
+            if tokens > most and (bounded := self._form(result, bounded_form(result, seed, most, self._hint), used)):
+                forms.bounded[most] = bounded
         self._shown[index] = result
         self._texts[hash(result.text)].append(index)
         return forms
@@ -142,6 +143,7 @@ class FormsBuilder:
                     self._hint,
                     keep_tokens=way.keep_tokens,
                     context=entering.context,
+                    most_tokens=way.most_tokens,
                 )
                 if form := self._form(result, shorten(task), used):
                     made[way] = form

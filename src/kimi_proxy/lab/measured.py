@@ -16,6 +16,7 @@ from kimi_proxy.features.sanitizer.policy import POLICIES, likely_used
 from kimi_proxy.features.sanitizer.stage import hint
 from kimi_proxy.features.tool_weights import ToolWeight, weigh_tools
 from kimi_proxy.lab.forms import MIN_LISTED_CHARS, Entering, FormsBuilder, OutputForms
+from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE
 from kimi_proxy.lab.transcripts.transcript import AgentCall, AgentRequest, CallOutput, ProviderUsage, Transcript
 from kimi_proxy.lab.used_lines import LineUse, uses
 
@@ -94,6 +95,7 @@ class MeasuredOutput:
     used_tokens: float = 0.0
     is_listed: bool = True  # the sanitizer looks at it: it is long enough
     about: str = ""  # the command or file that the call named
+    path: str = ""
     failed: bool = False
     likely: float | None = None  # the learned probability that a line of it is used
     forms: OutputForms = field(default_factory=OutputForms)
@@ -167,7 +169,10 @@ def measure(
     `count` may cache its counts; `scale` is the ratio of the provider's tokens to its own; `price` replaces the list's.
     """
     scale = scale or _scale(transcript, count)
-    quotes = any(_QUOTE.search(call.arguments) for request in transcript.requests for call in request.calls)
+    # Claude Code offers its editor in every session, and few of its sub-agents do.
+    offers_editor = transcript.agent == CLAUDE_CODE and not transcript.is_sidechain
+    calls = (call for request in transcript.requests for call in request.calls)
+    quotes = offers_editor or any(_QUOTE.search(call.arguments) for call in calls)
     session = MeasuredSession(
         agent=transcript.agent,
         id=transcript.id,
@@ -344,7 +349,9 @@ class _Measuring:
         origin = origin_of(call.name, call.arguments)
         one.used_tokens = self._weigh("\n".join(lines)) if lines else 0.0
         one.is_listed = len(output.text) > MIN_LISTED_CHARS
-        one.about, one.failed = origin.command or origin.path, output.failed
+        one.about = origin.command or origin.path
+        one.path = origin.path
+        one.failed = output.failed
         context = self._history.result(output.call_id, output.text, output.failed)
         if one.tokens > LEAST_ENTRY_TOKENS:
             one.likely = likely_used(output.text, context)

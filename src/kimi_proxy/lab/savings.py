@@ -60,7 +60,7 @@ def of_product(name: PolicyName, compression: Preset | None = None) -> Simulated
     real = sanitizer.POLICIES[name]
     quoted = f" ({HUGE_TOKENS:,} if likely to be quoted)" if real.spares_quoted else ""
     title = f"drops repeats, shortens new results over {real.entry_tokens:,} tokens{quoted}, "
-    files = f", and files of the last {real.file_requests} requests," if real.file_requests else ""
+    files = ", and files that no newer result shows," if real.keeps_files else ""
     title += f"and all but the newest {real.keep_newest}{files} when the cache is cold"
     if real.pays_within:
         kept = f"files and the newest {real.keep_cached}" if real.spares_quoted else f"the newest {real.keep_cached}"
@@ -207,7 +207,8 @@ class _Simulation:
         self._pay(request, prompt, valid)
         self._prompt, self._whole_prompt = prompt, request.prompt
         self._read_back(request, prompt)
-        self._thinking[request.index] = request.kept_thinking
+        if request.kept_thinking:
+            self._thinking[request.index] = request.kept_thinking
         self._arguments += request.long_arguments
 
     def end(self) -> None:
@@ -241,17 +242,25 @@ class _Simulation:
         """Remove old thinking and the arguments of old calls where that costs nothing."""
         if request.drops_thinking:
             self._forget_dropped()
-        if not request.is_cold:
-            return
         if self._policy.clears_thinking:
-            turns = [one.index for one in self._session.requests[: request.index + 1] if one.is_user_turn]
-            before = turns[-2] if len(turns) > 1 else 0
-            for index in [one for one in self._thinking if one < before]:
-                self._dropped += self._thinking.pop(index)
-        if self._policy.cuts_arguments:
+            self._clear_thinking(request)
+        if self._policy.cuts_arguments and request.is_cold:
             old = self._arguments[:-KEPT_ARGUMENTS]
             self._dropped += sum(tokens - MARKER_TOKENS for tokens in old)
             self._arguments = self._arguments[len(old) :]
+
+    def _clear_thinking(self, request: MeasuredRequest) -> None:
+        """Remove the thinking of all turns but the newest, if nothing behind the oldest of it is cached."""
+        turns = [one.index for one in self._session.requests[: request.index + 1] if one.is_user_turn]
+        began = [max((turn for turn in turns if turn <= index), default=0) for index in self._thinking]
+        newest = max(began, default=0)
+        old = [index for index, turn in zip(self._thinking, began, strict=True) if turn < newest]
+        if not old:
+            return
+        # Thinking stands behind the prompt that it answered.
+        is_changed = request.is_changed and request.read <= self._session.requests[old[0]].prompt
+        if request.is_cold or is_changed:
+            self._dropped += sum(self._thinking.pop(index) for index in old)
 
     def _forget_dropped(self) -> None:
         self._thinking.clear()
@@ -269,16 +278,18 @@ class _Simulation:
         if any(index in self._held and not self._is_readable(index) for index in output.forms.repeats):
             self._show(held, None)
             return held
-        engine = None
+        engine, most = None, HUGE_TOKENS
         if policy.entry is not None:
             cut = policy.entry.entry_cut(_origin(output), self._session.quotes_to_edit, output.likely)
             engine = output.forms.engine.get(cut)
+            most = cut.most_tokens
         form = choose_entry(
-            engine,
-            self._lossless(output),
-            bounded=lambda: output.forms.bounded if policy.has_limit else None,
+            engine=engine,
+            lossless=self._lossless(output),
+            bounded=lambda: output.forms.bounded.get(most) if policy.has_limit else None,
             tokens_of=lambda form: tokens - form.saved,
             whole_tokens=lambda: tokens,
+            most_tokens=most,
         )
         self._show(held, form)
         return held
@@ -310,6 +321,7 @@ class _Simulation:
             # Without tools, results come as the user's words do.
             is_user_turn=request.is_user_turn or not self._session.has_tools,
             has_tools=self._session.has_tools,
+            edits_by_quoting=self._session.quotes_to_edit,
             prompt_tokens=int(self._prompt),
             read=price.read,
             write=price.write,
@@ -320,6 +332,10 @@ class _Simulation:
 
     def _list_aged(self, listed: Sequence[_Held], request: MeasuredRequest) -> list[Aged]:
         last_try = {held.output.about: held.output.index for held in listed if held.output.about}
+        files = [
+            held.output for held in listed if sanitizer.shows_file(_origin(held.output)) and not held.output.failed
+        ]
+        last_shown = {file.path: file.index for file in files if file.path}
         saved_before = dict(self._saved_before())
         return [
             Aged(
@@ -328,10 +344,9 @@ class _Simulation:
                 failed=held.output.failed and last_try.get(held.output.about, held.output.index) == held.output.index,
                 is_referred=held.output.index in request.referred,
                 shows_file=sanitizer.shows_file(_origin(held.output)),
+                is_superseded=last_shown.get(held.output.path, held.output.index) > held.output.index,
                 place=int(held.output.place - saved_before[held.output.index] - self._summarized + self._added),
                 is_cached=not request.is_cold and held.output.place < request.read,
-                age=request.index - held.output.request,
-                likely=held.output.likely if self._session.quotes_to_edit else None,
             )
             for held in listed
         ]

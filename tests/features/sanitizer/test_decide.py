@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
+from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.models.known import cache_rules
@@ -14,16 +15,27 @@ from kimi_proxy.features.sanitizer.decide import (
     RequestResults,
     choose_entry,
     decide,
+    enter,
     entry_task,
     leave_uncut,
+    task_of,
 )
 from kimi_proxy.features.sanitizer.plan import LongOutput, plan
-from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, CutMoment, OldCuts, choose_old
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, shorten
+from kimi_proxy.features.sanitizer.policy import POLICIES, Aged, CutMoment, EntryCut, OldCuts, choose_old
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, MARKERS_TOKENS, ShortenedText, shorten
 
 DEFAULT = POLICIES["default"]
 WARM = CacheMoment(b"c", cache_rules("anthropic", "claude-sonnet-4-5", None), cold_from=None)
 COLD = replace(WARM, cold_from=0)
+FREE = CutMoment(
+    is_free=True,
+    is_user_turn=False,
+    has_tools=True,
+    edits_by_quoting=True,
+    prompt_tokens=50_000,
+    read=0.1,
+    write=1.25,
+)
 
 
 def log(worker: str, lines: int = 400) -> str:
@@ -65,7 +77,7 @@ def test_old_results_are_decided_anew_only_where_nothing_is_cached():
     items = [item for n in range(6) for item in turn(f"call_{n}", log(f"worker-{n}"))]
     asked = conversation([User("why?"), *items, Assistant("It stops."), User("And now?")])
 
-    warm = decide(asked, replace(DEFAULT, pays_within=0), Facts(WARM, seed))
+    warm = decide(asked, replace(DEFAULT, pays_within=0, patchers_pay_within=0), Facts(WARM, seed))
     cold = decide(asked, DEFAULT, Facts(COLD, seed))
 
     assert (warm.new, warm.old) == ((), ())
@@ -107,10 +119,48 @@ def test_of_forms_that_are_equally_short_the_one_that_loses_nothing_enters():
     assert choose(9_000, 12_000, 20_000, bounded=None) == 9_000
 
 
+def test_a_result_is_bounded_only_above_the_tokens_that_its_task_lets_in():
+    code = "\n".join(f"def part_{at}(request): return answer_{at}(request.path, {at})" for at in range(700))
+    [output] = conversation([User("why?"), *turn("a", code)]).outputs
+
+    def entered(most: int) -> ShortenedText:
+        cut = EntryCut(over_tokens=most, keep_tokens=most - MARKERS_TOKENS, most_tokens=most)
+        task = task_of(output, cut, "why?", EntryLimits(), b"seed")
+        assert task is not None
+        return enter(output, shorten(task), None, "why?", seed)
+
+    assert tokens.count(code) > HUGE_TOKENS
+    assert entered(24_000).hidden == ()
+    assert entered(HUGE_TOKENS).tokens_after <= HUGE_TOKENS
+
+
 def test_a_free_moment_leaves_alone_what_is_still_cached():
     old = Aged(tokens=1_000, is_unread=False)
-    moment = CutMoment(is_free=True, is_user_turn=False, has_tools=True, prompt_tokens=50_000, read=0.1, write=1.25)
     results = [old, replace(old, is_cached=False), old, old, old]
 
-    assert choose_old(results, DEFAULT, moment) == OldCuts([1])
-    assert choose_old(results, DEFAULT, replace(moment, is_free=False)) == OldCuts()
+    assert choose_old(results, DEFAULT, FREE) == OldCuts([1])
+    assert choose_old(results, DEFAULT, replace(FREE, is_free=False)) == OldCuts()
+
+
+def test_a_file_is_cut_at_a_free_moment_only_where_a_newer_result_shows_the_same_path():
+    file = Aged(tokens=6_000, is_unread=False, is_cached=False, shows_file=True)
+    results = [replace(file, is_superseded=True), file, replace(file, shows_file=False), file, file]
+
+    assert choose_old(results, DEFAULT, FREE) == OldCuts([0, 2])
+    assert choose_old(results, POLICIES["deep"], FREE) == OldCuts([0, 1])
+
+
+def test_only_a_result_that_shows_a_file_supersedes_an_earlier_one_of_its_path():
+    shown = "\n".join(f"def part_{at}(): return {at}" for at in range(200))
+
+    def asked(second: str) -> RequestResults:
+        calls = [Call("a", "Read", {"file_path": "src/a.py"}), Call("b", second, {"file_path": "src/a.py"})]
+        read = [item for call in calls for item in (Assistant(calls=(call,)), Result(call.id, f"{call.id}\n{shown}"))]
+        later = [item for n in range(3) for item in turn(f"c{n}", log(f"w{n}"))]
+        return conversation([User("why?"), *read, *later, Assistant("It stops."), User("And now?")])
+
+    def cut(one: RequestResults) -> list[str]:
+        return [each.output.call_id for each in decide(one, DEFAULT, Facts(COLD, seed)).old]
+
+    assert cut(asked("Read")) == ["a", "c0"]
+    assert cut(asked("Edit")) == ["b", "c0"]

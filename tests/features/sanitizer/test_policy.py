@@ -7,7 +7,7 @@ import pytest
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.policy import (
     HUGE_TOKENS,
-    KEPT_OF_HUGE,
+    MARKERS_TOKENS,
     POLICIES,
     Aged,
     CachedCut,
@@ -19,6 +19,7 @@ from kimi_proxy.features.sanitizer.policy import (
 )
 
 OLD = Aged(tokens=1_000, is_unread=False)
+WHOLE = EntryCut(HUGE_TOKENS, HUGE_TOKENS - MARKERS_TOKENS)
 
 
 def test_a_cut_of_cached_results_pays_when_little_stands_behind_it():
@@ -65,11 +66,10 @@ def test_what_the_model_has_not_read_is_never_old():
 def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
     default = POLICIES["default"]
 
-    whole = EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
     quotes, patches = edits_by_quoting(["Bash", "Edit", "Read"]), edits_by_quoting(["Bash", "apply_patch"])
-    assert default.entry_cut(Origin("Read"), quotes) == whole
+    assert default.entry_cut(Origin("Read"), quotes) == WHOLE
     assert default.entry_cut(Origin("Read"), patches) == EntryCut(1_000)
-    assert default.entry_cut(Origin("Task"), edits_by_quoting([])) == whole
+    assert default.entry_cut(Origin("Task"), edits_by_quoting([])) == WHOLE
     assert default.entry_cut(Origin("Bash"), quotes) == EntryCut(1_000)
     assert POLICIES["deep"].entry_cut(Origin("Read"), quotes) == EntryCut(1_000)
 
@@ -77,7 +77,8 @@ def test_what_agents_quote_to_edit_enters_whole_unless_it_is_huge():
 PRINTS = (
     "cat src/a.py", "cd src && sed -n '1,80p' a.py", "nl -ba a.py | sed -n '1,20p'", "git -C .. diff HEAD~1",
     "git show HEAD:a.py", 'const r = await tools.exec_command({cmd:"sed -n \'1,240p\' src/lib.rs"});',
-    "(head -50 a.py)", "cat app.log; sed -n '1,80p' logging.py",
+    "(head -50 a.py)", "cat app.log; sed -n '1,80p' logging.py", "git log -p -n 3 -- src", "gh pr diff 714 --patch",
+    "find . -name '*.py'", "rg --files src docs | rg trace", "cd src && git ls-files", "fd -e rs",
 )  # fmt: skip
 PRINTS_NONE = (
     "cargo test 2>&1 | tail -50", "rg -n timeout src | head", "make cat", "git log --oneline", "ls", "",
@@ -89,7 +90,7 @@ PRINTS_NONE = (
 def test_a_file_that_a_command_prints_enters_whole_where_patches_will_quote_it(command: str):
     shown = Origin("exec_command", command=command)
 
-    assert POLICIES["default"].entry_cut(shown, edits_by_quoting=False) == EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
+    assert POLICIES["default"].entry_cut(shown, edits_by_quoting=False) == WHOLE
     assert POLICIES["default"].entry_cut(shown, edits_by_quoting=True) == EntryCut(1_000)
     assert POLICIES["deep"].entry_cut(shown, edits_by_quoting=False) == EntryCut(1_000)
     assert shows_file(shown)
@@ -101,6 +102,24 @@ def test_what_a_command_filters_or_finds_or_a_log_is_no_file_to_edit(command: st
 
     assert POLICIES["default"].entry_cut(printed, edits_by_quoting=False) == EntryCut(1_000)
     assert not shows_file(printed)
+
+
+def test_a_file_that_is_likely_to_be_used_enters_whole_up_to_24_000_tokens():
+    for policy in (POLICIES["careful"], POLICIES["default"]):
+        cut = policy.entry_cut(Origin("Read"), edits_by_quoting=True, likely=0.3)
+        assert (cut.over_tokens, cut.most_tokens) == (24_000, 24_000)
+        assert policy.entry_cut(Origin("Read"), edits_by_quoting=True, likely=0.29) == EntryCut(1_000)
+        assert policy.entry_cut(Origin("Task"), edits_by_quoting=True, likely=0.9) == WHOLE
+    assert POLICIES["deep"].entry_cut(Origin("Read"), edits_by_quoting=True, likely=0.9) == EntryCut(1_000)
+
+
+def test_a_cut_of_cached_results_has_longer_to_pay_where_an_agent_edits_with_patches():
+    default = POLICIES["default"]
+
+    assert default.warm_cut(has_tools=True, edits_by_quoting=True).within_requests == 20
+    assert default.warm_cut(has_tools=True, edits_by_quoting=False).within_requests == 80
+    assert default.warm_cut(has_tools=False, edits_by_quoting=False).within_requests == 20
+    assert POLICIES["careful"].warm_cut(has_tools=True, edits_by_quoting=False).within_requests == 0
 
 
 def test_files_stay_at_a_new_turn_for_they_are_quoted_later():

@@ -257,13 +257,17 @@ async def test_old_results_are_cut_when_the_prompt_cache_is_cold_anyway(tmp_path
 
 
 @WIRES
-async def test_a_file_that_was_read_within_the_last_25_requests_stays_when_old_results_go(tmp_path: Path, wire: Wire):
-    long_ago = [*outlines(2, tool="read_file"), *outlines(22, first=100)]
-    items = [User("Tidy up."), *long_ago, *outlines(2, first=2, tool="read_file"), *outlines(4, first=200)]
+async def test_a_file_stays_when_old_results_go_unless_a_newer_result_shows_it(tmp_path: Path, wire: Wire):
+    read = outlines(2, tool="read_file")
+    again = [
+        Assistant(calls=(replace(read[0].calls[0], id="again"),)),
+        Result("again", f"{read[1].text}\nchanged = 1\n"),
+    ]
+    items = [User("Tidy up."), *read, *outlines(22, first=100), *again, *outlines(4, first=200)]
     async with world(tmp_path, BY_POLICY) as here:
         cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")]))
 
-    assert shown_whole(cold) == ["r2", "r3", "r202", "r203"]
+    assert shown_whole(cold) == ["r1", "again", "r202", "r203"]
 
 
 @WIRES

@@ -6,12 +6,11 @@ the audit's simulation use the same functions. `moment` decides when to cut; `sh
 
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.chat import Request
-from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import Reason
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
@@ -26,7 +25,6 @@ from kimi_proxy.features.sanitizer.lossless import (
 )
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.policy import (
-    Aged,
     CutMoment,
     EntryCut,
     Policy,
@@ -35,7 +33,6 @@ from kimi_proxy.features.sanitizer.policy import (
     edits_by_quoting,
     is_quoted,
     likely_used,
-    may_be_young_file,
 )
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task
 from kimi_proxy.features.sanitizer.stage import Decision
@@ -63,7 +60,6 @@ class Facts:
     draw: Draw
     known: Mapping[bytes, Decision] = field(default_factory=dict)  # the forms that earlier requests sent
     scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # new results as the engine cut them
-    contexts: Mapping[Place, CallContext] = field(default_factory=dict)  # the agent's activity at each result
     rows: RowsOf = rows_of
     may_cut_old: bool = True
 
@@ -148,7 +144,7 @@ def task_of(
     context: CallContext | None = None,
 ) -> Task | None:
     """Return the engine's task for a result that enters with this cut; None if it is too short."""
-    if len(output.text) <= cut.over_tokens:  # a token has one character at least
+    if len(output.text) <= min(cut.over_tokens, HUGE_TOKENS):  # a token has one character at least
         return None
     return Task(
         text=output.text,
@@ -161,6 +157,7 @@ def task_of(
         hint=hint,
         keep_tokens=cut.keep_tokens,
         context=context,
+        most_tokens=cut.most_tokens,
     )
 
 
@@ -170,13 +167,14 @@ def choose_entry(
     bounded: Callable[[], Form | None],
     tokens_of: Callable[[Form], float],
     whole_tokens: Callable[[], float],
+    most_tokens: int = HUGE_TOKENS,
 ) -> Form | None:
     """Return the form in which a result enters; None if it stays uncut.
 
-    A lossless form is used if it is as short as the engine's. A result that is still huge is then bounded.
+    A lossless form is used if it is as short as the engine's. A result that is still too long is then bounded.
     """
     best = _shortest(tokens_of, lossless, engine)
-    is_huge = (whole_tokens() if best is None else tokens_of(best)) > HUGE_TOKENS
+    is_huge = (whole_tokens() if best is None else tokens_of(best)) > most_tokens
     return _shortest(tokens_of, best, bounded()) if is_huge else best
 
 
@@ -191,16 +189,23 @@ def enter(
     """Return the form in which a result enters, of which the engine left `scored`."""
 
     def whole_tokens() -> int:
-        if len(output.text) <= HUGE_TOKENS:  # a token has one character at least, and counting takes its time
+        if len(output.text) <= scored.most_tokens:  # a token has one character at least, and counting takes its time
             return 0
         return scored.tokens_after or tokens.count(output.text)
 
     def make_bounded() -> ShortenedText | None:
         before = scored.tokens_before or (lossless.tokens_before if lossless else 0)
-        return bounded_form(output, draw(output), HUGE_TOKENS, hint, before, goal)
+        return bounded_form(output, draw(output), scored.most_tokens, hint, before, goal)
 
-    engine = scored if scored.hidden else None
-    return choose_entry(engine, lossless, make_bounded, lambda form: form.tokens_after, whole_tokens) or scored
+    chosen = choose_entry(
+        engine=scored if scored.hidden else None,
+        lossless=lossless,
+        bounded=make_bounded,
+        tokens_of=lambda form: form.tokens_after,
+        whole_tokens=whole_tokens,
+        most_tokens=scored.most_tokens,
+    )
+    return chosen or scored
 
 
 def leave_uncut(output: LongOutput, why: Reason) -> ShortenedText:
@@ -247,7 +252,7 @@ def _cut_old(
 ) -> tuple[tuple[ShortenedOutput, ...], int]:
     """Return the old results that change now, and the cached tokens that have to be rewritten for it."""
     request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
-    aged = _with_likelihood(aged_results(request, outputs, decisions, cold_from), conversation, policy, facts)
+    aged = aged_results(request, outputs, decisions, cold_from)
     cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache))
     old = [outputs[at] for at in cuts.positions]
     forms = [(output, aged_form(output, facts.draw(output), conversation.hint)) for output in old]
@@ -262,23 +267,6 @@ def _cut_old(
         if form
     ]
     return tuple(made), cuts.rewritten_tokens
-
-
-def _with_likelihood(
-    aged: Sequence[Aged], conversation: RequestResults, policy: Policy, facts: Facts
-) -> Sequence[Aged]:
-    """Return the results; files that may stay have the likelihood that they are used.
-
-    As for new results, only long ones are scored, and only for agents that edit by quoting.
-    """
-    if facts.cache.cold_from is None or not edits_by_quoting(conversation.request.tool_names):
-        return aged
-    found: list[Aged] = []
-    for one, output in zip(aged, conversation.outputs, strict=True):
-        is_asked = one.tokens > policy.entry_tokens and not one.is_cached and may_be_young_file(one, policy)
-        likely = likely_used(output.text, facts.contexts.get(output.spot)) if is_asked else None
-        found.append(replace(one, likely=likely))
-    return found
 
 
 def _tables(

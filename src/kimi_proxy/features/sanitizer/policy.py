@@ -15,7 +15,7 @@ from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.call_signals import output_signals
 from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.sanitizer.plan import READERS, LongOutput
-from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, KEPT_OF_HUGE, strip_row_numbers
+from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, MARKERS_TOKENS, strip_row_numbers
 from kimi_proxy.features.sanitizer.stage import BYTES_PER_TOKEN, Decision
 
 PolicyName = Literal["careful", "default", "deep"]
@@ -23,6 +23,7 @@ PolicyName = Literal["careful", "default", "deep"]
 # Of results over 1,000 tokens in sessions that nothing was learned from, 7 % of those below .2 were used, 46 % of those
 # between .2 and .5, 78 % of those above.
 SPARED_FROM = 0.3
+LIKELY_FILE_TOKENS = 24_000  # up to which a file that is so likely to be used enters uncut
 LIKELY_MAX_CHARS = 256 * 1024  # of a longer one its tool decides: the event loop would wait for reading it
 
 REPORTERS = frozenset({"task", "agent", "taskoutput", "agentoutputtool"})
@@ -33,7 +34,13 @@ QUOTING_EDITORS = frozenset(
 # A command that prints a file or a change of one, and not what another printed. An agent may call it from a script.
 _PRINTS_FILE = re.compile(
     r"(?:^|&&|\|\||[;(\"'`\n])[ \t]{0,8}(?:cat|bat|sed|nl|head|tail|awk|less|more)[ \t]"
-    r"|\bgit[ \t][^|;&\n]{0,80}?(?:diff|show)\b"
+    r"|\bgit[ \t][^|;&\n]{0,80}?(?:diff|show|log[ \t](?:[^|;&\n]{0,80}?[ \t])?(?:-p|--patch))\b"
+    r"|\bgh[ \t]+pr[ \t]+diff\b"
+)
+# A list of files, from which an agent takes the paths that it reads next.
+_LISTS_FILES = re.compile(
+    r"(?:^|&&|\|\||[;(\"'`\n])[ \t]{0,8}"
+    r"(?:rg[ \t](?:[^|;&\n]{0,80}?[ \t])?--files\b|(?:find|fd|tree)[ \t]|git[ \t]+ls-files\b)"
 )
 # A log is read to find what went wrong, not to be edited.
 _NAMES_LOG = re.compile(r"\.(?:log|out|err)(?:\.\d{1,4})?(?![\w.])")
@@ -47,6 +54,7 @@ class EntryCut:
 
     over_tokens: int
     keep_tokens: int = 0
+    most_tokens: int = HUGE_TOKENS  # what enters of it has no more, whatever the policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +73,10 @@ class Policy:
     entry_tokens: int  # a new result with more tokens is cut when it enters
     spares_quoted: bool  # but not what agents are likely to quote, unless it is huge
     keep_newest: int = 0  # newest results that a free cut of old ones spares
-    file_requests: int = 0  # requests for which such a cut spares a file that was read, unless it is large
+    keeps_files: bool = False  # such a cut spares files of which no newer result shows the same path
+    file_tokens: int = HUGE_TOKENS  # up to which a new file that is likely to be used enters uncut
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
+    patchers_pay_within: int = 0  # more of them for agents that edit with patches: their sessions are longer
     keep_cached: int = 0  # newest results that such a cut spares
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
@@ -80,23 +90,36 @@ class Policy:
         is_spared = is_quoted(origin, edits_by_quoting)
         if likely is not None and edits_by_quoting:  # of agents that patch files too few sessions were learned from
             is_spared = likely >= SPARED_FROM
-        if self.spares_quoted and is_spared:
-            return EntryCut(HUGE_TOKENS, KEPT_OF_HUGE)
-        return EntryCut(self.entry_tokens)
+        if not (self.spares_quoted and is_spared):
+            return EntryCut(self.entry_tokens)
+        is_likely_file = likely is not None and edits_by_quoting and origin.tool.lower() in READERS
+        most = self.file_tokens if is_likely_file else HUGE_TOKENS
+        return EntryCut(over_tokens=most, keep_tokens=most - MARKERS_TOKENS, most_tokens=most)
 
-    def warm_cut(self, has_tools: bool) -> WarmCut:
+    def warm_cut(self, has_tools: bool, edits_by_quoting: bool = True) -> WarmCut:
         """Return when results that are cached are cut at a new turn of the user.
 
         Files stay, for an edit or a patch quotes them later. Without tools every result is part of the user's words,
         and which of them shows a file is seldom known.
         """
-        return WarmCut(self.pays_within, self.keep_cached, spares_files=self.spares_quoted and has_tools)
+        patches = has_tools and not edits_by_quoting
+        within = max(self.pays_within, self.patchers_pay_within) if patches else self.pays_within
+        return WarmCut(within, self.keep_cached, spares_files=self.spares_quoted and has_tools)
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
-    "careful": Policy(entry_tokens=1_000, spares_quoted=True, keep_newest=24),
+    "careful": Policy(
+        entry_tokens=1_000, spares_quoted=True, keep_newest=24, keeps_files=True, file_tokens=LIKELY_FILE_TOKENS
+    ),
     "default": Policy(
-        entry_tokens=1_000, spares_quoted=True, keep_newest=2, file_requests=25, pays_within=20, keep_cached=5
+        entry_tokens=1_000,
+        spares_quoted=True,
+        keep_newest=2,
+        keeps_files=True,
+        file_tokens=LIKELY_FILE_TOKENS,
+        pays_within=20,
+        patchers_pay_within=80,
+        keep_cached=5,
     ),
     "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
 }
@@ -110,12 +133,16 @@ def is_quoted(origin: Origin, edits_by_quoting: bool) -> bool:
     `sed` and the like print is quoted by its patches, 1 to 8 % of the rest.
     """
     tool = origin.tool.lower()
-    return tool in REPORTERS or (tool in READERS if edits_by_quoting else _prints_file(origin))
+    return tool in REPORTERS or (tool in READERS if edits_by_quoting else _shows_file_or_list(origin))
 
 
 def shows_file(origin: Origin) -> bool:
-    """Return whether a result shows a file, or a change of one."""
-    return origin.tool.lower() in READERS or _prints_file(origin)
+    """Return whether a result shows a file, a change of one, or a list of files."""
+    return origin.tool.lower() in READERS or _shows_file_or_list(origin)
+
+
+def _shows_file_or_list(origin: Origin) -> bool:
+    return _LISTS_FILES.search(origin.command[:COMMAND_CHARS]) is not None or _prints_file(origin)
 
 
 def _prints_file(origin: Origin) -> bool:
@@ -140,9 +167,6 @@ def edits_by_quoting(tools: Iterable[str]) -> bool:
 
 
 MARKER_TOKENS = 60  # tokens left of an old result: its ends and the marker
-# A file is edited soon after it was read: of those that a free cut took, nine in ten that were missed had been read
-# within the last 25 requests. Longer ones cost more than that.
-FILE_TOKENS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +176,7 @@ class CutMoment:
     is_free: bool  # the provider has to rewrite at least a part of the prompt, whatever we send
     is_user_turn: bool
     has_tools: bool
+    edits_by_quoting: bool
     prompt_tokens: int
     # The prices of cached tokens, as multiples of that of a plain one.
     read: float
@@ -163,6 +188,7 @@ class CutMoment:
             is_free=cache.cold_from is not None,
             is_user_turn=is_user_turn(request),
             has_tools=bool(request.tool_names),
+            edits_by_quoting=edits_by_quoting(request.tool_names),
             prompt_tokens=len(request.body) // BYTES_PER_TOKEN,
             read=cache.rules.read,
             write=cache.rules.write,
@@ -170,7 +196,10 @@ class CutMoment:
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and policy.warm_cut(self.has_tools).within_requests > 0)
+        return self.is_free or (self.is_user_turn and self.warm_cut(policy).within_requests > 0)
+
+    def warm_cut(self, policy: Policy) -> WarmCut:
+        return policy.warm_cut(self.has_tools, self.edits_by_quoting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +212,9 @@ class Aged:
     is_referred: bool = False  # the newest words of the user or the model name its file
     is_recovered: bool = False  # it was read back: never cut again
     shows_file: bool = False
+    is_superseded: bool = False  # a newer result shows the same file
     place: int = 0  # tokens before it
     is_cached: bool = True  # the provider still has it cached as sent
-    age: int = 0  # answers of the model since
-    likely: float | None = None  # how likely it still is to be quoted; None where nothing was learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +231,8 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
         return OldCuts()
     if moment.is_free:
         found = old_results(results, policy.keep_newest, policy.old_tokens)
-        return OldCuts([at for at in found if not (results[at].is_cached or _is_young_file(results[at], policy))])
-    warm = policy.warm_cut(moment.has_tools)
+        return OldCuts([at for at in found if not (results[at].is_cached or _is_kept_file(results[at], policy))])
+    warm = moment.warm_cut(policy)
     found = old_results(results, warm.keep_newest, policy.old_tokens, spares_files=warm.spares_files)
     cuts = [CachedCut(results[at].place, max(0, results[at].tokens - MARKER_TOKENS)) for at in found]
     chosen = paying(cuts, moment.prompt_tokens, warm.within_requests, moment.read, moment.write)
@@ -214,14 +242,12 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
     return OldCuts(found[len(found) - len(chosen) :], max(0, rewritten))
 
 
-def _is_young_file(result: Aged, policy: Policy) -> bool:
-    """Return whether a result shows a file that an edit may still quote."""
-    return may_be_young_file(result, policy) and (result.likely is None or result.likely >= SPARED_FROM)
+def _is_kept_file(result: Aged, policy: Policy) -> bool:
+    """Return whether a result shows a file that an edit may still quote.
 
-
-def may_be_young_file(result: Aged, policy: Policy) -> bool:
-    """Return whether that depends on how likely it is to be used."""
-    return result.shows_file and result.age < policy.file_requests and result.tokens <= FILE_TOKENS
+    Most are quoted 10 to 100 requests later, so no waiting time protects them; a newer result of the same path does.
+    """
+    return policy.keeps_files and result.shows_file and not result.is_superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +303,10 @@ def aged_results(
     request: Request, outputs: Sequence[LongOutput], decisions: Mapping[bytes, Decision], cold_from: int | None
 ) -> list[Aged]:
     """Return the results in their order, with what speaks for and against cutting each now."""
-    newest, ages = _newest_words(request), _ages(request)
+    newest = _newest_words(request)
     last_try = {_about(output): at for at, output in enumerate(outputs) if _about(output)}
+    shown_files = [at for at, output in enumerate(outputs) if shows_file(output.origin) and not output.origin.failed]
+    last_shown = {outputs[at].origin.path: at for at in shown_files if outputs[at].origin.path}
     aged: list[Aged] = []
     for at, output in enumerate(outputs):
         decision, path = decisions.get(output.key), output.origin.path
@@ -291,23 +319,12 @@ def aged_results(
                 is_referred=bool(path) and path.replace("\\", "/").rpartition("/")[2] in newest,
                 is_recovered=output.whole_because == "recovered",
                 shows_file=shows_file(output.origin),
+                is_superseded=last_shown.get(output.origin.path, at) > at,
                 place=request.messages[output.spot[0]].start // BYTES_PER_TOKEN,
                 is_cached=cold_from is None or output.spot[0] < cold_from,
-                age=ages[output.spot[0]],
             )
         )
     return aged
-
-
-def _ages(request: Request) -> list[int]:
-    """Return for each message how often the model has answered since. An answer may be several messages."""
-    ages: list[int] = []
-    answers, is_answer = 0, False
-    for message in reversed(request.messages):
-        answers += message.role == "assistant" and not is_answer
-        is_answer = message.role == "assistant"
-        ages.append(answers)
-    return ages[::-1]
 
 
 def _about(output: LongOutput) -> str:

@@ -138,6 +138,9 @@ Edit: TypeAlias = tuple[int, int, bytes]
 # A text that the model has not read yet is cut only if there is enough of it; a log says less per line. Without this a
 # quarter of the files that Codex and opencode go on to quote would lose a line that they quote, instead of a sixth.
 PATIENCE = {"code": 2, "docs": 2}
+# A new output with more tokens never enters a conversation whole, unless it is a file that is likely to be used.
+HUGE_TOKENS = 8_000
+MARKERS_TOKENS = 1_000  # left for the markers in what stays of it
 HURRIED_RECORDS_CHARS = 256 * 1024  # records are chosen in a hurry too: that is linear, and JSON stays JSON by it alone
 
 
@@ -156,6 +159,12 @@ class Task:
     keep_tokens: int = 0  # of a text that is likely to be quoted so many stay, if there are lines to choose from
     context: CallContext | None = None  # what the agent was doing when the tool answered
     is_scored: bool = True  # else lines are cut by what needs no scores
+    most_tokens: int = HUGE_TOKENS  # of the text that enters, with its markers
+
+    @property
+    def room_tokens(self) -> int:
+        """Return the tokens that may stay beside the markers."""
+        return self.most_tokens - MARKERS_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,7 @@ class ShortenedText:
     hidden: tuple[Hidden, ...]
     tokens_before: int
     tokens_after: int
+    most_tokens: int = HUGE_TOKENS  # above which it does not enter as it is
 
 
 def _no_deadline() -> None:
@@ -190,12 +200,16 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
 
     Then the routine lines of a log are cut, and the middle of any other text that is too long to enter uncut.
     """
+    return replace(_shorten(task, check, is_hurried), most_tokens=task.most_tokens)
+
+
+def _shorten(task: Task, check: Callable[[], None], is_hurried: bool) -> ShortenedText:
     before = tokens.count(task.text)
     if before <= task.threshold_tokens:
         return _leave_uncut(task, before, "below_threshold")
     records = None if is_hurried and len(task.text) > HURRIED_RECORDS_CHARS else read(task.text)
     kind = kind_of(task.origin, task.text) if records is None else "records"
-    if task.is_unread and before <= min(HUGE_TOKENS, PATIENCE.get(kind, 1) * task.threshold_tokens):
+    if task.is_unread and before <= min(task.most_tokens, PATIENCE.get(kind, 1) * task.threshold_tokens):
         return _leave_uncut(task, before, "below_threshold")
     ids = ids_of(task.seed)
     if records is not None:
@@ -204,7 +218,7 @@ def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried:
     if kind == "json":
         return _leave_uncut(task, before, "out_of_time" if is_hurried else "unreadable_json")
     shorter = _shorten_text(task, kind, ids, before, None if is_hurried or not task.is_scored else check)
-    if (shorter.tokens_after or before) > HUGE_TOKENS:
+    if (shorter.tokens_after or before) > task.most_tokens:
         rows = rank(task.text, task.goal, _chars_of(task, before))
         shorter = (rows and _fit(task, rows, ids, before)) or shorter
     return shorter
@@ -292,8 +306,6 @@ def _is_hit(line: str) -> bool:
 
 # How much of it may go.
 
-HUGE_TOKENS = 8_000  # an output over this never enters a conversation whole, whatever the policy
-KEPT_OF_HUGE = 7_000  # of it: what stays has to be under the above with its markers
 UNREAD = 0.5  # the model has just asked for it
 MIN_KEEP_LINES = 20
 
@@ -316,7 +328,7 @@ def _ratio_of(kind: Kind, tokens_before: int, is_unread: bool) -> float:
 
 def _within_room(ratio: float, task: Task, tokens_before: int) -> float:
     """Return a ratio that keeps as much as the task asks for within its limit; above it only head and tail are sent."""
-    return max(min(ratio, 1 - task.keep_tokens / tokens_before), 1 - KEPT_OF_HUGE / tokens_before)
+    return max(min(ratio, 1 - task.keep_tokens / tokens_before), 1 - task.room_tokens / tokens_before)
 
 
 def _log_ratio(protected: Sequence[str], usual: float) -> float:
@@ -354,7 +366,7 @@ def _shorten_text(
         ratio, found = _log_cuts(task, judged, before, check)
     elif check is None:
         ratio = _within_room(_ratio_of(kind, before, task.is_unread), task, before)
-        found = _middle(lines, ratio) if before > HUGE_TOKENS else []
+        found = _middle(lines, ratio) if before > task.most_tokens else []
     else:
         ratio = _within_room(_ratio_of(kind, before, task.is_unread), task, before)
         scores = _listing_scores(lines, task.goal, check) if kind == "listing" else None
@@ -478,7 +490,7 @@ ORDINARY_SHARE = 0.5  # of that: until then records stay that are like the other
 
 def _kept_tokens(task: Task, tokens_before: int) -> int:
     preview = task.preview_chars // CHARS_PER_TOKEN
-    return min(KEPT_OF_HUGE, max(RECORDS_TOKENS, int(RECORDS_SHARE * tokens_before), task.keep_tokens, preview))
+    return min(task.room_tokens, max(RECORDS_TOKENS, int(RECORDS_SHARE * tokens_before), task.keep_tokens, preview))
 
 
 def _chars_of(task: Task, tokens_before: int) -> int:

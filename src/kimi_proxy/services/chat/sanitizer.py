@@ -395,13 +395,11 @@ class Sanitizer:
             return known, 0
         conversation = await self._conversation(draft, outputs, new)
         is_short = len(draft.request.body) <= COMPARED_CHARS
-        needed = new or moment.is_free
-        # Old results are judged only at a moment when they may be cut.
-        wanted = None if moment.is_free else frozenset(output.call_id for output in new)
-        contexts = await aside(is_short, self._contexts, conversation, known, wanted) if needed else {}
+        wanted = frozenset(output.call_id for output in new)
+        contexts = await aside(is_short, self._contexts, conversation, known, wanted) if new else {}
         scored = await self._score(conversation, new, contexts, deadline)
         rows = partial(self._rows_of, who)
-        facts = Facts(cache, self._seed, known, scored, contexts, rows, may_cut_old=not restored)
+        facts = Facts(cache, self._seed, known, scored, rows, may_cut_old=not restored)
         decided = await self._fail_open.run(
             "decide", self._ask(conversation, facts), lambda code: _leave_new_uncut(conversation, scored)
         )
@@ -430,8 +428,7 @@ class Sanitizer:
     async def _ask(self, conversation: RequestResults, facts: Facts) -> Decided:
         # Earlier results are compared too, because a new one may repeat their lines.
         is_long = facts.scored and sum(len(output.text) for output in conversation.outputs) > DECIDED_CHARS
-        judges_files = facts.contexts and facts.cache.cold_from is not None
-        is_short = not is_long and not judges_files and len(conversation.request.body) <= PARSED_BYTES
+        is_short = not is_long and len(conversation.request.body) <= PARSED_BYTES
         return await aside(is_short, decide, conversation, self._policy, facts)
 
     def _seed(self, output: LongOutput) -> bytes:
