@@ -31,7 +31,7 @@ KimiProxyError
     ├── UpstreamUnreachable   a server is down                         -32002
     ├── UpstreamTimeout       a server did not answer in time          -32002
     ├── UpstreamUnreadable    a server's response cannot be read      -32003
-    ├── UpstreamBusy          a server kept refusing, because of overload or a rate limit
+    ├── UpstreamRefused       a server refused a follow-up request; has its status and its own error
     └── UpstreamDisconnected  a server closed the connection in the middle of its response
 """
 
@@ -349,8 +349,13 @@ class UpstreamUnreadable(UpstreamError, code="upstream_unreadable", rpc_code=-32
     """The response is not JSON, not JSON-RPC, or has another id."""
 
 
-class UpstreamBusy(UpstreamError, code="upstream_busy", http_status=429):
-    """It is overloaded or rate limited, and waiting did not help."""
+class UpstreamRefused(UpstreamError, code="upstream_refused"):
+    """It refused the follow-up request of an answer that has begun; `body` is its own error."""
+
+    def __init__(self, problem: str, status: int, body: bytes) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.body = body
 
 
 class UpstreamDisconnected(UpstreamError, code="upstream_disconnected"):

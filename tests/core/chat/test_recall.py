@@ -94,6 +94,9 @@ def test_two_rounds_are_one_stream_without_our_call(wire: Wire):
     assert (reader.facts.usage.input_tokens, reader.facts.usage.output_tokens) == (150, 9)
 
 
+NO_CACHE = {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}  # clients add up all four counts
+
+
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: bool):
     """The count of the answer is the last round's, by which Claude Code knows how full its window is."""
@@ -107,7 +110,7 @@ def test_messages_count_each_round_where_claude_code_looks_for_it(is_stream: boo
         usage = rounds.join_rounds()["usage"]
 
     counts = [{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 150, "output_tokens": 9}]
-    assert usage == {**counts[1], "iterations": [{"type": "message", **each} for each in counts]}
+    assert usage == {**counts[1], "iterations": [{"type": "message", **each, **NO_CACHE} for each in counts]}
 
 
 def test_messages_add_up_the_rounds_for_a_client_that_shows_their_cost():
@@ -118,7 +121,7 @@ def test_messages_add_up_the_rounds_for_a_client_that_shows_their_cost():
     usage = rounds.join_rounds()["usage"]
 
     counts = [{"input_tokens": 100, "output_tokens": 20}, {"input_tokens": 150, "output_tokens": 9}]
-    iterations = [{"type": "message", **each} for each in counts]
+    iterations = [{"type": "message", **each, **NO_CACHE} for each in counts]
     assert usage == {"input_tokens": 250, "output_tokens": 29, "iterations": iterations}
 
 

@@ -22,9 +22,9 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.config import parse as parse_config
-from kimi_proxy.core.errors import UpstreamBusy, UpstreamError, UpstreamUnreadable
+from kimi_proxy.core.errors import UpstreamError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.services.chat.recall import MAX_READ_CHARS, with_pings
+from kimi_proxy.services.chat.recall import MAX_READ_CHARS, MAX_SILENCE_S, with_pings
 from kimi_proxy.services.chat.requests import ChatRequest
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
@@ -252,8 +252,47 @@ async def test_a_provider_that_refuses_to_be_asked_again_is_passed_on(tmp_path: 
         _, streamed = await ask(runtime, wire, stream=True)
 
     assert whole == (429, b'{"error":{"message":"slow down"}}')
-    assert (UpstreamBusy.code.encode() in streamed and b"429" in streamed) == wire.format.has_error_event
+    assert _last_error(streamed)["error"] == {"message": "slow down"}
     assert b"[DONE]" not in streamed
+
+
+def _last_error(streamed: bytes) -> dict[str, object]:
+    """The data of the event that ends a stream."""
+    data = streamed.strip().splitlines()[-1]
+    assert data.startswith(b"data: ")
+    found: dict[str, object] = json.loads(data.removeprefix(b"data: "))
+    return found
+
+
+@WIRES
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("status", "times"), [("500 Internal Server Error", 2), ("400 Bad Request", 2)])
+async def test_a_follow_up_that_fails_for_good_is_told_at_once_in_the_provider_s_words(
+    tmp_path: Path, wire: Wire, stream: bool, status: str, times: int
+):
+    """A failure is asked about once more; so is a refusal, with less text. Before, a failure was for 90 s."""
+    body = b'{"error":{"message":"slow down"}}'
+    model = Model(wire, [Says("Hm.", (recovering(),))], status=f"{status}\r\nretry-after-ms: 20")
+    async with world(tmp_path, model) as (runtime, _):
+        code, came = await ask(runtime, wire, stream=stream)
+
+    assert len(model.requests) <= 1 + times
+    if stream:
+        assert _last_error(came)["error"] == {"message": "slow down"}
+    else:
+        assert (code, came) == (int(status[:3]), body)
+
+
+async def test_an_answer_that_is_not_streamed_is_waited_for_no_longer_than_clients_are_patient(tmp_path: Path):
+    """A provider that says to come back in eleven seconds is taken at its word only where pings can be sent."""
+    says = [Says("Hm.", (recovering(),)), *[Says(" Blind.")] * 3]
+    model = Model(Wire.MESSAGES, says, status="429 Too Many Requests\r\nretry-after: 11", refusals=1)
+    async with world(tmp_path, model) as (runtime, _):
+        async with asyncio.timeout(MAX_SILENCE_S):
+            code, came = await ask(runtime, Wire.MESSAGES, stream=False)
+
+    assert code == 200 and b"Blind." in came
+    assert b"HTTP 429" in model.requests[2]
 
 
 @WIRES

@@ -20,8 +20,9 @@ from kimi_proxy.core.errors import (
     ParseError,
     PruneIdNotFound,
     StoreUnavailable,
-    UpstreamBusy,
     UpstreamDisconnected,
+    UpstreamError,
+    UpstreamRefused,
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -40,6 +41,7 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.recover import Recovery
 
+MAX_ERROR_BYTES = 256 * 1024
 MAX_HELD_BYTES = 16 * 1024**2  # a longer body, or event, is passed on unread
 SHORT_CHARS = 2_000  # a result up to this length is hardly why a provider rejects a request as too long
 REFUSED_ROUNDS = 2  # after the last in which it may read: its calls get NO_MORE, and it may go on without them
@@ -49,6 +51,7 @@ PENDING_CHARS = 32_000  # text appended to another tool's result stays in the co
 # A client that is left without a byte gives up after 90 s (Claude Code) to 300 s (Codex, undici): pings keep it. Of all
 # that it could bear it waits this long for one answer, which most limits by the minute are over in.
 MAX_WAIT_S, PING_S = 90.0, 5.0
+MAX_SILENCE_S = 10.0  # of all waits where no ping can be sent: clients give up, and send the whole request again
 MAX_BACKOFF_S = 15.0  # where the provider does not say how long
 
 NO_MORE = (
@@ -67,7 +70,8 @@ _CLAUDE_CODE = re.compile(rb"claude-cli/(\d{1,4})\.(\d{1,4})\.(\d{1,6})")
 READS_ITERATIONS = 2, 1, 325  # the version that was looked at
 _PLAIN = ("", "identity")
 _REFUSED = (400, 413)  # how providers reject requests that exceed the context window
-_BUSY = (429, 500, 502, 503, 504, 529)  # how they reject requests that may be repeated unchanged
+_BUSY = (429, 503, 529)  # how they ask to come back later
+_FAILED = (500, 502, 504)  # how they fail: it may help to ask once more, and no more than that
 
 Value = TypeVar("Value")
 
@@ -90,6 +94,7 @@ class _Progress:
         self._recalled = Recalled()
         self._read_back = 0  # calls that got the requested text
         self._waited_s = 0.0
+        self._has_failed = False  # the provider, in a way that may pass
         self.read_chars = 0
         # Excludes the model's own calls, and our replies to ids that it should not know.
         self._texts = [draft.request.body]
@@ -102,11 +107,14 @@ class _Progress:
     async def ask(self) -> ReplyStream:
         """Return the answer to the next round; wait while the provider is busy, for as long as clients bear it."""
         backoff_s = 1.0
+        most_s = MAX_WAIT_S if self.draft.request.is_stream else MAX_SILENCE_S
         while True:
             reply = await self.ask_again(self.request)
             wait_s = retry_after_s(reply.headers) or backoff_s
-            if reply.status not in _BUSY or self._waited_s + wait_s > MAX_WAIT_S:
+            is_failed = reply.status in _FAILED and not self._has_failed
+            if not (reply.status in _BUSY or is_failed) or self._waited_s + wait_s > most_s:
                 return reply
+            self._has_failed = self._has_failed or is_failed
             await asyncio.sleep(wait_s)
             self._waited_s += wait_s
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
@@ -203,8 +211,7 @@ class Recall:
                     else:
                         reply = received
                 if reply.status != 200 or reply.media_type != _STREAM or reply.encoding not in _PLAIN:
-                    broken = UpstreamBusy if reply.status in _BUSY else UpstreamDisconnected
-                    raise broken(f"{draft.target.provider} answered HTTP {reply.status} to the follow-up request")
+                    raise await _refusal_of(reply, draft.target.provider)
                 async for shown in _visible_bytes(reply, rounds, progress.rewrites_calls()):
                     yield shown
         finally:
@@ -330,6 +337,15 @@ class Recall:
                 await self._facts.save_response_id(draft.caller, rounds.id, rounds.real_id)
             except StoreUnavailable as e:
                 log.warning("a stored response cannot be continued", extra={"what": str(e)[:300]})
+
+
+async def _refusal_of(reply: ReplyStream, provider: str) -> UpstreamError:
+    """Return the error of a follow-up request whose answer cannot continue the stream."""
+    problem = f"{provider} answered HTTP {reply.status} to the follow-up request"
+    if reply.status == 200:
+        return UpstreamDisconnected(problem)
+    body, rest = await read_up_to(MAX_ERROR_BYTES, reply.pieces())
+    return UpstreamRefused(problem, reply.status, body if rest is None and reply.encoding in _PLAIN else b"")
 
 
 def _with_beta(question: UpstreamRequest, request: Request) -> UpstreamRequest:

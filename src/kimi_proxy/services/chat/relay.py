@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kimi_proxy.core.chat.reply import EventBuffer, ReplyFacts, ReplyReader, Usage
-from kimi_proxy.core.errors import KimiProxyError, UpstreamDisconnected, UpstreamError, UpstreamUnreadable
+from kimi_proxy.core.errors import (
+    KimiProxyError,
+    UpstreamDisconnected,
+    UpstreamError,
+    UpstreamRefused,
+    UpstreamUnreadable,
+)
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import GONE, Ending, QuotaWindow, plan_quota
@@ -157,7 +163,7 @@ class Relay:
         """Yield the stream; if it breaks off, raise UpstreamError, after which the connection must be dropped.
 
         Agents retry a dropped connection, as they would without us. If the API has an error event, it is sent first. A
-        response that is refused permanently ends with one in every API, because it must not be retried.
+        response that is refused ends with one in every API: the agent acts upon the provider's own words.
         """
         wire_format = self._wire.format
         events = EventBuffer(wire_format.hide_usage) if self._draft.hides_usage else EventBuffer()
@@ -174,7 +180,9 @@ class Relay:
                 yield rest
         except UpstreamError as e:
             self.on_failure(e)
-            if wire_format.has_error_event or isinstance(e, UpstreamUnreadable):
+            if isinstance(e, UpstreamRefused):
+                yield events.followed_by(wire_format.refusal_event(e.status, e.body, str(e)))
+            elif wire_format.has_error_event or isinstance(e, UpstreamUnreadable):
                 yield events.followed_by(wire_format.error_event(e.http_status, e.code, str(e)))
             raise
 

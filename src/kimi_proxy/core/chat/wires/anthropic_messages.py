@@ -379,6 +379,9 @@ class AnthropicMessages(WireFormat):
     def error_event(self, status: int, code: str, message: str) -> bytes:
         return b"event: error\n" + super().error_event(status, code, message)
 
+    def _own_error_event(self, value: JsonObject) -> bytes:
+        return b"event: error\n" + super()._own_error_event({"type": "error", **value})
+
     def _content(self, piece: Piece, raw: Raw) -> Content:
         fields = read.members(raw)
         return Content(role_of(fields.get("role")), tuple(_parts(piece, fields.get("content"))))
@@ -504,9 +507,16 @@ def _sum_usage(usages: Sequence[JsonObject]) -> JsonObject:
     return sums
 
 
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
 def _iterations(usage: JsonObject) -> list[JsonObject]:
-    """Return a round as the provider counts it: as one iteration, or as several, of which some compact."""
-    return read.as_objects(usage.get("iterations")) or [{"type": "message", **usage}]
+    """Return a round as the provider counts it: as one iteration, or as several, of which some compact.
+
+    Clients add the four counts up without asking which there are.
+    """
+    rounds = read.as_objects(usage.get("iterations")) or [{"type": "message", **usage}]
+    return [{**each, **{name: 0 for name in _COUNTS if each.get(name) is None}} for each in rounds]
 
 
 def _input(block: JsonObject) -> str:

@@ -383,6 +383,12 @@ class OpenAiResponses(WireFormat):
         top: JsonObject = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
         return b"event: error\ndata: " + json.encode(top | self.error_body(status, code, message)) + b"\n\n"
 
+    def _own_error_event(self, value: JsonObject) -> bytes:
+        error = read.as_object(value.get("error"))
+        message = error.get("message") or value.get("error")
+        top: JsonObject = {"type": "error", "code": error.get("code") or error.get("type"), "message": message}
+        return b"event: error\n" + super()._own_error_event({**top, "param": None, "sequence_number": 0, **value})
+
     def _content(self, piece: Piece, raw: Raw) -> Content:
         role, parts = _item(piece, raw, read.members(raw))
         return Content(role, tuple(parts))

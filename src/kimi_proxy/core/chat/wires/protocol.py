@@ -576,6 +576,20 @@ class WireFormat(ABC):
         """Return the event that ends a stream; never `[DONE]`: a stream that broke off is not done."""
         return b"data: " + json.encode(self.error_body(status, code, message)) + b"\n\n"
 
+    def refusal_event(self, status: int, body: bytes, message: str) -> bytes:
+        """Return a provider's own error as the event that ends a stream; one of ours if it sent none that is JSON."""
+        try:
+            value = json.decode(body)
+        except ParseError:
+            value = None
+        value = value[0] if isinstance(value, Sequence) and not isinstance(value, str) and value else value
+        if isinstance(value, Mapping) and isinstance(value.get("error"), Mapping | str):
+            return self._own_error_event(dict(value))
+        return self.error_event(status, "upstream_refused", message)
+
+    def _own_error_event(self, value: JsonObject) -> bytes:
+        return b"data: " + json.encode(value) + b"\n\n"
+
     def _error_type(self, status: int) -> str:
         return self._error_types.get(status, "invalid_request_error" if status < 500 else self._server_error)
 
