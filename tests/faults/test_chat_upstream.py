@@ -359,7 +359,7 @@ async def test_a_kept_connection_that_died_is_replaced_without_anybody_noticing(
 
 @pytest.mark.parametrize(
     ("script", "attempts"),
-    [(reset_before_headers, 2), (broken_off(how="reset"), 1), (headers_then_silence, 1), (silence, 1), (junk, 1)],
+    [(reset_before_headers, 1), (broken_off(how="reset"), 1), (headers_then_silence, 1), (silence, 1), (junk, 1)],
 )
 async def test_nothing_is_asked_again_once_a_byte_came(script: Script, attempts: int, tmp_path: Path):
     async with evil(script) as provider, proxy(tmp_path, provider.toml(first_token_timeout_s=0.5)) as p:
@@ -367,6 +367,26 @@ async def test_nothing_is_asked_again_once_a_byte_came(script: Script, attempts:
             await p.http.post("/v1/chat/completions", json=ask())
 
     assert len(provider.heard) == attempts
+
+
+async def test_only_a_connection_that_was_used_before_is_replaced_when_it_closes_without_an_answer(tmp_path: Path):
+    """A provider that closes a new one may have read the request, and charge for it."""
+
+    async def script(heard: Heard, line: Line) -> None:
+        if heard.body.count(b"first"):
+            await line.send(http(GOOD))
+        else:
+            line.finish()
+
+    async with evil(script) as provider, proxy(tmp_path, provider.toml()) as p:
+        fresh = await p.http.post("/v1/chat/completions", json=ask(False))
+        at_first = len(provider.heard)
+        await p.http.post("/v1/chat/completions", json={**ask(False), "user": "first"})
+        kept = await p.http.post("/v1/chat/completions", json=ask(False))
+
+    assert (at_first, len(provider.heard)) == (1, 1 + 1 + 2)
+    for answer in (fresh, kept):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
 
 
 def open_files() -> int:

@@ -5,6 +5,8 @@ import io
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 
@@ -26,14 +28,33 @@ _ZLIB_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _NO_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
-def client(connector: aiohttp.TCPConnector | None = None, cookies: bool = False) -> aiohttp.ClientSession:
+@dataclass(slots=True)
+class Sending:
+    """A request on its way, given to a client that notes whether its connection had been used before."""
+
+    is_reused: bool = False
+
+
+async def _note_reuse(session: object, context: SimpleNamespace, params: object) -> None:
+    if isinstance(context.trace_request_ctx, Sending):
+        context.trace_request_ctx.is_reused = True
+
+
+def client(
+    connector: aiohttp.TCPConnector | None = None, cookies: bool = False, note_reuse: bool = False
+) -> aiohttp.ClientSession:
     """Return a client without automatic decompression: 281 bytes that were packed three times can become 2 GB."""
+    traces = []
+    if note_reuse:
+        traces.append(aiohttp.TraceConfig())
+        traces[0].on_connection_reuseconn.append(_note_reuse)
     return aiohttp.ClientSession(
         connector=connector or aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.CookieJar(unsafe=True) if cookies else aiohttp.DummyCookieJar(),
         skip_auto_headers=_NO_AUTO_HEADERS,
         auto_decompress=False,
         trust_env=False,
+        trace_configs=traces,
         max_line_size=MAX_LINE_BYTES,
         max_field_size=MAX_LINE_BYTES,
     )

@@ -125,7 +125,7 @@ class Upstreams:
         self._keys = {name: key.get_secret_value().encode() for name, key in keys.items()}
         self._token = token.get_secret_value() if token else None
         self._proxies = {name: _proxy_of(provider) for name, provider in self._providers.items()}
-        self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S))
+        self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S), note_reuse=True)
         self._fresh = http.client(aiohttp.TCPConnector(limit=0, force_close=True))
         self._turns = FairTurns()
         self._aws = AwsSigner()
@@ -151,18 +151,25 @@ class Upstreams:
     async def _open(self, name: str, provider: Provider, question: UpstreamRequest) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(provider.first_token_timeout_s):
+                sending = http.Sending()
                 try:
-                    return await self._ask(self._usual, name, provider, question)
+                    return await self._ask(self._usual, name, provider, question, sending)
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
-                    if isinstance(e, aiohttp.ClientConnectorError):
+                    # A connection from the pool may die in the moment it is used. One that closes without an answer
+                    # although it is new has perhaps brought the request to the provider, who charges for it.
+                    if isinstance(e, aiohttp.ClientConnectorError) or not sending.is_reused:
                         raise
-                    # A connection from the pool may die in the moment it is used; no answer was begun.
                     return await self._ask(self._fresh, name, provider, question)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
             raise _translate_error(name, provider, e) from e
 
     async def _ask(
-        self, client: aiohttp.ClientSession, name: str, provider: Provider, question: UpstreamRequest
+        self,
+        client: aiohttp.ClientSession,
+        name: str,
+        provider: Provider,
+        question: UpstreamRequest,
+        sending: http.Sending | None = None,
     ) -> aiohttp.ClientResponse:
         url = _url(provider, question)
         sent = self._headers(name, question)
@@ -176,6 +183,7 @@ class Upstreams:
             allow_redirects=False,
             proxy=self._proxies[name],
             timeout=aiohttp.ClientTimeout(total=None, connect=provider.connect_timeout_s),
+            trace_request_ctx=sending,
         )
 
     async def model_list(self, name: str, question: UpstreamRequest) -> JsonValue:
