@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from kimi_proxy.api.addon import Given
@@ -35,14 +35,8 @@ from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
-from kimi_proxy.services.chat.observation import (
-    Observation,
-    ObservedDecisions,
-    ObservedFacts,
-    ObservedOriginals,
-    ObservedStages,
-    SeenCaches,
-)
+from kimi_proxy.services.chat.notes import Notes
+from kimi_proxy.services.chat.observation import Observation
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
@@ -65,6 +59,7 @@ from kimi_proxy.services.journal import Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
+from kimi_proxy.services.remembered import Memory
 from kimi_proxy.services.sessions import Forget, Sessions
 from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
@@ -183,6 +178,8 @@ class _Parts:
     models: Models
     now: Callable[[], float]
     draw: Entropy
+    memory: Memory
+    notes: Notes
 
     @property
     def is_shared(self) -> bool:
@@ -250,7 +247,21 @@ async def running(
             )
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
-        parts = _Parts(alive, config, store, hub, metrics, workers, counter, models, now, draw)
+        memory = Memory()
+        parts = _Parts(
+            alive=alive,
+            config=config,
+            store=store,
+            hub=hub,
+            metrics=metrics,
+            workers=workers,
+            counter=counter,
+            models=models,
+            now=now,
+            draw=draw,
+            memory=memory,
+            notes=Notes(store.facts, memory),
+        )
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
         recovery = Recovery(store.originals, metrics)
@@ -262,14 +273,13 @@ async def running(
         providers = await _providers(parts)
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(parts, known, summaries, mode)
-        observed = _observed_stages(parts, summaries, stages)
         given = _given(parts, known, mode, env)
         built = [addon.build(given) for addon in addons.switched_on(config) if addon.build]
         added = [observer for each in built for observer in each.observers]
         seen_by = _observers(parts, known, providers, stages, (*added, *observers))
         newer_count = next((each.newer_count for each in built if each.newer_count), no_newer_count)
 
-        sessions = _sessions(parts, known, stages, observed, seen_by, newer_count)
+        sessions = _sessions(parts, known, stages, seen_by, newer_count)
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, env, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
@@ -303,7 +313,7 @@ async def running(
                 budgets=team.budgets if team else None,
                 shared_keys=SharedKeyGate(team.audit.add) if team else None,
                 repeating=stages.repeating,
-                observation=Observation(mode, observed, stages.caches, store.sessions, now),
+                observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, store.sessions, now),
                 remembered=known.messages,
             ),
             sanitizer=stages.sanitizer,
@@ -335,8 +345,10 @@ async def _conversations(parts: _Parts, team: Team | None) -> _Conversations:
     by_answer = parts.end(SessionsByAnswer(store.facts, is_shared))
     return _Conversations(
         names,
-        parts.end(ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared)),
-        parts.end(ChatFacts(store.facts, remember_s, is_shared=is_shared)),
+        parts.end(
+            ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared, memory=parts.memory)
+        ),
+        parts.end(ChatFacts(parts.notes, remember_s, is_shared=is_shared)),
         SessionsByResponse(by_answer, is_shared),
         Conversations(by_answer),
         RememberedMessages(),
@@ -383,21 +395,20 @@ def _sessions(
     parts: _Parts,
     known: _Conversations,
     stages: ChatStages,
-    observed: ObservedStages,
     seen_by: _Observers,
     newer_count: NewerCount,
 ) -> Sessions:
     config = parts.config
     forgetters: list[Forget] = [
         stages.compressor.forget,
-        stages.lineage.forget,
-        known.decisions.forget,
-        known.facts.forget,
+        parts.memory.forget,
+        also_observed(stages.lineage.forget),
+        also_observed(known.decisions.forget),
+        also_observed(known.facts.forget),
         lambda who, session: known.messages.forget(),
     ]
     forgetters += [observer.forget for observer in seen_by.in_order if observer is not seen_by.journal]
     forgetters += [AddonFiles(config).forget, parts.hub.forget, lambda who, session: forget_words()]
-    forgetters += observed.forgetters
     return Sessions(
         parts.store,
         known.names,
@@ -407,6 +418,14 @@ def _sessions(
         newer_count=newer_count,
         display=config.display,
     )
+
+
+def also_observed(forget: Forget) -> Forget:
+    def forget_both(who: Caller, session: str | None) -> None:
+        forget(who, session)
+        forget(who.observed, session)
+
+    return forget_both
 
 
 def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
@@ -431,6 +450,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         draw=parts.draw,
         pending_results=facts.pending_results,
         is_shared=parts.is_shared,
+        memory=parts.memory,
     )
     caches = PromptCaches(
         last_request_in(store.sessions),
@@ -439,14 +459,14 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         rules=models.cache_rules,
         settings=config.cache,
     )
-    routing = Routing(config.sanitizer.routing, models, counter, store.facts, store.sessions, parts.is_shared)
-    memory = ProjectMemory(_memories(parts), config.memory, store.facts, store.sessions)
+    routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions, parts.is_shared)
+    memory = ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions)
     sanitizer = Sanitizer(
         config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode, draw=parts.draw
     )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(
-        lineage=parts.end(Lineage(store.facts, heirs, metrics)),
+        lineage=parts.end(Lineage(parts.notes, heirs, metrics)),
         memory=memory,
         caches=caches,
         sanitizer=sanitizer,
@@ -460,48 +480,6 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=routing,
         mode=mode,
-    )
-
-
-def _observed_stages(parts: _Parts, summaries: Summaries, acting: ChatStages) -> ObservedStages:
-    """Return stages that decide as `acting` do, write nothing to the store and ask no provider."""
-    config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
-    decisions, originals, metrics = ObservedDecisions(), ObservedOriginals(store.originals), Metrics()
-    chat_decisions = parts.end(ChatDecisions(originals, decisions, REMEMBER_S))
-    fact_store = ObservedFacts()
-    facts = parts.end(ChatFacts(fact_store, REMEMBER_S))
-    usual, _ = presets(config.compression, config.compaction)
-    address = local_url(config.proxy.host, config.proxy.port)
-    tool = config.sanitizer.recover_tool
-    compressor = Compressor(models, counter, originals, decisions, summaries, tool, now=parts.now, draw=parts.draw)
-    routing = config.sanitizer.routing
-    memory = ProjectMemory(_memories(parts), config.memory, fact_store, store.sessions)
-    sanitizer = Sanitizer(
-        config.sanitizer, address, chat_decisions, facts, parts.workers, metrics, SeenCaches(), draw=parts.draw
-    )
-    heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
-    stages = replace(
-        acting,
-        lineage=parts.end(Lineage(fact_store, heirs, metrics)),
-        memory=memory,
-        sanitizer=sanitizer,
-        compressor=compressor,
-        automatic=AutoCompression(
-            config.compression, replace(usual, asks_provider=False), compressor, store.sessions, parts.now
-        ),
-        rescue=Rescue(config.compression, usual, compressor, acting.routing.largest_window, store.sessions),
-        deferral=ToolDeferral(config.deferred_tools, acting.deferral.chosen, facts, parts.now, acting.deferral.native),
-        reinjection=Reinjection(config.reinjection, models, counter),
-        routing=Routing(routing, models, counter, fact_store, store.sessions, acts=False),
-    )
-
-    def follow_switches() -> None:
-        for name, switch in acting.switches.items():
-            stages.switches[name].is_on = switch.is_on
-
-    forgetters = (compressor, chat_decisions, decisions, fact_store, facts, stages.lineage)
-    return ObservedStages(
-        stages.in_order, follow_switches, metrics.count_fault, tuple(each.forget for each in forgetters)
     )
 
 

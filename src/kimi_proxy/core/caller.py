@@ -3,9 +3,10 @@
 The guard creates this value for every request; from there it is an explicit argument down to the store's SQL.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LOCAL_SCOPE = "local"
+OBSERVED = "observed/"  # how the scope begins of what would have been remembered; nothing of it is stored
 PERSON_SCOPE = "person/"  # how the scope of one person begins; the person's id follows
 
 
@@ -29,6 +30,22 @@ class Caller:
     def scopes(self) -> tuple[str, ...]:
         """Return every scope whose texts this person may read."""
         return (self.scope, *self.also_reads)
+
+    @property
+    def observed(self) -> "Caller":
+        """The same person for a request that is only observed: what would have been remembered is kept apart."""
+        return replace(self, scope=f"{OBSERVED}{self.scope}", also_reads=self.scopes)
+
+    @property
+    def is_observed(self) -> bool:
+        return self.scope.startswith(OBSERVED)
+
+    @property
+    def real(self) -> "Caller":
+        """The person as the store knows them."""
+        if not self.is_observed:
+            return self
+        return replace(self, scope=self.scope.removeprefix(OBSERVED), also_reads=self.also_reads[1:])
 
     @property
     def counts(self) -> tuple[str, ...] | None:

@@ -96,7 +96,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(home: Path, is_on: bool = True, clock: Clock | None = None) -> AsyncIterator[World]:
+async def a_world(
+    home: Path, is_on: bool = True, clock: Clock | None = None, settings: str = ""
+) -> AsyncIterator[World]:
     clock = clock or Clock(time.time())
     provider = CachedProvider(clock, anthropic, PRICES)
 
@@ -109,7 +111,7 @@ async def a_world(home: Path, is_on: bool = True, clock: Clock | None = None) ->
     async with evil(script) as upstream:
         priced = "".join(f"{NAMES[name]}_usd_per_million = {usd}\n" for name, usd in PRICES.items())
         model = f'[models."{MODEL}"]\nprovider = "anthropic-evil"\nmax_context_size = 1_000_000\n{priced}'
-        toml = f"{upstream.toml('anthropic')}{model}[cache]\nclear_thinking = {str(is_on).lower()}\n"
+        toml = f"{upstream.toml('anthropic')}{model}[cache]\nclear_thinking = {str(is_on).lower()}\n{settings}"
         async with running(parse(toml, {}, home), thread_max_chars=10**9, now=clock) as runtime:
             yield World(runtime, provider, upstream, clock)
 
@@ -139,6 +141,16 @@ async def test_what_is_cleared_stays_so_after_a_restart(tmp_path: Path):
     async with a_world(tmp_path, clock=clock) as again:
         await again.ask(body(5))
         assert again.kept == [2]
+
+
+async def test_none_goes_from_a_conversation_that_is_only_observed(tmp_path: Path):
+    """Neither at a cold moment nor later: what would have been cleared is not written down as cleared."""
+    async with a_world(tmp_path, settings='[sanitizer]\nmode = "observe"\n') as world:
+        bodies = [body(turns) for turns in range(1, 6)]
+        for raw, pause_s in zip(bodies, (20, 20, 900, 20, 900), strict=True):
+            await world.ask(raw, pause_s)
+
+    assert [heard.body for heard in world.upstream.heard] == bodies
 
 
 async def test_off_by_default_and_only_for_clients_that_know_the_edit(tmp_path: Path):

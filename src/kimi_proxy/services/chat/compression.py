@@ -42,6 +42,7 @@ from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, SummarizedHistory, key_of
+from kimi_proxy.services.remembered import Memory, Remembered, with_session
 from kimi_proxy.services.serialize import (
     CompressedBody,
     CompressionEventFields,
@@ -57,6 +58,7 @@ from kimi_proxy.services.store.protocols import CompressionRecord, Decisions, Or
 
 DAY_S = 86_400
 MAX_SESSIONS = 10_000
+MAX_IN_A_ROW = 20  # of automatic compressions that are remembered, as many as the store returns
 MAX_LAST, MAX_LAST_BYTES = 1_000, 12 * 1024**2
 ROW_S = 3600.0  # automatic compressions that follow each other within an hour are in a row
 
@@ -113,6 +115,7 @@ class Compressor:
         pending_results: PendingResults = no_pending_results,
         is_shared: bool = False,  # other servers compress sessions too
         draw: Entropy = secrets.token_bytes,
+        memory: Memory | None = None,
     ) -> None:
         self._is_shared = is_shared
         self._models = models
@@ -135,13 +138,17 @@ class Compressor:
         self._pending_costs: LruCache[ScopedSession, tuple[Note, ...]] = LruCache(
             MAX_SESSIONS, max_bytes=MAX_SESSIONS, ttl_s=DAY_S, now=now
         )
+        self._observed: Remembered[ScopedSession, CompressionState] = Remembered(
+            memory or Memory(), "compressions of observed sessions", size=MAX_SESSIONS, forget=with_session
+        )
         self._locks: WeakValueDictionary[ScopedSession, asyncio.Lock] = WeakValueDictionary()
 
     async def repeat(self, draft: Draft) -> Draft:
         """Return `draft` with the active compression applied, in the same bytes as in the request before."""
         place = draft.caller.scope, draft.session.id
-        last = _drop_parsed(draft)
-        self._last.put(place, last, last.size)
+        if not draft.caller.is_observed:  # people compress what really left
+            last = _drop_parsed(draft)
+            self._last.put(place, last, last.size)
         active = (await self.state(draft.caller, draft.session.id)).active
         costs = self._pending_costs.pop(place)
         return await self._compress(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
@@ -149,6 +156,8 @@ class Compressor:
     async def state(self, who: Caller, session: str) -> CompressionState:
         """Return the stored state; raise StoreUnavailable if it cannot be read and is not in memory."""
         known = self._states.get((who.scope, session))
+        if who.is_observed:
+            return self._observed.get((who.scope, session)) or NEVER_COMPRESSED
         if known is not None and not self._is_shared:
             return known
         try:
@@ -177,6 +186,9 @@ class Compressor:
         active = (await self.state(who, parent.session)).active
         if active is None:
             return False
+        if who.is_observed:
+            self._observed.put((who.scope, session), CompressionState(active, False, ()))
+            return True
         async with self._lock(who, session):
             copied = replace(active, id=new_id("cmp", self._draw), session=session)
             (await self._compressed_sessions(who)).add(session)
@@ -228,22 +240,32 @@ class Compressor:
             summary = await summarize
             try:
                 raw, made = await self._make_record(draft, proposal, summary, now_tokens, preset, is_automatic)
-                source = SummarizedHistory(session)
-                await self._keeper.keep(who, made.original, key_of("history", raw), raw, source)
-                (await self._compressed_sessions(who)).add(session)
-                if not await self._decisions.add_compression(who, made, active.id if active else None):
-                    raise CompressionRefused("compressed_meanwhile", "another server has just compressed this session")
+                await self._commit(who, made, raw, active)
             except (CompressionRefused, StoreUnavailable, asyncio.CancelledError):
                 self._charge(who, session, summary)
                 raise
-            finally:
-                # A write that we no longer wait for may succeed all the same.
-                self._states.forget((who.scope, session))
         done: CompressedBody = {**_made_to_json(made, proposal), **summary.cost_to_json()}
         if not is_automatic:
             self._charge(who, session, summary)
             self._publish(who, EVENT, event_of(done))
         return done
+
+    async def _commit(self, who: Caller, made: CompressionRecord, raw: bytes, active: CompressionRecord | None) -> None:
+        """Store a compression with the text that it replaces; an observed one is only remembered."""
+        place = who.scope, made.session
+        if who.is_observed:
+            earlier = (self._observed.get(place) or NEVER_COMPRESSED).automatic
+            automatic = (made.at, *earlier)[:MAX_IN_A_ROW] if made.is_automatic else earlier
+            self._observed.put(place, CompressionState(made, False, automatic))
+            return
+        try:
+            await self._keeper.keep(who, made.original, key_of("history", raw), raw, SummarizedHistory(made.session))
+            (await self._compressed_sessions(who)).add(made.session)
+            if not await self._decisions.add_compression(who, made, active.id if active else None):
+                raise CompressionRefused("compressed_meanwhile", "another server has just compressed this session")
+        finally:
+            # A write that we no longer wait for may succeed all the same.
+            self._states.forget(place)
 
     async def summary(self, who: Caller, session: str, id: object) -> str:
         """Return the summary of a stored compression; "" if it is not stored."""
@@ -441,7 +463,10 @@ class AutoCompression:
         notes: tuple[Note, ...] = ()
         reasons: tuple[Reason, ...] = ()
         try:
-            done = await self._compressor.compress(uncompressed, self._preset, is_automatic=True)
+            # No provider is asked for what is only observed.
+            asks_provider = self._preset.asks_provider and not uncompressed.caller.is_observed
+            preset = replace(self._preset, asks_provider=asks_provider)
+            done = await self._compressor.compress(uncompressed, preset, is_automatic=True)
             notes = (Note(EVENT, event_of(done)),)
         except (CompressionRefused, StoreUnavailable) as e:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from kimi_proxy.core.cache import LruCache, in_batches
 from kimi_proxy.core.caller import Caller
@@ -17,6 +18,7 @@ from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services.originals import Keeper
+from kimi_proxy.services.remembered import Memory, Remembered
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (
     NEWEST,
@@ -35,6 +37,7 @@ YIELDING = frozenset[AnyReason]({"switched_off", "not_worth_resending", "recall_
 AT_ONCE = 64  # results of one request: thousands would block the event loop
 # Enough for fifty live conversations of two hundred results, a third of them cut; older ones are read from disk.
 REMEMBER_MAX, REMEMBER_BYTES = 20_000, 8 * 1024**2
+MAX_OBSERVED, OBSERVED_BYTES = 50_000, 32 * 1024**2
 MAX_SHORT, SHORT_S = 10_000, 86_400  # entries of a few hundred bytes
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class ChatDecisions:
         now: Callable[[], float] = time.monotonic,
         is_shared: bool = False,  # other servers decide too: decisions in memory are compared with theirs
         remember_max: int = REMEMBER_MAX,  # results
+        memory: Memory | None = None,
     ) -> None:
         self.is_shared = is_shared
         self._originals = originals
@@ -65,6 +69,14 @@ class ChatDecisions:
         self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
         # Results that were too short to be cut when they entered: no store lookup in every request.
         self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
+        # What observed requests would have been sent with: nothing on disk stands behind it.
+        self._observed: Remembered[ScopedKey, DecisionRecord] = Remembered(
+            memory or Memory(),
+            "cuts of observed conversations",
+            size=MAX_OBSERVED,
+            max_bytes=OBSERVED_BYTES,
+            forget=lambda key, record: record.session,
+        )
         self.replacements = 0  # times that decisions on old results were written
         # Decisions by scope that are not on disk yet; they precede stored ones. Most results are sent uncut.
         self._unwritten_of: dict[str, dict[bytes, DecisionRecord]] = {}
@@ -75,7 +87,7 @@ class ChatDecisions:
 
     async def read_known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return the forms in which these outputs were sent before. Raise StoreUnavailable if they cannot be read."""
-        if self.is_shared:
+        if self._is_shared_with(who):
             places = ((who.scope, output.key) for output in outputs)
             held = [place for place in places if place in self._checked or place in self._short]
             await self._forget_replaced(who, [key for _, key in held])
@@ -130,15 +142,44 @@ class ChatDecisions:
         """Return whether the decision on disk takes precedence over `record`, which is only in memory."""
         return self.is_shared and record.why in YIELDING
 
+    def _is_shared_with(self, who: Caller) -> bool:
+        """Return whether other servers may decide about the same results."""
+        return self.is_shared and not who.is_observed
+
+    async def _read(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, DecisionRecord]:
+        if not who.is_observed:
+            return await self._stored.get(who, keys)
+        found = ((key, self._observed.get((who.scope, key))) for key in keys)
+        return {key: record for key, record in found if record is not None}
+
+    async def _write(
+        self,
+        who: Caller,
+        new: Sequence[DecisionRecord],
+        forget: Sequence[bytes] = (),
+        replaces: Mapping[bytes, float] = MappingProxyType({}),
+    ) -> Mapping[bytes, DecisionRecord]:
+        """Add decisions, and return those that won; observed ones are only remembered."""
+        if not who.is_observed:
+            how = {"replaces": replaces} if replaces else {}
+            return await self._stored.add(who, new, forget=forget, **how)
+        for key in (*forget, *replaces):
+            self._observed.forget((who.scope, key))
+        for record in new:
+            if (who.scope, record.key) not in self._observed:
+                self._observed.put((who.scope, record.key), record, 300 + len(record.shown or b""))
+        return await self._read(who, [record.key for record in new])
+
     def _remember(self, who: Caller, record: DecisionRecord) -> Decision:
         self._last.put((who.scope, record.key), replace(record, preview=""), len(record.shown or b""))
         self._checked.put((who.scope, record.key), record.created)
         return _decision(record)
 
     async def _look_up(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        records = dict(await self._stored.get(who, [output.key for output in outputs]))
+        records = dict(await self._read(who, [output.key for output in outputs]))
         ids = [id for record in records.values() for id in record.original_ids]
-        live = await self._originals.live(who, ids) if ids else frozenset[str]()
+        # Originals of observed cuts were not stored; had they been, they would be live.
+        live = await self._originals.live(who, ids) if ids and not who.is_observed else frozenset(ids)
         for output in outputs:
             record = records.get(output.key)
             if record and not live.issuperset(record.original_ids) and not await self._store_again(who, output, record):
@@ -170,10 +211,10 @@ class ChatDecisions:
         They are on disk when it returns. Raise StoreUnavailable if that fails.
         """
         unwritten = self._unwritten(who)
-        stored = await self._stored.get(who, list(keys))
+        stored = await self._read(who, list(keys))
         found = {**stored, **{key: unwritten[key] for key in keys if key in unwritten}}
         if found:
-            await self._stored.add(who, [replace(one, key=keys[key], session=session) for key, one in found.items()])
+            await self._write(who, [replace(one, key=keys[key], session=session) for key, one in found.items()])
         return bool(found)
 
     async def _add(
@@ -183,16 +224,16 @@ class ChatDecisions:
 
         Decisions in `replaced` replace earlier ones.
         """
-        before = await self._stored.get(who, replaced) if replaced else {}
+        before = await self._read(who, replaced) if replaced else {}
         unwritten = self._unwritten(who)
         late = tuple(record for key, record in unwritten.items() if key not in replaced)
         forget = [record.key for record in late if not self._yields(record)]
         # If two servers replace the same decision, the first one wins.
         read = {key: made for key in replaced if (made := self._checked.get((who.scope, key))) is not None}
-        how = {"replaces": read} if self.is_shared and replaced else {}
-        forget += [] if self.is_shared else replaced
+        is_shared = self._is_shared_with(who)
+        forget += [] if is_shared else replaced
         try:
-            on_disk = await self._stored.add(who, [*late, *records], forget=forget, **how)
+            on_disk = await self._write(who, [*late, *records], forget, read if is_shared else MappingProxyType({}))
         except BaseException:
             # The write may still succeed later, but the form that is sent now counts.
             for record in records:
@@ -258,7 +299,7 @@ class ChatDecisions:
         while late := tuple(unwritten.values()):
             try:
                 forget = [record.key for record in late if not self._yields(record)]
-                on_disk = await self._stored.add(who, late, forget=forget)
+                on_disk = await self._write(who, late, forget)
             except StoreUnavailable:
                 await asyncio.sleep(WRITE_AGAIN_S)
                 continue
@@ -288,7 +329,9 @@ class ChatDecisions:
         return True
 
     async def _keep(self, who: Caller, made: ShortenedOutput, session: str) -> bool:
-        """Store all originals of the cuts; return whether they are on disk."""
+        """Store all originals of the cuts; return whether they are on disk. Those of observed cuts are not needed."""
+        if who.is_observed:
+            return True
         try:
             for hidden in made.shortened.hidden:
                 await self._keeper.keep_hidden(who, hidden, made.output.key, made.goal, session)

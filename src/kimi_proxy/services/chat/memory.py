@@ -225,7 +225,7 @@ class ProjectMemory:
             return self._inject(draft, decode_text(known))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
             return self._inject(draft, "")
-        text = memory_block((await self._memories.read(who)).content)
+        text = memory_block((await self._memories.read(who.real)).content)
         # On disk before it is sent: the next process has to send the same.
         blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)}, session)
         text = decode_text(blocks[memory_key])
@@ -236,7 +236,7 @@ class ProjectMemory:
         return with_memory(draft, block, tokens)
 
     async def _has_begun(self, who: Caller, session: str) -> bool:
-        known = await self._session_store.get(who, session)
+        known = await self._session_store.get(who.real, session)
         return known is not None and known.requests > 0
 
     def _go_without(self, draft: Draft) -> None:

@@ -45,7 +45,7 @@ async def count_ratio(session_store: SessionStore, draft: Draft) -> float:
     """
     try:
         async with asyncio.timeout(DISK_S):
-            last = await session_store.newest_metric(draft.caller, draft.session.id)
+            last = await session_store.newest_metric(draft.caller.real, draft.session.id)
     except (StoreUnavailable, TimeoutError):
         return 1.0
     if last is None or last.input_tokens is None or not last.tokens_estimated:
@@ -64,10 +64,8 @@ class Routing:
         facts: FactStore,
         session_store: SessionStore,
         is_shared: bool = False,  # other servers route conversations too
-        acts: bool = True,  # False: decide and count only
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
-        self._acts = acts
         self._is_shared = is_shared
         self._threshold = settings.fallback_threshold
         self._fallback_models = settings.fallback_models
@@ -106,7 +104,7 @@ class Routing:
         if to is not now:
             await self._remember(draft, route_key, STAYS if to is wanted else to.target.name)
             names = {"from": wanted.target.name, "to": to.target.name}
-            if self._acts:
+            if not draft.caller.is_observed:
                 about = {"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
                 log.warning("routed", extra=about)
         is_tight = tokens >= to.size * self._threshold

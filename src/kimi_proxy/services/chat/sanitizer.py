@@ -273,7 +273,9 @@ class Sanitizer:
 
     async def shorten(self, draft: Draft) -> Draft:
         """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
-        found, cache = await self._plan(draft), await self._caches.observe(draft)
+        found = await self._plan(draft)
+        # An observed request is what really left: that has noted the state of its cache.
+        cache = draft.cache if draft.caller.is_observed and draft.cache else await self._caches.observe(draft)
         draft = replace(draft, cache=cache)
         decided = await self._decide(draft, found, cache)
         # All decisions are on disk at this point, and no text has been changed yet.
@@ -310,6 +312,8 @@ class Sanitizer:
         return [_mask_to_json(mask) for mask in await self._decisions.newest(who, limit)]
 
     def _count(self, decided: RequestDecisions, done: Draft) -> None:
+        if done.caller.is_observed:
+            return
         self._since_start["requests"] += 1
         if not decided.decisions:
             return
