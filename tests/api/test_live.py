@@ -36,7 +36,13 @@ async def test_a_request_is_seen_as_it_begins_and_as_it_ends(tmp_path: Path):
         (updated,) = watcher.said("metric_updated")
         (listed,) = (await w.get("/api/export/json"))["metrics"]  # type: ignore[misc, union-attr]
     assert updated["metric"] == listed
-    assert watcher.said("context_alert")[0]["level"] == "warning"
+    (alert,) = watcher.said("context_alert")
+    assert alert["level"] == "warning"
+    command = f"kimi-proxy compress {alert['session_id']}"
+    assert (
+        alert["hint"]
+        == f'little room is left: make room with the red button "Compress now" on the dashboard, or with {command}'
+    )
 
 
 async def test_a_viewer_who_comes_later_is_told_how_things_are(tmp_path: Path):

@@ -233,10 +233,12 @@ def unfold(page: Page) -> None:
         others.click()
 
 
+NOW = "Make room with the red button “Compress now”, or with kimi-proxy compress ses_"
 LEVELS = (
-    (8_000, "caution", "finish the current step, then compress"),
-    (9_000, "warning", "compress this session soon"),
-    (9_500, "critical", "compress this session now"),
+    (8_000, "caution", "From 85% on, make room with the red button “Compress now”, or with kimi-proxy compress ses_"),
+    (8_800, "caution", NOW),
+    (9_000, "warning", NOW),
+    (9_500, "critical", NOW),
 )
 
 
@@ -256,6 +258,19 @@ def test_a_window_that_fills_up_is_told_with_what_to_do(live: Window, product: P
         banner.get_by_role("link", name="Compression").click()
         expect(page.get_by_role("heading", name="Compress this session")).to_be_visible()
         page.locator('nav li a[href="#/live"]').click()
+
+
+def test_the_red_button_is_there_from_the_threshold_of_the_settings_on(
+    windows: Windows, told: Provider, tmp_path: Path
+):
+    toml = told.toml() + "[compression]\nthreshold_percentage = 60\n"
+    with started(tmp_path, toml) as product, windows.opened(product.address) as window:
+        told.tokens, told.status = 6_500, 200
+        say(product, "sixty", session="sixty")
+        page = pinned(window, product, "sixty").page
+
+        expect(window.card("Context window").get_by_role("button", name="Compress now")).to_be_visible()
+        expect(page.locator(".gauge.ok")).to_be_visible()
 
 
 def test_79_9_percent_is_not_80(live: Window, product: Product, told: Provider):
@@ -459,6 +474,16 @@ def test_everything_on_a_phone_can_be_touched_and_no_table_is_cut_off(windows: W
             assert frames == 0
         for label in ("Session", "Model", "Money saved"):
             expect(page.locator("tbody tr").first.locator(f'td[data-label="{label}"]')).to_be_visible()
+
+
+def test_the_list_of_requests_fits_on_a_phone_while_it_pauses(windows: Windows, product: Product):
+    say(product, "phone", session="phone")
+    with windows.opened(product.address, locale="fr-FR", size=(390, 844)) as window:
+        page = pinned(window, product, "phone").page
+        page.locator(".live-requests tbody tr").first.hover()
+        expect(page.get_by_text("en pause pendant le survol")).to_be_visible()
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_sessions_are_picked_only_where_one_is_shown(live: Window, product: Product):

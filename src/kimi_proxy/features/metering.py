@@ -203,6 +203,23 @@ def level(share: float | None) -> Level:
     return next((name for bound, name in LEVELS if share >= bound), "ok")
 
 
+_HINTS: Mapping[Level, str] = {
+    "ok": "there is room",
+    "caution": "the window fills up",
+    "warning": "little room is left",
+    "critical": "hardly any room is left",
+    "unknown": "name the model in [models] with its max_context_size, and its share of the window is known",
+}
+
+
+def hint(level: Level, session: str) -> str:
+    """Return what a person can do about a window of this level: which button, which command."""
+    if level in ("ok", "unknown"):
+        return _HINTS[level]
+    how = 'the red button "Compress now" on the dashboard'
+    return f"{_HINTS[level]}: make room with {how}, or with kimi-proxy compress {session}"
+
+
 def is_worse_level(level: str, than: str) -> bool:
     return _RANKS.get(level, 0) > _RANKS.get(than, 0)
 

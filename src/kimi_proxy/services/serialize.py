@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict, cast
 
 from kimi_proxy.features.accounting import Account, SavingsLine, by_model, by_project, sum_lines
 from kimi_proxy.features.chat.context import CompositionBody, Context, Sink
-from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, window_percent
+from kimi_proxy.features.metering import AlertLevel, CountedBy, Metric, hint, window_percent
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import (
     CompressionRecord,
@@ -177,6 +177,7 @@ class WindowAlertBody(TypedDict):
     tokens: int
     max_context: int | None
     counted_by: CountedBy
+    hint: str
 
 
 class MemoryStatsBody(TypedDict):
@@ -365,6 +366,7 @@ def alert(metric: Metric, level: AlertLevel) -> WindowAlertBody:
         "tokens": metric.tokens,
         "max_context": metric.max_context,
         "counted_by": metric.counted_by,
+        "hint": hint(level, metric.session),
     }
 
 

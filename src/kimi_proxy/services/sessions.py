@@ -31,15 +31,6 @@ PAGE = 500  # requests read at once
 SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer that has just connected
 ALERTED_SESSIONS = 10  # of these, the last used
 
-_HINTS = {
-    "ok": "there is room",
-    "caution": "the window fills up",
-    "warning": "little room is left: compress it on the dashboard, or with kimi-proxy compress SESSION",
-    "critical": "hardly any room is left: compress it now on the dashboard, or with kimi-proxy compress SESSION; "
-    "a request that would exceed the window is compressed automatically",
-    "unknown": "name the model in [models] with its max_context_size, and its share of the window is known",
-}
-
 
 class SessionsBody(TypedDict):
     sessions: list[SessionBody]
@@ -277,7 +268,7 @@ class Sessions:
             "requests": session.requests,
             "tokens_saved": session.tokens_saved,
             "reasons": newest.reasons if newest else (),
-            "hint": _HINTS[level],
+            "hint": metering.hint(level, session.id),
             "composition": newest.context.to_json() if newest and newest.context else None,
             # As recorded with the newest request; None if it was not analysed.
             "distribution": layout["distribution"] if layout else None,

@@ -23,6 +23,7 @@ import { Savings } from "./live/savings.js";
 import { Window } from "./live/window.js";
 
 const t = phrases(words);
+const FILLING = 50; // percent of the window; below it nobody needs to know from where on compression helps
 
 export function View() {
   const { isReady, sessions } = useKnown();
@@ -35,12 +36,15 @@ export function View() {
   const [days, choose] = useState({ since: "", until: "" });
   const saved = useAnswer(savingsOf(days), useTurnAfter(mayChangeSums));
   const newest = history.at(-1) ?? null;
+  const isFilling = (newest?.percent ?? 0) >= FILLING;
+  const compression = useAnswer(isFilling ? `/api/compress/${encodeURIComponent(id)}/stats` : null);
+  const threshold = compression.value?.threshold ?? null;
   if (isReady && !id) return html`<div class="view"><${Alerts} sanitizer=${sanitizer} /><${Welcome} /></div>`;
   return html`<div class="view live">
-    <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} unknown=${unknown} />
+    <${Alerts} newest=${newest} id=${id} sanitizer=${sanitizer} unknown=${unknown} threshold=${threshold} />
     <${Money} answer=${saved} isObserving=${isObserving} />
     <div class="live-row three">
-      <${Window} id=${id} newest=${newest} history=${history} />
+      <${Window} id=${id} newest=${newest} history=${history} threshold=${threshold} />
       <${Composition} newest=${newest} id=${id} />
       <${Savings} newest=${newest} session=${sessions.get(id)} />
     </div>

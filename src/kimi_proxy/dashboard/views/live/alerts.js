@@ -1,7 +1,7 @@
 // Is anything wrong? Each alert says what to do; when there is none, that is said too.
 import { patch } from "../../lib/api.js";
 import { titleOf } from "../../state/focus.js";
-import { share } from "../../lib/format.js";
+import { percent, share } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { phrases } from "../../lib/i18n.js";
 import { dismiss, known } from "../../state/traffic.js";
@@ -18,8 +18,8 @@ const LOOKED_AT = 20; // the newest requests of other sessions
 const LEVELS = ["critical", "warning", "caution", "info"];
 const RECENT_MS = 15 * 60_000;
 
-export function Alerts({ newest, id, sanitizer, unknown = [] }) {
-  const own = ofSession(newest, id).map((alert) => ({ ...alert, isOwn: true }));
+export function Alerts({ newest, id, sanitizer, unknown = [], threshold = null }) {
+  const own = ofSession(newest, id, threshold).map((alert) => ({ ...alert, isOwn: true }));
   const found = [...ofServer(sanitizer), ...unknown.map(ofModel), ...own, ...ofOthers(id)].sort(ownThenWorst);
   const [worst, ...others] = found;
   return html`<div class="banners">
@@ -58,7 +58,14 @@ function TurnOn() {
 }
 
 const toSettings = () => html`${t("off_what")} <a href=${link("settings")}>${t("to_settings")}</a>`;
-const toCompression = () => html` <a href=${link("compression")}>${t("to_compression")}</a>`;
+
+/** How to make room: the button, which is there from the threshold on, and the command. */
+function howToCompress(id, share, threshold) {
+  const command = html`<code>kimi-proxy compress ${id}</code>`;
+  const isOffered = threshold !== null && share >= threshold;
+  const how = isOffered || threshold === null ? t("compress_now") : t("compress_from", { threshold: percent(threshold) });
+  return html`${how} ${command} <a href=${link("compression")}>${t("to_compression")}</a>`;
+}
 
 const ofModel = ({ provider, model, lines }) => ({
   key: `model ${provider} ${model}`,
@@ -67,7 +74,7 @@ const ofModel = ({ provider, model, lines }) => ({
   what: html`${t("model_unknown_what")}<pre class="mono">${lines}</pre><${Copy} text=${lines} label=${t("copy_lines")} />`,
 });
 
-function ofSession(newest, id) {
+function ofSession(newest, id, threshold) {
   if (!newest) return [];
   const found = [];
   if (hasFailed(newest)) {
@@ -77,7 +84,7 @@ function ofSession(newest, id) {
   const level = levelOf(newest.percent);
   if (["caution", "warning", "critical"].includes(level)) {
     const title = t(`full_${level}`, { share: share(newest.percent) });
-    found.push({ key: "full", level, title, what: html`${t(`full_${level}_what`)}${toCompression()}` });
+    found.push({ key: "full", level, title, what: html`${t(`full_${level}_what`)} ${howToCompress(id, newest.percent, threshold)}` });
   }
   const buried = known.alerts.get(id)?.get("attention_sink_alert");
   if (buried) {
@@ -92,7 +99,7 @@ function ofOthers(id) {
   const others = known.requests.slice(-LOOKED_AT).filter((metric) => metric.session_id !== id && isRecent(metric));
   const failed = others.filter(hasFailed).length;
   const newest = new Map(others.map((metric) => [metric.session_id, metric]));
-  const full = [...newest.values()].filter((metric) => metric.percent >= 90).slice(0, 1);
+  const full = [...newest.values()].filter((metric) => metric.percent >= 90).sort((a, b) => b.percent - a.percent).slice(0, 1);
   return [...(failed ? [othersFailed(failed)] : []), ...full.map(otherFull)];
 }
 

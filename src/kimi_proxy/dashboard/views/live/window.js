@@ -11,7 +11,7 @@ import { Quota } from "./quota.js";
 
 const t = phrases(words);
 
-export function Window({ id, newest, history }) {
+export function Window({ id, newest, history, threshold }) {
   const share = newest?.percent ?? null;
   const used = tokens(newest?.tokens ?? 0);
   const size = newest?.max_context ? tokens(newest.max_context) : null;
@@ -20,7 +20,7 @@ export function Window({ id, newest, history }) {
     <${Gauge} share=${share} label=${t("window")} text="${shareText(share)}, ${text}" />
     <p class="live-under number">${text}${size && html` · ${t("room", { room: tokens(room(newest)) })}`}</p>
     ${newest && html`<p class="live-small">${newest.model} · <${CountedBy} metric=${newest} /></p>`}
-    <${CompressNow} id=${id} newest=${newest} />
+    <${CompressNow} id=${id} newest=${newest} threshold=${threshold} />
     <${Quota} history=${history} />
     ${newest && !size && html`<p class="live-small">${t("window_hint")}</p>`}
   <//>`;
