@@ -36,6 +36,20 @@ def test_the_smallest_model_with_room_to_spare_is_chosen(tokens: int, window: in
     assert (found and found.size) == window
 
 
+@pytest.mark.parametrize(
+    ("tokens", "answer", "window"),
+    [
+        (90, 105, 200),
+        (90, 106, 400),  # 98 % of 200 would not hold both
+        (150, 199, 200),  # an answer as long as the window is no reservation
+    ],
+)
+def test_a_model_must_have_room_for_the_answer_too(tokens: int, answer: int, window: int):
+    found = choose_model(tokens, SMALL, OTHERS, 0.9, answer)
+
+    assert (found and found.size) == window
+
+
 def test_there_may_be_none():
     assert choose_model(90, SMALL, [room(50), SMALL], 0.9) is None
 

@@ -39,6 +39,7 @@ class SmallModel:
     """Refuses what does not fit into its window with the output that is asked for, as providers do."""
 
     wire: Wire
+    output: int = OUTPUT
     sent: list[bytes] = field(default_factory=list)
     refused: int = 0
 
@@ -46,7 +47,7 @@ class SmallModel:
         self.sent.append(heard.body)
         # Counted as the provider would: a tenth more than we do.
         tokens = round(1.1 * tokens_of(Request(self.wire, heard.body), count))
-        if tokens + OUTPUT > WINDOW:
+        if tokens + self.output > WINDOW:
             self.refused += 1
             await line.send(http(b'{"error":{"message":"context length exceeded"}}', "400 Bad Request"))
             return
@@ -75,8 +76,12 @@ def asked(wire: Wire, items: Sequence[Item]) -> bytes:
 
 
 async def send(runtime: Runtime, wire: Wire, items: Sequence[Item]) -> int:
+    return await send_raw(runtime, wire, asked(wire, items))
+
+
+async def send_raw(runtime: Runtime, wire: Wire, raw: bytes) -> int:
     headers = ((b"content-type", b"application/json"), (b"x-session-id", b"long"))
-    async with runtime.chat.answer(ChatRequest(LOCAL, wire, asked(wire, items), headers)) as got:
+    async with runtime.chat.answer(ChatRequest(LOCAL, wire, raw, headers)) as got:
         async for _ in got.pieces():
             pass
     await runtime.sessions.caught_up()
@@ -108,6 +113,32 @@ async def test_a_conversation_of_many_turns_never_exceeds_the_window(wire: Wire,
     assert f"Do step {TURNS - 1}:".encode() in newest
     assert f"Do step {TURNS - 2}:".encode() in newest
     assert model.refused == 1, "what a person took back is not compressed again"
+
+
+@pytest.mark.parametrize("output", [WINDOW // 2, WINDOW * 3 // 4])
+async def test_an_answer_may_take_half_of_the_window_and_more(output: int, tmp_path: Path):
+    items: list[Item] = []
+    async with world(Wire.MESSAGES, tmp_path) as (runtime, model):
+        model.output = output
+        for number in range(40):
+            items += exchange(number)
+            raw = json.dumps({**json.loads(asked(Wire.MESSAGES, items)), "max_tokens": output}).encode()
+            assert await send_raw(runtime, Wire.MESSAGES, raw) == 200, number
+            items.append(Assistant(f"Step {number} is done."))
+
+    assert model.refused == 0
+
+
+async def test_a_limit_as_large_as_the_window_reserves_nothing(tmp_path: Path):
+    """Some clients name the window itself: a provider that counted that could answer none of their requests."""
+    items: list[Item] = []
+    for number in range(20):
+        items += [*exchange(number), Assistant("Done.")]
+    async with world(Wire.MESSAGES, tmp_path) as (runtime, model):
+        model.output = 0
+        raw = json.dumps({**json.loads(asked(Wire.MESSAGES, items)), "max_tokens": WINDOW}).encode()
+        assert await send_raw(runtime, Wire.MESSAGES, raw) == 200
+    assert b"Do step 0:" in model.sent[0]
 
 
 async def test_between_two_rescues_what_was_sent_stays(tmp_path: Path):
@@ -146,6 +177,20 @@ async def test_it_can_be_turned_off_and_is_only_counted_under_observe(settings: 
 
     assert state["active"] is None
     assert json.loads(model.sent[0])["messages"] == json.loads(asked(Wire.CHAT, [*items, User("And?")]))["messages"]
+
+
+async def test_a_larger_model_answers_where_only_the_answer_would_not_fit(tmp_path: Path):
+    items: list[Item] = []
+    for number in range(26):
+        items += [*exchange(number), Assistant("Done.")]
+    larger = '[models."larger"]\nprovider = "small"\nmax_context_size = 200_000\n'
+    async with world(Wire.MESSAGES, tmp_path, larger) as (runtime, model):
+        raw = json.dumps({**json.loads(asked(Wire.MESSAGES, items)), "max_tokens": WINDOW // 2}).encode()
+        await send_raw(runtime, Wire.MESSAGES, raw)
+        tokens = tokens_of(Request(Wire.MESSAGES, model.sent[0]), count)
+
+    assert WINDOW / 2 < tokens < 0.9 * WINDOW
+    assert json.loads(model.sent[0])["model"] == "larger"
 
 
 async def test_where_a_larger_model_is_left_the_request_is_routed_there_whole(tmp_path: Path):

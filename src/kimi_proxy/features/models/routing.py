@@ -16,6 +16,15 @@ NO_LARGER_MODEL: Reason = "no_larger_model"
 # way there and back its prompt cache is lost, so that it should not go to and fro around one mark.
 RETURN_SHARE = 2 / 3
 
+FULL_SHARE = 0.98  # of the window that a request and its answer may take
+# Some clients allow an answer as long as the window. A provider that counted that could answer none of their requests.
+RESERVED_SHARE = 0.9
+
+
+def room_beside(answer: int, window: int) -> float:
+    """Return the tokens that a request may have in a window where the answer may have so many."""
+    return FULL_SHARE * window - (answer if answer < RESERVED_SHARE * window else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelWindow:
@@ -23,6 +32,10 @@ class ModelWindow:
 
     target: Target
     size: int
+
+    def limit(self, threshold: float, answer: int) -> float:
+        """Return the tokens from which a request with an answer of so many belongs to a larger model."""
+        return min(self.size * threshold, room_beside(answer, self.size))
 
 
 _Names = TypedDict("_Names", {"from": str, "to": str})
@@ -67,10 +80,12 @@ class Route:
         }
 
 
-def choose_model(tokens: int, now: ModelWindow, others: Iterable[ModelWindow], threshold: float) -> ModelWindow | None:
+def choose_model(
+    tokens: int, now: ModelWindow, others: Iterable[ModelWindow], threshold: float, answer: int = 0
+) -> ModelWindow | None:
     """Return the smallest larger model with room to spare, else the largest that the request still fits in."""
     larger = [window for window in others if window.size > now.size]
-    spacious = [window for window in larger if tokens < window.size * threshold]
+    spacious = [window for window in larger if tokens < window.limit(threshold, answer)]
     if spacious:
         return min(spacious, key=lambda window: window.size)
     fitting = [window for window in larger if tokens <= window.size]

@@ -80,7 +80,7 @@ class Routing:
 
     async def route(self, draft: Draft) -> Draft:
         wanted = self._window(draft.target)
-        if not self.is_on or wanted is None or is_certainly_below(draft.request, self._lower(wanted)):
+        if not self.is_on or wanted is None or is_certainly_below(draft.request, self._lower(draft, wanted)):
             return draft
         route = await self._route(draft, wanted)
         return draft if route is None else apply_route(draft, route)
@@ -90,7 +90,7 @@ class Routing:
         route_key = _route_key(draft)
         place = draft.caller.scope, route_key
         now = await self._current(draft, route_key, wanted)
-        if now is wanted and is_certainly_below(draft.request, wanted.size * self._threshold):
+        if now is wanted and is_certainly_below(draft.request, self._limit(draft, wanted)):
             self._stranded.forget(place)
             return None
         try:
@@ -100,14 +100,14 @@ class Routing:
                 raise
             # The requested model would probably reject it: without a count, keep the larger one.
             return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
-        to = self._next(tokens, now, wanted)
+        to = self._next(draft, tokens, now, wanted)
         if to is not now:
             await self._remember(draft, route_key, STAYS if to is wanted else to.target.name)
             names = {"from": wanted.target.name, "to": to.target.name}
             if not draft.caller.is_observed:
                 about = {"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
                 log.warning("routed", extra=about)
-        is_tight = tokens >= to.size * self._threshold
+        is_tight = tokens >= self._limit(draft, to)
         was_tight = self._stranded.pop(place) is not None
         if is_tight:
             self._stranded.put(place, True)
@@ -125,26 +125,30 @@ class Routing:
         """Return about the tokens that the provider will count; our own count if the difference does not matter."""
         async with asyncio.timeout(COUNT_S):
             counted = (await self._counter.composition(draft.request)).total
-            matters = counted * MOST_OFF >= self._lower(wanted)
+            matters = counted * MOST_OFF >= self._lower(draft, wanted)
             if not matters:
                 return counted
             return round(counted * await count_ratio(self._session_store, draft))
 
-    def _next(self, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
+    def _next(self, draft: Draft, tokens: int, now: ModelWindow, wanted: ModelWindow) -> ModelWindow:
         """Return the next route of a conversation that is on `now`."""
-        if now is not wanted and tokens < self._lower(wanted):
+        if now is not wanted and tokens < self._lower(draft, wanted):
             return wanted
-        if tokens < now.size * self._threshold:
+        if tokens < self._limit(draft, now):
             return now
-        return choose_model(tokens, now, self._others(now.target), self._threshold) or now
+        answer = _answer_limit(draft)
+        return choose_model(tokens, now, self._others(now.target), self._threshold, answer) or now
 
     def _others(self, target: Target) -> list[ModelWindow]:
         windows = map(self._window, self._models.siblings(target, self._fallback_models))
         return [window for window in windows if window is not None]
 
-    def _lower(self, wanted: ModelWindow) -> float:
+    def _limit(self, draft: Draft, window: ModelWindow) -> float:
+        return window.limit(self._threshold, _answer_limit(draft))
+
+    def _lower(self, draft: Draft, wanted: ModelWindow) -> float:
         """Return the tokens below which a conversation returns to the requested model."""
-        return wanted.size * self._threshold * RETURN_SHARE
+        return self._limit(draft, wanted) * RETURN_SHARE
 
     async def _current(self, draft: Draft, route_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
@@ -179,6 +183,11 @@ class Routing:
     def _window(self, target: Target) -> ModelWindow | None:
         size = self._models.window(target)
         return None if size is None else ModelWindow(target, size)
+
+
+def _answer_limit(draft: Draft) -> int:
+    """Return the most tokens that the answer may have, as the client asks; 0 if it sets no limit."""
+    return draft.request.format.output_limit(draft.request.json)
 
 
 def _route_key(draft: Draft) -> bytes:

@@ -6,17 +6,16 @@ No request of ours is sent for it. It is stored, repeated in the same bytes and 
 from collections.abc import Callable
 from dataclasses import replace
 
-from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefused, Reason, StoreUnavailable
 from kimi_proxy.features.chat.compression import Preset, can_compress
 from kimi_proxy.features.chat.context import is_certainly_below
 from kimi_proxy.features.chat.pipeline import Draft, Note
+from kimi_proxy.features.models.routing import room_beside
 from kimi_proxy.services.chat.compression import EVENT, Compressor, event_of
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.store.protocols import SessionStore
 
-FULL_SHARE = 0.98  # of the window that a request and its answer may take
 TARGET_SHARE = 0.8  # what a rescued request takes of that: room for some turns, before the cache is written anew
 TOO_LONG: Reason = "exceeds_window"  # and nothing can be taken out of it
 
@@ -44,8 +43,10 @@ class Rescue:
     async def compress(self, draft: Draft) -> Draft:
         """Return a draft that fits, with as many of the last exchanges whole as fit; the same one if it does."""
         window = self._largest_window(draft) if self.is_on else None
-        room = FULL_SHARE * window - output_limit(draft.request, window) if window else 0.0
-        if window is None or room <= 0 or is_certainly_below(draft.request, room):
+        if window is None:
+            return draft
+        room = room_beside(draft.request.format.output_limit(draft.request.json), window)
+        if is_certainly_below(draft.request, room):
             return draft
         ratio = await count_ratio(self._session_store, draft)
         if await self._compressor.tokens(draft.request) * ratio <= room:
@@ -72,9 +73,3 @@ class Rescue:
             reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
         sent = await self._compressor.now_sent(uncompressed)
         return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
-
-
-def output_limit(request: Request, window: int) -> int:
-    """Return the tokens that a request reserves for its answer; half the window and more is no reservation."""
-    asked = request.format.output_limit(request.json)
-    return asked if asked < window / 2 else 0
