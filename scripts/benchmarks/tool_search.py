@@ -15,12 +15,12 @@ import tempfile
 from pathlib import Path
 
 from kimi_proxy.assembly.tools import running_directory
-from kimi_proxy.connect.clients import deferral
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
+from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.tool_search import ListedTool, rank_tools
 from kimi_proxy.services.gateway.tool_directory import search_tools

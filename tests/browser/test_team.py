@@ -15,8 +15,9 @@ from tests.support.browser.window import Window, Windows
 from tests.support.services.store.making import a_metric, opened
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.services.store.team import AuditEntry
 from kimi_proxy.team.people import People
+from kimi_proxy.team.records import AuditEntry
+from kimi_proxy.team.tables import team_tables
 
 TOKEN = "the-server's-own-token"
 
@@ -31,13 +32,13 @@ async def _fill(home: Path) -> str:
     """Write down what two people used; return the token of one of them."""
     now = time.time()
     async with opened(home) as store:
-        people = People(store.team, None, shares=False)
+        people = People(team_tables(store), None, shares=False)
         ada = await people.add(LOCAL, "ada", team="platform")
         ben = await people.add(LOCAL, "ben", team="web")
         used = replace(a_metric(at=now), person=ada.person.id, team="platform", cost_usd=1.25, model="kimi-k2.5")
         others = [replace(used, id=f"req_b{n}", person=ben.person.id, team="web", cost_usd=2.5) for n in range(3)]
         await store.sessions.write([], [used, *others])
-        await store.team.add_audit([AuditEntry(now, "ada", "recover", "prn_0123456789abcdef")])
+        await team_tables(store).add_audit([AuditEntry(now, "ada", "recover", "prn_0123456789abcdef")])
     return ada.token
 
 

@@ -9,6 +9,8 @@ from tests.support.services.store import postgres_server
 from tests.support.services.store.making import a_metric, opened
 from tests.support.texts import a_log
 
+from kimi_proxy.team.tables import team_tables
+
 from .conftest import Cli
 
 ON = {"KIMI_PROXY__TEAM__ENABLED": "true"}
@@ -94,7 +96,7 @@ def test_the_report_adds_up_by_the_columns_that_are_asked_for(cli: Cli):
 
     async def fill() -> None:
         async with opened(Path(cli.env["KIMI_PROXY_HOME"])) as store:
-            ids = {one.name: one.id for one in await store.team.people()}
+            ids = {one.name: one.id for one in await team_tables(store).people()}
             one = replace(a_metric(at=1.79e9), person=ids["ada"], model="=kimi")
             await store.sessions.write([], [one, replace(one, id="req_2", person=ids["ben"], cost_usd=2.0)])
 

@@ -338,7 +338,7 @@ async def test_what_a_killed_process_had_sent_is_in_the_account_of_the_next_one(
 
         def journal() -> Journal:
             models, counter = Models({}, MODELS), TokenCounter(len)
-            return Journal(store.sessions, models, counter, Metrics(), now=clock, open_requests=store.team)
+            return Journal(store.sessions, models, counter, Metrics(), now=clock, open_requests=store.usage_by_day)
 
         others = asyncio.all_tasks()
         killed = journal()
@@ -349,10 +349,10 @@ async def test_what_a_killed_process_had_sent_is_in_the_account_of_the_next_one(
         survivor = journal()
         clock.at += LEASE_S / 2
         await survivor.flush()
-        assert await store.team.usage("2027-01-01") == []
+        assert await store.usage_by_day.usage("2027-01-01") == []
         clock.at += LEASE_S
         await survivor.flush()
-        ((_, lost),) = await store.team.usage("2027-01-01")
+        ((_, lost),) = await store.usage_by_day.usage("2027-01-01")
         await survivor.close()
 
     assert (lost.requests, lost.input_tokens) == (1, len(draft.request.body) // 4)

@@ -14,7 +14,9 @@ from tests.support.processes import until
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.admission import charge_of
-from kimi_proxy.services.store.team import UsageKey, UsageRange
+from kimi_proxy.services.store.usage import UsageKey
+from kimi_proxy.team.records import UsageRange
+from kimi_proxy.team.tables import team_tables
 
 SAID = [{"role": "user", "content": "hello"}]
 PRICED = """
@@ -42,7 +44,7 @@ async def report(t: Team, client: httpx.AsyncClient) -> list[dict[str, float]]:
 async def spent(t: Team) -> float:
     """What the account has of ada's requests, with those that are still open."""
     await t.proxy.runtime.sessions.caught_up()
-    tables = t.proxy.runtime.store.team
+    tables = team_tables(t.proxy.runtime.store)
     (ada,) = [one for one in await tables.people() if one.name == "ada"]
     (one,) = await tables.admit(USE, [UsageRange("2000-01-01", person=ada.id)], lambda sums: False)
     return round(one.usd, 4)

@@ -33,6 +33,7 @@ from kimi_proxy.core.errors import ConfigError, LoginFailed
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.team import oidc
 from kimi_proxy.team.logins import MAX_BEGUN_EACH
+from kimi_proxy.team.tables import team_tables
 
 TOKEN = "the-server's-own-token"
 PUBLIC = "https://kimi.example.org"
@@ -492,7 +493,7 @@ async def test_every_step_may_reach_another_server(tmp_path: Path):
                 id = next(one.value or "" for one in browser.http.cookies.jar if one.value)
                 await browser.fetch("/api/logout", "POST")
                 hashed, now = sha256(id.encode()).digest(), time.time()
-                assert await one.runtime.store.team.person_logged_in(hashed, now) is None
+                assert await team_tables(one.runtime.store).person_logged_in(hashed, now) is None
                 assert await browser.person() == ""
 
 

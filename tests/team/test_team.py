@@ -22,6 +22,7 @@ from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.markers import new_id, quoted_ids
 from kimi_proxy.services.store.protocols import NEWEST
 from kimi_proxy.team.audit import AuditLog
+from kimi_proxy.team.tables import team_tables
 
 RECORD = "[record]\nenabled = true\n"
 GUESSES = 1_000_000 if IS_DEEP else 10_000
@@ -286,7 +287,7 @@ async def test_the_audit_log_says_who_recovered_exported_and_changed_what(tmp_pa
 async def test_a_guesser_of_ids_leaves_a_few_entries_and_their_number(tmp_path: Path):
     clock, ada = Clock(), Caller("person/ada", "ada")
     async with opened(tmp_path) as store:
-        audit = AuditLog(store.team, 1, clock)
+        audit = AuditLog(team_tables(store), 1, clock)
         for number in range(1000):
             audit.add(ada, "recover", f"prn_{number}", outcome="unknown")
         audit.add(ada, "recover", "prn_own")

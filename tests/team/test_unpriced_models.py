@@ -18,6 +18,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.team.budgets import Budgets
+from kimi_proxy.team.tables import team_tables
 
 ADA = Caller("person/ada", "ada", is_admin=False, person_id="psn_1")
 CLOUDS = """
@@ -59,7 +60,7 @@ async def admit(
     asked = json.encode({**object_in(request(wire, [User("hi")]).body), **(extra or {})})
     draft = Draft(Request(wire, asked), Target(provider, model), Session("s"), ADA, id="req_1")
     async with opened(home) as store:
-        await Budgets(settings.team, store.team, Models.of(settings)).admit(draft, "counted")
+        await Budgets(settings.team, team_tables(store), Models.of(settings)).admit(draft, "counted")
 
 
 @pytest.mark.parametrize("provider", ["far", "bedrock"])

@@ -25,6 +25,7 @@ from kimi_proxy.features.metering import LogCountFields
 from kimi_proxy.features.models.routing import ModelRoutedFields, RoutingUnavailableFields
 from kimi_proxy.features.recording import RecordedLine, RecordingHeadLine
 from kimi_proxy.features.sanitizer.stage import SanitizerFields
+from kimi_proxy.services.chat.admission import BudgetAlert
 from kimi_proxy.services.chat.models import UnknownModelBody
 from kimi_proxy.services.chat.summaries import SummaryCost
 from kimi_proxy.services.gateway import GatewayFields
@@ -39,7 +40,6 @@ from kimi_proxy.services.serialize import (
 )
 from kimi_proxy.services.sessions import MetricsBody, Snapshot
 from kimi_proxy.services.settings import SwitchedFields
-from kimi_proxy.team.budgets import BudgetAlert
 
 
 class EventFrame(TypedDict):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -37,12 +37,14 @@ from kimi_proxy.services.background import announce
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.tools.agent import over_http
 from kimi_proxy.services.tools.prune_text import PrunerHealthBody, check_health
-from kimi_proxy.team import routes as team
-from kimi_proxy.team.logins import Logins
-from kimi_proxy.team.team import Team
+
+if TYPE_CHECKING:
+    from kimi_proxy.team.logins import Logins
+    from kimi_proxy.team.team import Team
 
 TOOLS_HOST = "127.0.0.1"
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104 - named to be left out of the hosts we answer to
+TEAM_PATHS = ("/api/me", "/api/report", "/api/team/", "/api/audit-log", "/api/login", "/api/logout")
 STORE_TIMEOUT_S = 1.0
 PROGRAMS_END_S = 3.5  # the time to stop programs that ignore both the end of their input and SIGTERM
 WARM_AFTER_S = 0.2  # a call that waits for the servers asks them several times in it
@@ -233,13 +235,10 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
         *context.compression_routes(runtime.compressions),
         *context.context_routes(runtime.sessions, runtime.latest_requests),
         *context.memory_routes(runtime.project_memory, runtime.sessions),
-        *team.routes(runtime.store, runtime.team, runtime.sessions),
-        *team.people_routes(runtime.team, runtime.config.team.token_days),
-        *team.login_routes(runtime.team.logins if runtime.team else None),
         *gateway.original_routes(runtime.recovery),
         json_route("GET", "/health", health, HEALTH),
     ]
-    late = _addon_routes(runtime)
+    late = [*_addon_routes(runtime), LateRoutes(TEAM_PATHS, partial(_team_routes, runtime))]
     return behind_guard(with_description(routes, late), rules, late=late)
 
 
@@ -252,6 +251,13 @@ def _addon_routes(runtime: Runtime) -> Sequence[LateRoutes]:
         return make(runtime.given, serving) if make else ()
 
     return [LateRoutes(ADDON_SETTINGS[name].PATHS, partial(load, name)) for name in addons.INSTALLED]
+
+
+def _team_routes(runtime: Runtime) -> Sequence[BaseRoute]:
+    """Return the team's routes; those too by which a server without a team says that it has none."""
+    from kimi_proxy.team.routes import all_routes
+
+    return all_routes(runtime.store, runtime.team, runtime.sessions, runtime.config.team.token_days)
 
 
 def mcp_app(
@@ -295,7 +301,7 @@ def is_closed(config: Config) -> bool:
     return config.token is not None or config.team.enabled
 
 
-def rules_of(config: Config, host: str, people: Team | None = None) -> Rules:
+def rules_of(config: Config, host: str, people: "Team | None" = None) -> Rules:
     """Return the guard's rules for a server that is bound to `host`; with `people`, each has a token."""
     name = f"[{host}]" if ":" in host else host
     # On all interfaces, the address that the start message names is ours too; a rebound name is not.
@@ -310,20 +316,22 @@ def rules_of(config: Config, host: str, people: Team | None = None) -> Rules:
     )
 
 
-def _note_denied(people: Team, who: Caller, path: str) -> None:
+def _note_denied(people: "Team", who: Caller, path: str) -> None:
     people.audit.add(who, "call", path, outcome="denied")
 
 
-async def _caller_in(people: Team, headers: Headers) -> Caller | None:
+async def _caller_in(people: "Team", headers: Headers) -> Caller | None:
     return await people.people.identify(tokens_in(headers))
 
 
-def _with_logins(rules: Rules, logins: Logins | None) -> Rules:
+def _with_logins(rules: Rules, logins: "Logins | None") -> Rules:
     """Return `rules` that accept a dashboard login as identification if there is no token."""
     by_token = rules.identify
     if logins is None or by_token is None:
         return rules
-    cookie = team.session_cookie(logins)
+    from kimi_proxy.team.routes import session_cookie
+
+    cookie = session_cookie(logins)
 
     async def identify(headers: Headers) -> Caller | None:
         return await by_token(headers) or await logins.identify(cookie_in(headers, cookie))

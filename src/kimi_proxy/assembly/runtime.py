@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kimi_proxy.api.addon import Given
 from kimi_proxy.assembly import addons
@@ -65,9 +65,10 @@ from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, Observ
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
-from kimi_proxy.team.calls import ReplicaCalls
-from kimi_proxy.team.shared_keys import SharedKeyGate
-from kimi_proxy.team.team import Team
+
+if TYPE_CHECKING:
+    from kimi_proxy.team.calls import ReplicaCalls
+    from kimi_proxy.team.team import Team
 
 ANSWER_S = 30.0
 REMEMBER_S = 60.0  # decisions that were read within this time are not read again
@@ -96,7 +97,7 @@ class Runtime:
     messages: Messages  # that other gateways hand over
     model_windows: ModelWindows
     given: Given  # to the addons
-    team: Team | None = None  # that shares this server
+    team: "Team | None" = None  # that shares this server
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +243,10 @@ async def running(
         store = _close_at_end(alive, await open_store(config))
         team = None
         if config.team.enabled:
-            team = _close_at_end(
-                alive, Team(config, store, AddonFiles(config), hub.publish, count_budget=metrics.count_budget)
-            )
+            from kimi_proxy.team.team import Team
+
+            made = Team(config, store, AddonFiles(config), hub.publish, count_budget=metrics.count_budget)
+            team = _close_at_end(alive, made)
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
         memory = Memory()
@@ -311,7 +313,7 @@ async def running(
                 models,
                 sessions=known.finder,
                 budgets=team.budgets if team else None,
-                shared_keys=SharedKeyGate(team.audit.add) if team else None,
+                shared_keys=team.shared_keys if team else None,
                 repeating=stages.repeating,
                 observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, store.sessions, now),
                 remembered=known.messages,
@@ -336,7 +338,7 @@ def _pruner(parts: _Parts) -> Pruner:
     return Pruner(parts.config.mcp_pruner, originals, parts.workers, rerank, parts.metrics, publish=publish)
 
 
-async def _conversations(parts: _Parts, team: Team | None) -> _Conversations:
+async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
     store, is_shared = parts.store, parts.is_shared
     names = SessionNames(store.sessions)
     if team:
@@ -368,7 +370,7 @@ def _observers(
     parts: _Parts, known: _Conversations, providers: _Providers, stages: ChatStages, more: Sequence[ChatObserver]
 ) -> _Observers:
     store, models, publish, now = parts.store, parts.models, parts.hub.publish, parts.now
-    journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.team))
+    journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.usage_by_day))
     latest = LatestRequests(parts.counter, models)
     model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish))
     own = journal, stages.caches, latest, known.by_response, known.by_answers, model_windows
@@ -489,8 +491,10 @@ def _memories(parts: _Parts) -> Memories:
 
 def _calls(
     config: Config, store: Store, replicas: Replicas, compressor: Compressor, compressions: SessionCompressions
-) -> ReplicaCalls:
+) -> "ReplicaCalls":
     """Return the calls between servers, and let compressions ask by them."""
+    from kimi_proxy.team.calls import ReplicaCalls
+
     # The summary also needs counting and the database.
     answer_s = config.compression.summary_timeout_s + ANSWER_S
     calls = ReplicaCalls(replicas, store.facts, compressions.works, compressor.has_seen, answer_s)
@@ -500,7 +504,7 @@ def _calls(
 
 @asynccontextmanager
 async def _following(
-    replicas: Replicas, hub: Hub, sessions: Sessions, settings: LiveSettings, calls: ReplicaCalls
+    replicas: Replicas, hub: Hub, sessions: Sessions, settings: LiveSettings, calls: "ReplicaCalls"
 ) -> AsyncIterator[None]:
     """Show what happens on other servers, and do what people did there, as long as the block runs."""
 

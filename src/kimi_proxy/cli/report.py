@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.features.accounting import SavingsLine
     from kimi_proxy.services.store.protocols import Store
-    from kimi_proxy.services.store.team import UsageSum
+    from kimi_proxy.services.store.usage import UsageSum
 
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])", re.ASCII)
@@ -62,14 +62,14 @@ def report(since: str, session: str, by: str, as_json: bool, as_csv: bool) -> No
 
 def _print_usage(by: str, since: datetime | None, as_json: bool, as_csv: bool) -> None:
     """Print usage; in a team members see their own, admins everyone's."""
-    from kimi_proxy.services.store.team import day_of
+    from kimi_proxy.services.store.usage import day_of
     from kimi_proxy.team import report
 
     chosen = report.columns(by)
 
     async def usage(store: Store, who: Caller) -> list[tuple[tuple[str, ...], UsageSum]]:
         people = None if who.is_admin else [who.person_id]
-        return report.group(await store.team.usage(day_of(since.timestamp()) if since else "", people), chosen)
+        return report.group(await store.usage_by_day.usage(day_of(since.timestamp()) if since else "", people), chosen)
 
     rows = with_store(usage)
     if as_json:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kimi_proxy.core.caller import Caller
-    from kimi_proxy.services.store.team import PersonRecord
     from kimi_proxy.team.people import NewToken, Role
     from kimi_proxy.team.person_data import ErasedData
+    from kimi_proxy.team.records import PersonRecord
     from kimi_proxy.team.team import Team
 
 PRIVATE = 0o600

@@ -57,7 +57,7 @@ from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import LazyFields, Publish, no_op
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.store.protocols import SessionRecord, SessionStore
-from kimi_proxy.services.store.team import OpenRequest, OpenRequests, UsageKey, UsageSum, usage_key
+from kimi_proxy.services.store.usage import OpenRequest, OpenRequests, UsageKey, UsageSum, usage_key
 
 CREATED, DELETED = "session_created", "session_deleted"
 

@@ -12,7 +12,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.services.events import Publish
 from kimi_proxy.services.store.protocols import NEWEST
-from kimi_proxy.services.store.team import AuditEntry, TeamTables
+from kimi_proxy.team.records import AuditEntry, TeamTables
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
@@ -19,11 +18,12 @@ from kimi_proxy.features.accounting import prices_of
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.metering import charged_usd
 from kimi_proxy.features.models import Models, Target
-from kimi_proxy.services.chat.admission import ADMITTED, BudgetAdmission, Charge
+from kimi_proxy.services.chat.admission import ADMITTED, BudgetAdmission, BudgetAlert, BudgetLevel, Charge
 from kimi_proxy.services.chat.observers import MAX_MODEL_CHARS
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.store.team import OpenRequest, Spent, TeamTables, UsageKey, UsageRange, usage_key
+from kimi_proxy.services.store.usage import OpenRequest, UsageKey, usage_key
+from kimi_proxy.team.records import Spent, TeamTables, UsageRange
 
 HEADER = b"x-kimi-proxy-budget"
 EVENT = "budget_alert"
@@ -34,21 +34,6 @@ BYTES_PER_TOKEN = 4
 USUAL_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS = 4096, 8192  # reserved for an answer: few are longer, whatever the limit
 
 log = logging.getLogger(__name__)
-
-
-BudgetLevel = Literal["near", "used"]
-
-
-class BudgetAlert(TypedDict):
-    """The fields of a `budget_alert`."""
-
-    budget: str
-    level: BudgetLevel
-    percent: int
-    per: Literal["day", "month"]
-    hard: bool
-    requests: int
-    usd: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, InvalidParams, LoginFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.services.store.team import LoginRecord, PersonRecord, TeamTables
 from kimi_proxy.team.audit import AuditLog
 from kimi_proxy.team.people import People, is_name
+from kimi_proxy.team.records import LoginRecord, PersonRecord, TeamTables
 
 if TYPE_CHECKING:
     from kimi_proxy.team.oidc import Issuer

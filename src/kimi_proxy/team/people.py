@@ -17,7 +17,7 @@ from kimi_proxy.core.caller import LOCAL_SCOPE, Caller, person_scope, team_scope
 from kimi_proxy.core.errors import AccessDenied, InvalidParams, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.proxy.headers import TEAM_TOKEN
-from kimi_proxy.services.store.team import PersonRecord, TeamTables, TokenRecord
+from kimi_proxy.team.records import PersonRecord, TeamTables, TokenRecord
 
 Role = Literal["member", "admin"]
 

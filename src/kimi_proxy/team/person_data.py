@@ -18,10 +18,11 @@ from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED
 from kimi_proxy.services.originals import delete_texts
 from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
-from kimi_proxy.services.store.team import PersonRecord
 from kimi_proxy.team.audit import AuditLog
 from kimi_proxy.team.people import ADMIN, People, is_person_id
+from kimi_proxy.team.records import PersonRecord
 from kimi_proxy.team.report import audit_line
+from kimi_proxy.team.tables import team_tables
 
 PAGE = 200
 TEXTS = 20  # originals at once: each may have megabytes
@@ -75,7 +76,7 @@ class PersonData:
         whos = await self._callers(actor, person)
         self._audit.add(actor, "export_person", person.name or person.id)
         yield {"kind": "person", **_person_to_json(person)}
-        for token in await self._store.team.tokens(person.id):
+        for token in await team_tables(self._store).tokens(person.id):
             times: JsonObject = {"created_at": iso_time(token.created), "expires_at": iso_time(token.expires)}
             yield {"kind": "token", "id": token.id, "label": token.label, **times}
         for who, sessions in whos:
@@ -98,7 +99,7 @@ class PersonData:
         for path in self._files.of_person(person.id):
             text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
             yield {"kind": "recording", "file": path.name, "text": text}
-        for key, used in await self._store.team.usage(ALL_DAYS, [person.id]):
+        for key, used in await team_tables(self._store).usage(ALL_DAYS, [person.id]):
             yield {"kind": "usage", **asdict(key), **asdict(used)}
         async for entry in self._audit.entries(0.0, PAGE):
             if entry.person_id == person.id:
@@ -117,7 +118,7 @@ class PersonData:
         shared = (team_scope(person.team),) if person.team else ()
         scopes = {own.scope, *shared, *(who.scope for who, _ in await self._callers(actor, person))}
         # From here on no request that is still running writes anything for them, so that what is deleted stays so.
-        await store.team.erase_person(person.id, sorted(scopes), self._now())
+        await team_tables(store).erase_person(person.id, sorted(scopes), self._now())
         sessions = originals = decisions = 0
         recordings = len(self._files.of_person(person.id))
         for who, ids in await self._callers(actor, person):
@@ -135,8 +136,8 @@ class PersonData:
         self._clear_caches(own, None)
         await store.project_memory.delete(person.id)
         await asyncio.to_thread(delete_old_files, self._home, person.id)
-        await store.team.erase_scope(own.scope)
-        await store.team.remove_person(person.id)
+        await team_tables(store).erase_scope(own.scope)
+        await team_tables(store).remove_person(person.id)
         self._audit.add(actor, "erase_person", person.name or person.id)
         return ErasedData(sessions, originals, decisions, recordings)
 

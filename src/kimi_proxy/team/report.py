@@ -5,7 +5,8 @@ from typing import Literal, TypedDict, get_args
 
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.team import SUMS, AuditEntry, UsageKey, UsageSum
+from kimi_proxy.services.store.usage import SUMS, UsageKey, UsageSum
+from kimi_proxy.team.records import AuditEntry
 
 Column = Literal["person", "team", "model", "day"]
 COLUMNS: tuple[Column, ...] = get_args(Column)

@@ -30,9 +30,9 @@ from kimi_proxy.core.errors import InvalidParams, KimiProxyError, LoginFailed, L
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.sessions import Sessions
 from kimi_proxy.services.store.protocols import NEWEST, Store
-from kimi_proxy.services.store.team import PersonRecord, TokenRecord
 from kimi_proxy.team import report
 from kimi_proxy.team.logins import BEGUN_S, IssuerCallback, Logins
+from kimi_proxy.team.records import PersonRecord, TokenRecord
 from kimi_proxy.team.team import Team
 
 DAYS = 30
@@ -204,6 +204,14 @@ LOGOUT = RouteSpec("End a login", access=Access.EVERYONE)
 AUDIT_LOG = RouteSpec("List the audit log", query=AuditPage, access=Access.ADMINS)
 
 
+def all_routes(store: Store, team: Team | None, sessions: Sessions, token_days: int) -> list[Route]:
+    return [
+        *routes(store, team, sessions),
+        *people_routes(team, token_days),
+        *login_routes(team.logins if team else None),
+    ]
+
+
 def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
     async def me(request: Request) -> MeBody:
         who = caller_of(request)
@@ -219,7 +227,7 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         by = report.columns(asked.by)
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         await sessions.caught_up()
-        usage = await store.team.usage(since, None if who.is_admin else [who.person_id])
+        usage = await store.usage_by_day.usage(since, None if who.is_admin else [who.person_id])
         return {"by": by, "since": since, "rows": report.rows_to_json(report.group(usage, by), by)}
 
     async def people(request: Request) -> PeopleBody:

@@ -13,6 +13,8 @@ from kimi_proxy.team.budgets import Budgets
 from kimi_proxy.team.logins import Logins
 from kimi_proxy.team.people import People
 from kimi_proxy.team.person_data import PersonData
+from kimi_proxy.team.shared_keys import SharedKeyGate
+from kimi_proxy.team.tables import team_tables
 
 
 class Team:
@@ -28,14 +30,15 @@ class Team:
         count_budget: Callable[[str, str], None] = lambda budget, outcome: None,
     ) -> None:
         settings = config.team
-        self.audit = AuditLog(store.team, settings.audit_days)
-        self.people = People(store.team, config.token, settings.share == "team")
+        self.audit = AuditLog(team_tables(store), settings.audit_days)
+        self.shared_keys = SharedKeyGate(self.audit.add)
+        self.people = People(team_tables(store), config.token, settings.share == "team")
         self.logins = (
-            Logins(settings.oidc, config.oidc_client_secret, store.team, self.people, self.audit)
+            Logins(settings.oidc, config.oidc_client_secret, team_tables(store), self.people, self.audit)
             if settings.oidc.issuer
             else None
         )
-        self.budgets = Budgets(settings, store.team, models or Models.of(config), publish, count=count_budget)
+        self.budgets = Budgets(settings, team_tables(store), models or Models.of(config), publish, count=count_budget)
         memories = Memories(store.project_memory, config.home, config.memory.max_bytes)
         self.person_data = PersonData(store, self.people, self.audit, files, memories, config.home)
         store.audit_by(self.audit.add)

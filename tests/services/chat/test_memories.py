@@ -17,6 +17,7 @@ from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.services.chat.memory import NAME, Memories, MemoryContent
+from kimi_proxy.team.tables import team_tables
 
 LIMIT = 65_536
 NOW = 1_800_000_000.0
@@ -160,7 +161,7 @@ async def test_a_directory_in_its_place_is_reported(tmp_path: Path):
 async def test_nothing_is_saved_for_a_person_whose_data_was_erased(tmp_path: Path):
     async with opened(tmp_path) as store:
         here = Memories(store.project_memory, tmp_path, LIMIT)
-        await store.team.erase_person(ADA.person_id, [ADA.scope], 1.0)
+        await team_tables(store).erase_person(ADA.person_id, [ADA.scope], 1.0)
         with pytest.raises(StoreUnavailable, match="erased"):
             await here.write(ADA, "tabs")
         assert await here.read(ADA) == MemoryContent()

@@ -18,17 +18,10 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.errors import ConfigError, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.services.store.protocols import NEWEST, CompressionRecord, DecisionRecord, Original, Store
-from kimi_proxy.services.store.team import (
-    AuditEntry,
-    PersonRecord,
-    Spent,
-    TokenRecord,
-    UsageKey,
-    UsageRange,
-    UsageSum,
-    day_of,
-)
+from kimi_proxy.services.store.usage import UsageKey, UsageSum, day_of
+from kimi_proxy.team.records import AuditEntry, PersonRecord, Spent, TokenRecord, UsageRange
 from kimi_proxy.team.store.copy import LEFT_OUT, TABLES, CopyProgress, CopyResult, copy_store, sqlite_file
+from kimi_proxy.team.tables import team_tables
 
 COUNT = 450  # more than two transactions
 MADE = CompressionRecord(
@@ -62,10 +55,10 @@ async def _filled(home: Path, count: int = COUNT) -> list[Original]:
         await store.facts.put_if_absent(LOCAL, "memory", FACT)
         await store.decisions.add_compression(LOCAL, MADE)
         await store.sessions.write([a_session()], [replace(a_metric(), person=ADA.id, team="platform")])
-        await store.team.add_person(ADA, b"hash of a token", None)
-        await store.team.add_token(OWN_TOKEN, b"hash of her own token", b"hash of a token", 1)
-        await store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True)
-        await store.team.add_audit(AUDIT)
+        await team_tables(store).add_person(ADA, b"hash of a token", None)
+        await team_tables(store).add_token(OWN_TOKEN, b"hash of her own token", b"hash of a token", 1)
+        await team_tables(store).admit(USE, [UsageRange(USE.day)], lambda spent: True)
+        await team_tables(store).add_audit(AUDIT)
     return originals
 
 
@@ -112,7 +105,7 @@ class KeptTeam:
 
 async def _team(store: Store) -> KeptTeam:
     """Return everything that a store keeps for a team; tokens work, and budgets go on where they were."""
-    team = store.team
+    team = team_tables(store)
     return KeptTeam(
         await team.people(),
         await team.person_with(b"hash of a token", 0.0),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
 from kimi_proxy.core.chat.wires import COUNT_PATHS
 from kimi_proxy.features.chat.pipeline import Draft
@@ -28,6 +28,26 @@ class BudgetAdmission:
 
 
 ADMITTED = BudgetAdmission()
+
+
+BudgetLevel = Literal["near", "used"]
+
+
+class BudgetAlert(TypedDict):
+    """The fields of a `budget_alert`."""
+
+    budget: str
+    level: BudgetLevel
+    percent: int
+    per: Literal["day", "month"]
+    hard: bool
+    requests: int
+    usd: float
+
+
+class ObjectGate(Protocol):
+    async def check(self, provider: str, question: UpstreamRequest) -> None:
+        """Raise AccessDenied if a request may name what others stored with the same key."""
 
 
 class BudgetGate(Protocol):

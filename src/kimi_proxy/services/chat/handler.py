@@ -39,7 +39,7 @@ from kimi_proxy.features.chat.pipeline import (
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
-from kimi_proxy.services.chat.admission import ADMITTED, BudgetGate, charge_of
+from kimi_proxy.services.chat.admission import ADMITTED, BudgetGate, ObjectGate, charge_of
 from kimi_proxy.services.chat.model_lists import MODELS_PATH, ModelLists
 from kimi_proxy.services.chat.observation import Observation
 from kimi_proxy.services.chat.observers import ChatObserver
@@ -48,7 +48,6 @@ from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.chat.requests import ChatRequest, LocalSessions, SessionFinder
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.team.shared_keys import SharedKeyGate
 
 P = ParamSpec("P")
 Value = TypeVar("Value")
@@ -75,7 +74,7 @@ class Chat:
         now: Callable[[], float] = time.monotonic,
         sessions: SessionFinder | None = None,
         budgets: BudgetGate | None = None,  # of a team
-        shared_keys: SharedKeyGate | None = None,  # of a team, whose people share a provider's key
+        shared_keys: ObjectGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
         observation: Observation | None = None,
         remembered: RememberedMessages | None = None,  # messages of earlier requests, which begin the next ones

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a command that reads one original does not load what counts
     from kimi_proxy.features.accounting import SavingsLine
     from kimi_proxy.features.chat.prompt_cache import SentPrefix
     from kimi_proxy.features.metering import Metric
-    from kimi_proxy.services.store.team import TeamTables
+    from kimi_proxy.services.store.usage import UsageTables
 
 
 class AuditNote(Protocol):
@@ -499,7 +499,7 @@ class Store(Protocol):
     @property
     def sessions(self) -> SessionStore: ...
     @property
-    def team(self) -> TeamTables: ...
+    def usage_by_day(self) -> UsageTables: ...
 
     def audit_by(self, note: AuditNote) -> None:
         """Have `note` called whenever a person recovers, searches, exports, compresses or deletes something."""

@@ -17,16 +17,9 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.context import Context, Layout, MemoryFound, Sink
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, Store
-from kimi_proxy.services.store.team import (
-    ErasedPerson,
-    LoginRecord,
-    OpenRequest,
-    PersonRecord,
-    TokenRecord,
-    UsageKey,
-    UsageRange,
-    UsageSum,
-)
+from kimi_proxy.services.store.usage import OpenRequest, UsageKey, UsageSum
+from kimi_proxy.team.records import ErasedPerson, LoginRecord, PersonRecord, TokenRecord, UsageRange
+from kimi_proxy.team.tables import team_tables
 
 PERSON = PersonRecord("ada", "member", "x", 1.0, 1.0, id="per_ada")
 OWN = Caller("person/per_ada", "ada", "x", is_admin=False, person_id="per_ada")
@@ -57,11 +50,13 @@ WRITES: Mapping[str, Write] = {
     "a compression": lambda store, who: store.decisions.add_compression(who, MADE),
     "a fact": lambda store, who: store.facts.put_if_absent(who, "memory", {b"f" * 32: b"a secret"}, "ses_a"),
     "a session": _write_request,
-    "an open request": lambda store, who: store.team.hold_open([OpenRequest("req_2", USE, 0.5, 9, 1e9)], [], 1e9),
-    "an admitted request": lambda store, who: store.team.admit(USE, [UsageRange(USE.day)], lambda spent: True),
-    "a relayed request": lambda store, who: store.team.close_requests([("req_3", USE, UsageSum(requests=1))]),
-    "a login": lambda store, who: store.team.keep_login(LoginRecord(b"login", 1.0, 1e9, who.person_id)),
-    "a token": lambda store, who: store.team.add_token(
+    "an open request": lambda store, who: team_tables(store).hold_open(
+        [OpenRequest("req_2", USE, 0.5, 9, 1e9)], [], 1e9
+    ),
+    "an admitted request": lambda store, who: team_tables(store).admit(USE, [UsageRange(USE.day)], lambda spent: True),
+    "a relayed request": lambda store, who: team_tables(store).close_requests([("req_3", USE, UsageSum(requests=1))]),
+    "a login": lambda store, who: team_tables(store).keep_login(LoginRecord(b"login", 1.0, 1e9, who.person_id)),
+    "a token": lambda store, who: team_tables(store).add_token(
         TokenRecord("tok_1", who.person_id, "", 1.0, 1e9), b"own", b"of ada", 9
     ),
 }
@@ -85,10 +80,10 @@ async def _rows(store: Store) -> dict[str, list[object]]:
 @pytest.mark.parametrize("who", [OWN, SHARING], ids=["in their own scope", "in that of their team"])
 async def test_nothing_is_written_for_an_erased_person(opened: Opening, tmp_path: Path, who: Caller):
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.add_person(PERSON, b"of ada", None)
-        await store.team.revoke_person("ada", 2.0)
-        await store.team.erase_person(PERSON.id, ["person/per_ada", "team/x"], 3.0)
-        await store.team.remove_person(PERSON.id)
+        await team_tables(store).add_person(PERSON, b"of ada", None)
+        await team_tables(store).revoke_person("ada", 2.0)
+        await team_tables(store).erase_person(PERSON.id, ["person/per_ada", "team/x"], 3.0)
+        await team_tables(store).remove_person(PERSON.id)
 
         for name, write in WRITES.items():
             try:
@@ -99,14 +94,14 @@ async def test_nothing_is_written_for_an_erased_person(opened: Opening, tmp_path
             assert left == {}, name
         nameless = await _rows(store)
         assert PERSON.id not in str([nameless["usage_day"], nameless["open_request"]])
-        used = await store.team.usage("1970-01-01")
+        used = await team_tables(store).usage("1970-01-01")
         assert sum(one.requests for _, one in used) == 2  # what the provider was asked is still paid for
         assert (await store.usage()).state == "ok"
 
 
 async def test_others_of_the_team_are_written_as_before(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.erase_person(PERSON.id, ["person/per_ada", "team/x"], 3.0)
+        await team_tables(store).erase_person(PERSON.id, ["person/per_ada", "team/x"], 3.0)
         for name in ("an original", "a decision", "a compression", "a fact", "a session"):
             await WRITES[name](store, BEN)
 
@@ -121,17 +116,17 @@ async def test_servers_are_told_whose_data_was_erased_in_order_and_a_token_bring
     opened: Opening, tmp_path: Path
 ):
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.add_person(PERSON, b"of ada", None)
-        await store.team.revoke_person("ada", 2.0)
-        await store.team.erase_person("per_x", ["person/per_x"], 3.0)
-        await store.team.erase_person(PERSON.id, ["person/per_ada"], 4.0)
-        await store.team.erase_person(PERSON.id, ["person/per_ada", "team/x"], 5.0)
+        await team_tables(store).add_person(PERSON, b"of ada", None)
+        await team_tables(store).revoke_person("ada", 2.0)
+        await team_tables(store).erase_person("per_x", ["person/per_x"], 3.0)
+        await team_tables(store).erase_person(PERSON.id, ["person/per_ada"], 4.0)
+        await team_tables(store).erase_person(PERSON.id, ["person/per_ada", "team/x"], 5.0)
 
-        first, second = await store.team.erased_since(0)
+        first, second = await team_tables(store).erased_since(0)
         assert (first.id, second) == ("per_x", ErasedPerson(second.seq, PERSON.id, ("person/per_ada", "team/x")))
-        assert await store.team.erased_since(first.seq) == [second]
-        assert await store.team.erased_since(second.seq) == []
-        assert await store.team.rotate_person("ada", 6.0, b"new", None) is None
+        assert await team_tables(store).erased_since(first.seq) == [second]
+        assert await team_tables(store).erased_since(second.seq) == []
+        assert await team_tables(store).rotate_person("ada", 6.0, b"new", None) is None
 
 
 def _waiting(connection: "psycopg.Connection[tuple[object, ...]]") -> int:
@@ -147,7 +142,7 @@ async def test_an_erasure_waits_for_what_is_being_written(tmp_path: Path):
                 other.execute("LOCK TABLE record IN EXCLUSIVE MODE")
                 keeping = asyncio.create_task(_keep(store, OWN))
                 await until(lambda: _waiting(other) == 1)
-                erasing = asyncio.create_task(store.team.erase_person(PERSON.id, [], 3.0))
+                erasing = asyncio.create_task(team_tables(store).erase_person(PERSON.id, [], 3.0))
                 await until(lambda: _waiting(other) == 2)
                 assert not keeping.done() and not erasing.done()
             await keeping

@@ -20,6 +20,7 @@ from kimi_proxy.features.models import Models, Target
 from kimi_proxy.team.budgets import Budgets
 from kimi_proxy.team.store.postgres.store import PostgresStore
 from kimi_proxy.team.store.postgres.tables import BUDGETS as LOCK
+from kimi_proxy.team.tables import team_tables
 
 ADA = Caller("person/ada", "ada", is_admin=False, person_id="psn_1")
 LIMIT = 10
@@ -33,7 +34,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 async def ask_60_at_once(store: PostgresStore) -> Counter[str]:
-    budgets = Budgets(SETTINGS, store.team, Models({}, {}))
+    budgets = Budgets(SETTINGS, team_tables(store), Models({}, {}))
     draft = Draft(request(Wire.CHAT, [User("hi")]), Target("p", "m"), Session("s"), ADA, id="req_1")
 
     async def ask() -> str:

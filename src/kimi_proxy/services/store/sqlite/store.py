@@ -20,7 +20,7 @@ from kimi_proxy.services.store.sqlite.peek import counts
 if TYPE_CHECKING:
     from kimi_proxy.services.store.sql.decisions import SqlFacts
     from kimi_proxy.services.store.sql.memory import SqlMemory
-    from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteTeam
+    from kimi_proxy.services.store.sqlite.tables import SqliteDecisions, SqliteSessions, SqliteUsage
 
 FLUSH_S = 5.0  # uses of originals are written this late at most
 SWEEP_S = 60.0
@@ -35,7 +35,7 @@ class SqliteStore:
     replicas = None
 
     def __init__(self, database: Database, ttl_s: float, max_bytes: int) -> None:
-        self._database = database
+        self.database = database
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self.originals = SqliteOriginals(database, ttl_s, max_bytes)
@@ -72,37 +72,37 @@ class SqliteStore:
     def decisions(self) -> "SqliteDecisions":
         from kimi_proxy.services.store.sqlite.tables import SqliteDecisions
 
-        return SqliteDecisions(self._database, self._ttl_s)
+        return SqliteDecisions(self.database, self._ttl_s)
 
     @cached_property
     def facts(self) -> "SqlFacts[Database]":
         from kimi_proxy.services.store.sql.decisions import SqlFacts
 
-        return SqlFacts(self._database, self._ttl_s)
+        return SqlFacts(self.database, self._ttl_s)
 
     @cached_property
     def project_memory(self) -> "SqlMemory[Database]":
         from kimi_proxy.services.store.sql.memory import SqlMemory
 
-        return SqlMemory(self._database)
+        return SqlMemory(self.database)
 
     @cached_property
     def sessions(self) -> "SqliteSessions":
         from kimi_proxy.services.store.sqlite.tables import SqliteSessions
 
-        return SqliteSessions(self._database)
+        return SqliteSessions(self.database)
 
     @cached_property
-    def team(self) -> "SqliteTeam":
-        from kimi_proxy.services.store.sqlite.tables import SqliteTeam
+    def usage_by_day(self) -> "SqliteUsage":
+        from kimi_proxy.services.store.sqlite.tables import SqliteUsage
 
-        return SqliteTeam(self._database)
+        return SqliteUsage(self.database)
 
     def audit_by(self, note: AuditNote) -> None:
-        self._database.note = note
+        self.database.note = note
 
     async def usage(self) -> StoreUsage:
-        path, commits = self._database.path, self.originals.commits
+        path, commits = self.database.path, self.originals.commits
         usage = StoreUsage(str(path), "ok", 0, 0, self._max_bytes, None, commits, ())
 
         def read(connection: sqlite3.Connection) -> StoreUsage:
@@ -111,9 +111,9 @@ class SqliteStore:
             return replace(found, set_aside=set_aside_files(path))
 
         try:
-            usage, trouble = await self._database.read(read), self._database.trouble
+            usage, trouble = await self.database.read(read), self.database.trouble
         except StoreUnavailable as e:
-            trouble = self._database.trouble or e
+            trouble = self.database.trouble or e
         return replace(usage, state=f"degraded: {trouble.full}") if trouble else usage
 
     async def sweep(self) -> int:
@@ -126,16 +126,16 @@ class SqliteStore:
         return total
 
     async def close(self) -> None:
-        if self._database.is_closed:
+        if self.database.is_closed:
             return
         self._tending.cancel()
         await asyncio.wait([self._tending])
         with suppress(StoreUnavailable):
-            async with self._database.timeout():
+            async with self.database.timeout():
                 if self.originals.has_unwritten_uses:
                     await self.originals.flush()
-                await self._database.drain()
-        self._database.close()
+                await self.database.drain()
+        self.database.close()
 
     async def _tend(self) -> None:
         """Write uses soon, sweep now and then, and try again while something is wrong."""
@@ -144,8 +144,8 @@ class SqliteStore:
         while True:
             await asyncio.sleep(min(FLUSH_S, self._ttl_s / 10))
             # Between two looks that are far apart, time that has passed looks like a leap.
-            self._database.clock.look()
-            has_work = self.originals.has_unwritten_uses or self._database.trouble
+            self.database.clock.look()
+            has_work = self.originals.has_unwritten_uses or self.database.trouble
             if has_work or loop.time() - swept >= SWEEP_S:
                 with suppress(StoreUnavailable):
                     await self.sweep()

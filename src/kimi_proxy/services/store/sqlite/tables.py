@@ -1,8 +1,7 @@
 """SQLite's own statements: write, search and expire sessions, decisions and team data."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from sqlite3 import Connection
 from types import MappingProxyType
 
@@ -10,7 +9,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, note_deleted, team
+from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, note_deleted, usage
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -38,16 +37,7 @@ from kimi_proxy.services.store.sql.sessions import (
     session_filter,
 )
 from kimi_proxy.services.store.sqlite.database import Database, reads, writes
-from kimi_proxy.services.store.team import (
-    AuditEntry,
-    LoginRecord,
-    OpenRequest,
-    Spent,
-    UsageKey,
-    UsageRange,
-    UsageSum,
-    usage_of,
-)
+from kimi_proxy.services.store.usage import OpenRequest, UsageKey, UsageSum, usage_of
 
 
 class SqliteDecisions(SqlDecisions[Database]):
@@ -121,37 +111,13 @@ def _fetch(connection: Connection, scope: str, keys: Iterable[bytes]) -> dict[by
     return {record.key: record for row in rows if row for record in (decision(row),)}
 
 
-class SqliteTeam(team.SqlTeam[Database]):
-    @writes
-    def keep_login(self, connection: Connection, login: LoginRecord) -> None:
-        connection.execute(
-            "DELETE FROM login WHERE id_hash IN (SELECT id_hash FROM login WHERE expires <= ? LIMIT ?)",
-            (login.began, team.EXPIRE_AT_ONCE),
-        )
-        connection.execute(team.ADD_LOGIN, team.login_row(login))
-
-    @writes
-    def admit(
-        self,
-        connection: Connection,
-        use: UsageKey,
-        ranges: Sequence[UsageRange],
-        decide: Callable[[Sequence[Spent]], bool],
-        reserve: OpenRequest | None = None,
-    ) -> Sequence[Spent]:
-        used = [Spent(*connection.execute(*team.select_spent(each)).fetchone()) for each in ranges]
-        if decide(used):
-            connection.execute(team.ADMIT, team.use_row(use))
-            if reserve is not None:
-                connection.execute(team.OPEN_REQUEST, team.open_row(reserve))
-        return used
-
+class SqliteUsage(usage.SqlUsage[Database]):
     @writes
     def hold_open(
         self, connection: Connection, new: Sequence[OpenRequest], held: Collection[str], expires: float
     ) -> None:
-        connection.executemany(team.OPEN_REQUEST, map(team.open_row, new))
-        connection.execute(*team.hold(tuple(held), expires))
+        connection.executemany(usage.OPEN_REQUEST, map(usage.open_row, new))
+        connection.execute(*usage.hold(tuple(held), expires))
 
     @writes
     def close_requests(self, connection: Connection, done: Sequence[tuple[str, UsageKey, UsageSum]]) -> None:
@@ -160,31 +126,20 @@ class SqliteTeam(team.SqlTeam[Database]):
 
     @writes
     def close_expired(self, connection: Connection, now: float) -> int:
-        rows = connection.execute(team.SETTLE_EXPIRED, (now, now)).fetchall()
-        add_usage(connection, team.usage_of_closed(rows))
-        connection.execute(team.FORGET_SETTLED, (now - team.SETTLED_S,))
+        rows = connection.execute(usage.SETTLE_EXPIRED, (now, now)).fetchall()
+        add_usage(connection, usage.usage_of_closed(rows))
+        connection.execute(usage.FORGET_SETTLED, (now - usage.SETTLED_S,))
         return len(rows)
-
-    @writes
-    def add_audit(self, connection: Connection, entries: Sequence[AuditEntry]) -> None:
-        connection.executemany(team.ADD_AUDIT, map(astuple, entries))
-
-    @writes
-    def expire_audit(self, connection: Connection, before: float) -> int:
-        return connection.execute(
-            """DELETE FROM audit_log WHERE seq IN (SELECT seq FROM audit_log ORDER BY seq LIMIT ?) AND at < ?""",
-            (team.EXPIRE_AT_ONCE, before),
-        ).rowcount
 
 
 def add_usage(connection: Connection, added: Sequence[tuple[UsageKey, UsageSum]]) -> None:
     """Add the usage of requests to the counts of their days."""
-    connection.executemany(team.ADD_USAGE, team.usage_rows(added))
+    connection.executemany(usage.ADD_USAGE, usage.usage_rows(added))
 
 
 def _close_requests(connection: Connection, ids: Sequence[str]) -> None:
-    closed = [row for id in ids for row in connection.execute(team.CLOSE_REQUEST, (id,))]
-    add_usage(connection, team.usage_to_take_back(closed))
+    closed = [row for id in ids for row in connection.execute(usage.CLOSE_REQUEST, (id,))]
+    add_usage(connection, usage.usage_to_take_back(closed))
 
 
 KEEP_METRICS = 200_000  # about 60 MB

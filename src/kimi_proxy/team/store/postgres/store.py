@@ -37,6 +37,7 @@ class PostgresStore:
         self.sessions = PostgresSessions(database, self._partitions)
         self.replicas = PostgresReplicas(database)
         self.team = PostgresTeam(database)
+        self.usage_by_day = self.team
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod

@@ -39,38 +39,22 @@ from kimi_proxy.services.store.sql.sessions import (
     open_session,
     session_filter,
 )
-from kimi_proxy.services.store.sql.team import (
-    ADD_AUDIT,
-    ADD_LOGIN,
+from kimi_proxy.services.store.sql.usage import (
     ADD_USAGE,
-    ADMIT,
     CLOSE_REQUEST,
-    EXPIRE_AT_ONCE,
     FORGET_SETTLED,
     OPEN_REQUEST,
     SETTLE_EXPIRED,
     SETTLED_S,
-    SqlTeam,
-    erase,
     hold,
-    login_row,
     open_row,
-    select_spent,
     usage_of_closed,
     usage_rows,
     usage_to_take_back,
     use_row,
 )
-from kimi_proxy.services.store.team import (
-    AuditEntry,
-    LoginRecord,
-    OpenRequest,
-    Spent,
-    UsageKey,
-    UsageRange,
-    UsageSum,
-    usage_of,
-)
+from kimi_proxy.services.store.usage import OpenRequest, UsageKey, UsageSum, usage_of
+from kimi_proxy.team.records import AuditEntry, LoginRecord, Spent, UsageRange
 from kimi_proxy.team.store.postgres.database import (
     Connection,
     PostgresDatabase,
@@ -81,6 +65,16 @@ from kimi_proxy.team.store.postgres.database import (
     to_psycopg,
 )
 from kimi_proxy.team.store.postgres.partitions import Partitions
+from kimi_proxy.team.store.sql import (
+    ADD_AUDIT,
+    ADD_LOGIN,
+    ADMIT,
+    EXPIRE_AT_ONCE,
+    SqlTeam,
+    erase,
+    login_row,
+    select_spent,
+)
 
 COMPRESSING = 1802071404  # an advisory lock, with the session as its second number
 

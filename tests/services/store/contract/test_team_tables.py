@@ -10,18 +10,17 @@ from tests.support.fakes import Clock
 from tests.support.services.store.making import a_metric
 
 from kimi_proxy.services.store.protocols import NEWEST
-from kimi_proxy.services.store.team import (
+from kimi_proxy.services.store.usage import OpenRequest, UsageKey, UsageSum
+from kimi_proxy.team.records import (
     AuditEntry,
     LoginRecord,
-    OpenRequest,
     PersonRecord,
     Spent,
     TeamTables,
     TokenRecord,
-    UsageKey,
     UsageRange,
-    UsageSum,
 )
+from kimi_proxy.team.tables import team_tables
 
 ADA = PersonRecord("ada", "member", "platform", 100.0, 100.0, id="per_ada")
 BEN = replace(ADA, name="ben", id="per_ben")
@@ -31,28 +30,34 @@ USE = UsageKey(DAY, ADA.id, "platform", "m")
 
 async def test_a_person_is_found_by_the_hash_of_a_token_until_it_is_rotated_or_revoked(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
-        assert await store.team.add_person(ADA, b"first", None)
-        assert not await store.team.add_person(ADA, b"other", None)
-        assert await store.team.person_with(b"first", 100.0) == ADA
+        assert await team_tables(store).add_person(ADA, b"first", None)
+        assert not await team_tables(store).add_person(ADA, b"other", None)
+        assert await team_tables(store).person_with(b"first", 100.0) == ADA
 
         rotated = replace(ADA, rotated=200.0)
-        assert await store.team.rotate_person("ada", 200.0, b"second", None) == rotated
-        assert (await store.team.person_with(b"first", 100.0), await store.team.person_with(b"second", 100.0)) == (
+        assert await team_tables(store).rotate_person("ada", 200.0, b"second", None) == rotated
+        assert (
+            await team_tables(store).person_with(b"first", 100.0),
+            await team_tables(store).person_with(b"second", 100.0),
+        ) == (
             None,
             rotated,
         )
 
         revoked = replace(rotated, revoked=300.0)
-        assert await store.team.revoke_person("ada", 300.0) == revoked
-        assert (await store.team.person_with(b"second", 100.0), await store.team.people()) == (None, [revoked])
-        assert await store.team.rotate_person("ben", 300.0, b"third", None) is None
-        assert await store.team.revoke_person("ben", 300.0) is None
+        assert await team_tables(store).revoke_person("ada", 300.0) == revoked
+        assert (await team_tables(store).person_with(b"second", 100.0), await team_tables(store).people()) == (
+            None,
+            [revoked],
+        )
+        assert await team_tables(store).rotate_person("ben", 300.0, b"third", None) is None
+        assert await team_tables(store).revoke_person("ben", 300.0) is None
 
 
 async def test_only_an_admins_token_or_login_adds_and_rotates_people(opened: Opening, tmp_path: Path):
     dee = PersonRecord("dee", "admin", "", 100.0, 100.0, id="per_dee")
     async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
+        team = team_tables(store)
         await team.add_person(ADA, b"of ada", None)
         await team.add_person(dee, b"of dee", None)
         await team.keep_login(LoginRecord(b"login of dee", 150.0, 250.0, dee.id))
@@ -77,7 +82,7 @@ async def test_a_person_has_no_more_tokens_than_they_may_and_makes_them_with_the
         return TokenRecord(f"tok_{number}", ADA.id, "", at, at + 100.0)
 
     async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
+        team = team_tables(store)
         await team.add_person(ADA, b"first", None)
         await team.add_person(BEN, b"of ben", None)
         await team.keep_login(LoginRecord(b"login", 150.0, 250.0, ADA.id))
@@ -102,7 +107,7 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
     opened: Opening, tmp_path: Path
 ):
     async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
+        team = team_tables(store)
         await team.add_person(ADA, b"first", None)
         laptop = TokenRecord("tok_1", ADA.id, "laptop", 100.0, 300.0)
         await team.add_token(laptop, b"own", b"first", 1)
@@ -123,7 +128,7 @@ async def test_a_token_of_their_own_is_good_until_it_ends_or_an_admin_rotates_or
 async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Opening, tmp_path: Path):
     of_ada = replace(a_metric(), person=ADA.id, team="platform", scope="person/per_ada")
     async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
+        team = team_tables(store)
         await team.add_person(ADA, b"first", None)
         await team.add_token(TokenRecord("tok_1", ADA.id, "", 100.0, 300.0), b"own", b"first", 1)
         await team.keep_login(LoginRecord(b"made", 150.0, 250.0, ADA.id))
@@ -145,7 +150,7 @@ async def test_a_removed_person_leaves_only_figures_without_a_name(opened: Openi
 
 async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revoked(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
-        team = store.team
+        team = team_tables(store)
         await team.add_person(ADA, b"first", None)
         made = LoginRecord(b"made", 150.0, 250.0, ADA.id)
         begun = LoginRecord(b"begun", 150.0, 250.0, detail='{"state": "é"}')
@@ -176,21 +181,21 @@ async def test_a_login_is_its_persons_until_it_expires_is_ended_or_they_are_revo
 async def test_what_people_use_is_counted_once_by_day_person_team_and_model(opened: Opening, tmp_path: Path):
     of_ada = replace(a_metric(), person=ADA.id, team="platform", scope="person/per_ada")
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.add_person(ADA, b"of ada", None)
-        await store.team.add_person(BEN, b"of ben", None)
+        await team_tables(store).add_person(ADA, b"of ada", None)
+        await team_tables(store).add_person(BEN, b"of ben", None)
         for _ in range(2):
             await store.sessions.write(
                 [], [of_ada, replace(of_ada, id="req_2"), replace(of_ada, id="req_3", person=BEN.id)]
             )
 
-        found = await store.team.usage(DAY)
+        found = await team_tables(store).usage(DAY)
         assert [(key, one.requests) for key, one in found] == [
             (replace(USE, model=of_ada.model, person="ada"), 2),
             (replace(USE, model=of_ada.model, person="ben"), 1),
         ]
         assert found[0][1].input_tokens == 2 * (of_ada.input_tokens or 0)
-        assert [key.person for key, _ in await store.team.usage(DAY, [BEN.id])] == ["ben"]
-        assert await store.team.usage("1970-01-02") == await store.team.usage(DAY, []) == []
+        assert [key.person for key, _ in await team_tables(store).usage(DAY, [BEN.id])] == ["ben"]
+        assert await team_tables(store).usage("1970-01-02") == await team_tables(store).usage(DAY, []) == []
 
 
 async def test_no_more_requests_are_admitted_than_a_budget_has_however_many_come_at_once(
@@ -201,12 +206,12 @@ async def test_no_more_requests_are_admitted_than_a_budget_has_however_many_come
 
         async def ask(at: int) -> bool:
             here = (store, other)[at % 2]
-            spent = await here.team.admit(USE, wanted, lambda sums: all(one.requests < 7 for one in sums))
+            spent = await team_tables(here).admit(USE, wanted, lambda sums: all(one.requests < 7 for one in sums))
             return all(one.requests < 7 for one in spent)
 
         assert sum(await asyncio.gather(*map(ask, range(12)))) == 7
-        assert await store.team.admit(USE, wanted, lambda sums: False) == [Spent(7, 0.0)] * 2
-        assert await store.team.usage(DAY) == []  # they were let through, and are not over
+        assert await team_tables(store).admit(USE, wanted, lambda sums: False) == [Spent(7, 0.0)] * 2
+        assert await team_tables(store).usage(DAY) == []  # they were let through, and are not over
 
 
 async def test_a_budget_counts_the_money_of_requests_that_are_over(opened: Opening, tmp_path: Path):
@@ -214,7 +219,7 @@ async def test_a_budget_counts_the_money_of_requests_that_are_over(opened: Openi
     async with opened(tmp_path, now=Clock()) as store:
         await store.sessions.write([], [costly, replace(costly, id="req_2", model="other")])
 
-        sums = await store.team.admit(
+        sums = await team_tables(store).admit(
             USE,
             [UsageRange(DAY, person=ADA.id), UsageRange(DAY, models=("other",)), UsageRange("1970-01-02")],
             lambda sums: False,
@@ -226,14 +231,16 @@ async def test_of_three_servers_two_settle_once_what_the_killed_third_was_relayi
     async with opened(tmp_path, now=Clock()) as one, opened(tmp_path, now=Clock()) as other:
         async with opened(tmp_path, now=Clock()) as killed:
             lost = [OpenRequest(f"req_{at}", USE, 0.5, 100, 60.0) for at in range(20)]
-            await killed.team.hold_open(lost, [], 60.0)
+            await team_tables(killed).hold_open(lost, [], 60.0)
         for _ in range(2):  # nothing before its time, and all of it once
-            assert await asyncio.gather(one.team.close_expired(59.0), other.team.close_expired(59.0)) == [0, 0]
-        closed = await asyncio.gather(*(store.team.close_expired(61.0) for store in (one, other, one, other)))
+            assert await asyncio.gather(
+                team_tables(one).close_expired(59.0), team_tables(other).close_expired(59.0)
+            ) == [0, 0]
+        closed = await asyncio.gather(*(team_tables(store).close_expired(61.0) for store in (one, other, one, other)))
         assert sum(closed) == 20
-        ((key, used),) = await one.team.usage(DAY)
+        ((key, used),) = await team_tables(one).usage(DAY)
         assert (key, used.cost_usd, used.input_tokens) == (replace(USE, person=""), 10.0, 2000)  # no one has that id
-        assert await other.team.close_expired(1000.0) == 0
+        assert await team_tables(other).close_expired(1000.0) == 0
 
 
 async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened: Opening, tmp_path: Path):
@@ -243,19 +250,19 @@ async def test_an_open_request_counts_until_it_is_over_or_its_server_died(opened
     async with opened(tmp_path, now=Clock()) as store:
 
         async def spent() -> float:
-            return (await store.team.admit(USE, wanted, lambda sums: False))[0].usd
+            return (await team_tables(store).admit(USE, wanted, lambda sums: False))[0].usd
 
-        await store.team.admit(USE, wanted, lambda sums: True, over)
-        await store.team.hold_open([over, lost], [over.id], 90.0)
+        await team_tables(store).admit(USE, wanted, lambda sums: True, over)
+        await team_tables(store).hold_open([over, lost], [over.id], 90.0)
         assert await spent() == 6.0
-        await store.team.settle(over.id, 1.0)
+        await team_tables(store).settle(over.id, 1.0)
         assert await spent() == 5.0
-        assert (await store.team.close_expired(60.5), await spent()) == (1, 5.0)
+        assert (await team_tables(store).close_expired(60.5), await spent()) == (1, 5.0)
         await store.sessions.write([], [metric])
-        assert (await store.team.close_expired(1000.0), await spent()) == (0, 5.5)
-        await store.team.close_requests([("req_relayed", USE, UsageSum(requests=1, cost_usd=0.5))])
+        assert (await team_tables(store).close_expired(1000.0), await spent()) == (0, 5.5)
+        await team_tables(store).close_requests([("req_relayed", USE, UsageSum(requests=1, cost_usd=0.5))])
         assert await spent() == 6.0
-        assert sum(one.requests for _, one in await store.team.usage(DAY)) == 3
+        assert sum(one.requests for _, one in await team_tables(store).usage(DAY)) == 3
 
 
 async def test_a_request_of_a_living_server_that_others_took_for_dead_counts_once(opened: Opening, tmp_path: Path):
@@ -266,42 +273,42 @@ async def test_a_request_of_a_living_server_that_others_took_for_dead_counts_onc
     async with opened(tmp_path, now=Clock()) as living, opened(tmp_path, now=Clock()) as other:
 
         async def spent() -> float:
-            return (await living.team.admit(USE, wanted, lambda sums: False))[0].usd
+            return (await team_tables(living).admit(USE, wanted, lambda sums: False))[0].usd
 
-        await living.team.hold_open([slow, relayed], [], 60.0)
-        assert (await other.team.close_expired(61.0), await spent()) == (2, 6.0)
-        await living.team.hold_open([], [slow.id, relayed.id], 120.0)
-        await living.team.settle(slow.id, 100.0)
-        assert (await other.team.close_expired(121.0), await spent()) == (0, 6.0)
+        await team_tables(living).hold_open([slow, relayed], [], 60.0)
+        assert (await team_tables(other).close_expired(61.0), await spent()) == (2, 6.0)
+        await team_tables(living).hold_open([], [slow.id, relayed.id], 120.0)
+        await team_tables(living).settle(slow.id, 100.0)
+        assert (await team_tables(other).close_expired(121.0), await spent()) == (0, 6.0)
 
         await living.sessions.write([], [metric])
         assert await spent() == 5.5
-        await living.team.close_requests([(relayed.id, USE, UsageSum(requests=1, cost_usd=0.5))])
+        await team_tables(living).close_requests([(relayed.id, USE, UsageSum(requests=1, cost_usd=0.5))])
         assert await spent() == 2.0
-        assert sum(one.requests for _, one in await living.team.usage(DAY)) == 2
+        assert sum(one.requests for _, one in await team_tables(living).usage(DAY)) == 2
 
 
 async def test_what_was_settled_for_a_dead_server_is_remembered_for_a_day(opened: Opening, tmp_path: Path):
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.hold_open([OpenRequest("req_lost", USE, 2.0, 100, 60.0)], [], 60.0)
-        assert await store.team.close_expired(61.0) == 1
-        assert await store.team.close_expired(61.0 + 86_401) == 0
+        await team_tables(store).hold_open([OpenRequest("req_lost", USE, 2.0, 100, 60.0)], [], 60.0)
+        assert await team_tables(store).close_expired(61.0) == 1
+        assert await team_tables(store).close_expired(61.0 + 86_401) == 0
 
-        await store.team.close_requests([("req_lost", USE, UsageSum(requests=1, cost_usd=0.5))])
-        ((_, used),) = await store.team.usage(DAY)
+        await team_tables(store).close_requests([("req_lost", USE, UsageSum(requests=1, cost_usd=0.5))])
+        ((_, used),) = await team_tables(store).usage(DAY)
         assert (used.requests, used.cost_usd) == (2, 2.5)  # nothing is known of it any more
 
 
 async def test_the_audit_log_is_read_from_its_end_and_expires(opened: Opening, tmp_path: Path):
     entries = [AuditEntry(float(at), "ada", "recover", f"prn_{at}", person_id=ADA.id) for at in range(5)]
     async with opened(tmp_path, now=Clock()) as store:
-        await store.team.add_audit(entries)
-        page = await store.team.audit(NEWEST, 2)
-        rest = await store.team.audit(page[-1][0], 10, since=1.0)
+        await team_tables(store).add_audit(entries)
+        page = await team_tables(store).audit(NEWEST, 2)
+        rest = await team_tables(store).audit(page[-1][0], 10, since=1.0)
         assert [entry for _, entry in (*page, *rest)] == entries[:0:-1]
 
-        assert await store.team.expire_audit(3.0) == 3
-        assert [entry for _, entry in await store.team.audit(NEWEST, 10)] == entries[:2:-1]
+        assert await team_tables(store).expire_audit(3.0) == 3
+        assert [entry for _, entry in await team_tables(store).audit(NEWEST, 10)] == entries[:2:-1]
 
 
 def test_sums_add_up():

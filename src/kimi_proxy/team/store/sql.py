@@ -1,56 +1,46 @@
-"""The team in a database: people, their logins, counts by day, and the audit log."""
+"""The team in a database: people, their logins, and the audit log."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.services.store.sql import PERSON_OR_NO_ONE, D, Row, SqlStatement, SqlTables, marks, name_of, one_of
-from kimi_proxy.services.store.team import (
-    SUMS,
-    AuditEntry,
-    ErasedPerson,
-    LoginRecord,
-    OpenRequest,
-    PersonRecord,
-    TokenRecord,
-    UsageKey,
-    UsageRange,
-    UsageSum,
-)
+from kimi_proxy.services.store.sql import D, Row, SqlStatement, marks, one_of
+from kimi_proxy.services.store.sql.usage import USE, USED, SqlUsage
+from kimi_proxy.services.store.usage import SUMS
+from kimi_proxy.team.records import AuditEntry, ErasedPerson, LoginRecord, PersonRecord, TokenRecord, UsageRange
 
 EXPIRE_AT_ONCE = 5000
 
+
 _PERSON = "name, role, team, created, rotated, revoked, subject, id"
+
+
 _TOKEN = "id, person, label, created, expires"  # noqa: S105 - columns
+
+
 _LOGIN = "id_hash, began, expires, person, detail"
+
+
 # A person, by the token that they got from an admin or by a login; a token that they made themselves is none of both.
 _CALLS = """revoked IS NULL AND (token_hash = ? OR EXISTS (SELECT 1 FROM login
   WHERE login.id_hash = ? AND login.person = person.id AND login.expires > ? AND login.began >= person.rotated))"""
+
+
 _AUDIT = "at, person, action, subject, detail, outcome, person_id"
-_USE = "day, person, team, model"
-_ESTIMATE = f"{_USE}, usd, input_tokens"
-SETTLE_EXPIRED = f"""UPDATE open_request SET settled = ? WHERE settled IS NULL AND expires < ?
-  RETURNING {_ESTIMATE}"""  # noqa: S608
-FORGET_SETTLED = "DELETE FROM open_request WHERE settled < ?"
-SETTLED_S = 86_400.0  # for so long a server that was taken for dead can still say what its request cost
 
 
 ADD_AUDIT = f"INSERT INTO audit_log ({_AUDIT}) VALUES ({marks(7)})"  # noqa: S608
+
+
 ADD_LOGIN = f"""INSERT INTO login ({_LOGIN}) SELECT {marks(5)}
   WHERE ? = '' OR EXISTS (SELECT 1 FROM person WHERE person.id = ?)"""  # noqa: S608
-_USED = f"?, {PERSON_OR_NO_ONE}, ?, ?"
-ADD_USAGE = f"""INSERT INTO usage_day ({_USE}, {", ".join(SUMS)}) VALUES ({_USED}, {marks(len(SUMS))})
-  ON CONFLICT ({_USE}) DO UPDATE SET {", ".join(f"{name} = usage_day.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
-ADMIT = f"""INSERT INTO usage_day ({_USE}, admitted) VALUES ({_USED}, 1)
-  ON CONFLICT ({_USE}) DO UPDATE SET admitted = usage_day.admitted + 1"""  # noqa: S608
 
 
-_OPEN = f"id, {_USE}, usd, input_tokens, expires"
-OPEN_REQUEST = f"INSERT INTO open_request ({_OPEN}) VALUES (?, {_USED}, {marks(3)}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
-CLOSE_REQUEST = f"DELETE FROM open_request WHERE id = ? RETURNING {_ESTIMATE}, settled"  # noqa: S608
+ADMIT = f"""INSERT INTO usage_day ({USE}, admitted) VALUES ({USED}, 1)
+  ON CONFLICT ({USE}) DO UPDATE SET admitted = usage_day.admitted + 1"""  # noqa: S608
 
 
-class SqlTeam(SqlTables[D]):
+class SqlTeam(SqlUsage[D]):
     """The part of TeamTables that is the same in every database."""
 
     async def people(self) -> Sequence[PersonRecord]:
@@ -75,7 +65,7 @@ class SqlTeam(SqlTables[D]):
         await self.database.change(
             f"""INSERT INTO usage_day (day, person, team, model, admitted, {", ".join(SUMS)})
                SELECT day, '', team, model, admitted, {", ".join(SUMS)} FROM usage_day WHERE person = ?
-               ON CONFLICT ({_USE}) DO UPDATE SET {sums} RETURNING 1""",  # noqa: S608
+               ON CONFLICT ({USE}) DO UPDATE SET {sums} RETURNING 1""",  # noqa: S608
             (person,),
         )
         await self.database.change("DELETE FROM usage_day WHERE person = ? RETURNING 1", (person,))
@@ -173,26 +163,12 @@ class SqlTeam(SqlTables[D]):
         )
         return _person(rows[0]) if rows else None
 
-    async def usage(self, since: str, people: Collection[str] | None = None) -> Sequence[tuple[UsageKey, UsageSum]]:
-        ids = None if people is None else list(people)
-        rows = await self.database.rows(
-            f"""SELECT day, {name_of("usage_day.person")} AS name, team, model, {", ".join(SUMS)} FROM usage_day
-               WHERE day >= ? AND requests > 0 AND {one_of("person", ids)} ORDER BY day, name, team, model""",  # noqa: S608
-            (since, *(ids or ())),
-        )
-        return [(UsageKey(*row[:4]), UsageSum(*row[4:])) for row in rows]  # type: ignore[arg-type]
-
     async def audit(self, before: int, limit: int, since: float = 0.0) -> Sequence[tuple[int, AuditEntry]]:
         rows = await self.database.rows(
             f"SELECT seq, {_AUDIT} FROM audit_log WHERE seq < ? AND at >= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
             (before, since, limit),
         )
         return [(seq, AuditEntry(*row)) for seq, *row in rows]  # type: ignore[arg-type, misc]
-
-    async def settle(self, id: str, usd: float) -> None:
-        await self.database.change(
-            "UPDATE open_request SET usd = ? WHERE id = ? AND settled IS NULL RETURNING 1", (usd, id)
-        )
 
 
 def _by_admin(by: bytes | None, now: float) -> SqlStatement:
@@ -207,16 +183,6 @@ def login_row(login: LoginRecord) -> Row:
     return *astuple(login), login.person, login.person
 
 
-def use_row(use: UsageKey) -> Row:
-    """Return the values of ADMIT, with which those of other requests that count usage begin."""
-    return use.day, use.person, use.person, use.team, use.model
-
-
-def open_row(one: OpenRequest) -> Row:
-    """Return the values of OPEN_REQUEST."""
-    return one.id, *use_row(one.use), one.usd, one.input_tokens, one.expires
-
-
 def erase(person: str, scopes: Sequence[str], at: float) -> SqlStatement:
     """Return what notes that a person's data is erased; doing it again adds the scopes that were found since."""
     return SqlStatement(
@@ -224,29 +190,6 @@ def erase(person: str, scopes: Sequence[str], at: float) -> SqlStatement:
            ON CONFLICT (person) DO UPDATE SET scopes = excluded.scopes RETURNING 1""",
         (person, " ".join(scopes), at),
     )
-
-
-def hold(ids: Sequence[str], expires: float) -> SqlStatement:
-    return SqlStatement(f"UPDATE open_request SET expires = ? WHERE {one_of('id', ids)}", (expires, *ids))  # noqa: S608
-
-
-def usage_of_closed(rows: Iterable[Row]) -> list[tuple[UsageKey, UsageSum]]:
-    """Return what rows of open requests add to the counts: they were sent, and how they ended is not known."""
-    found: dict[UsageKey, UsageSum] = {}
-    for day, person, team, model, usd, tokens in rows:
-        key = UsageKey(str(day), str(person), str(team), str(model))
-        lost = UsageSum(requests=1, input_tokens=tokens, cost_usd=usd)  # type: ignore[arg-type]
-        found[key] = found.get(key, UsageSum()) + lost
-    return sorted(found.items(), key=lambda pair: pair[0])
-
-
-def usage_to_take_back(closed: Iterable[Row]) -> list[tuple[UsageKey, UsageSum]]:
-    """Return the estimates, as negative usage, of rows that another server had settled before their own did."""
-    settled = usage_of_closed(row[:-1] for row in closed if row[-1] is not None)
-    return [
-        (key, UsageSum(requests=-one.requests, input_tokens=-one.input_tokens, cost_usd=-one.cost_usd))
-        for key, one in settled
-    ]
 
 
 def select_spent(wanted: UsageRange) -> SqlStatement:
@@ -260,11 +203,6 @@ def select_spent(wanted: UsageRange) -> SqlStatement:
              UNION ALL SELECT 0, usd FROM open_request WHERE settled IS NULL AND day >= ?{where}) AS used""",  # noqa: S608
         (*values, *values),
     )
-
-
-def usage_rows(added: Sequence[tuple[UsageKey, UsageSum]]) -> list[Row]:
-    """Return the values of ADD_USAGE for the usage of requests."""
-    return [(*use_row(key), *astuple(one)) for key, one in added]
 
 
 def _person(row: Row) -> PersonRecord:
