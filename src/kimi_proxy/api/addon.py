@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kimi_proxy.services.chat.session_lookup import SessionNames
     from kimi_proxy.services.events import Publish
     from kimi_proxy.services.metrics import Metrics
+    from kimi_proxy.services.sessions import Forget
     from kimi_proxy.services.settings import ObserveMode
     from kimi_proxy.services.store.protocols import Store
     from kimi_proxy.services.workers.pool import Workers
@@ -55,6 +56,8 @@ class Given:
     metrics: Metrics
     mode: ObserveMode
     publish: Publish
+    is_erased: Callable[[str], bool]  # whether the data of the person of an id was erased
+    forgetters: list[Forget]  # called for each session that is deleted, and for all of a person's
 
     def end(self, it: Ended) -> Ended:
         """Return `it`, which is closed when the server ends."""

@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -20,7 +20,7 @@ from kimi_proxy.core.config import Config
 from kimi_proxy.core.markers import Entropy
 from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.chat.pipeline import Stage
-from kimi_proxy.features.metering import NewerCount, no_newer_count
+from kimi_proxy.features.metering import no_newer_count
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pruning.goal import forget_words
 from kimi_proxy.features.tool import AnyTool
@@ -52,10 +52,10 @@ from kimi_proxy.services.chat.session_lookup import (
 )
 from kimi_proxy.services.chat.summaries import Summaries
 from kimi_proxy.services.cuts import Cuts
-from kimi_proxy.services.events import Hub
+from kimi_proxy.services.events import Hub, HubEvent
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.supervisor import Supervisor
-from kimi_proxy.services.journal import Journal
+from kimi_proxy.services.journal import DELETED, Journal
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
@@ -68,6 +68,7 @@ from kimi_proxy.services.workers.pool import Workers
 
 if TYPE_CHECKING:
     from kimi_proxy.team.calls import ReplicaCalls
+    from kimi_proxy.team.erasures import Erasures
     from kimi_proxy.team.team import Team
 
 ANSWER_S = 30.0
@@ -181,6 +182,7 @@ class _Parts:
     draw: Entropy
     memory: Memory
     notes: Notes
+    is_erased: Callable[[str], bool]  # whether the data of the person of an id was erased
 
     @property
     def is_shared(self) -> bool:
@@ -250,6 +252,7 @@ async def running(
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
         memory = Memory()
+        is_erased = team.erasures.covers if team else lambda person_id: False
         parts = _Parts(
             alive=alive,
             config=config,
@@ -263,6 +266,7 @@ async def running(
             draw=draw,
             memory=memory,
             notes=Notes(store.facts, memory),
+            is_erased=is_erased,
         )
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
@@ -275,13 +279,25 @@ async def running(
         providers = await _providers(parts)
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
         stages = _stages(parts, known, summaries, mode)
-        given = _given(parts, known, mode, env)
+        forgetters: list[Forget] = []
+        given = _given(parts, known, mode, env, forgetters)
         built = [addon.build(given) for addon in addons.switched_on(config) if addon.build]
         added = [observer for each in built for observer in each.observers]
         seen_by = _observers(parts, known, providers, stages, (*added, *observers))
         newer_count = next((each.newer_count for each in built if each.newer_count), no_newer_count)
 
-        sessions = _sessions(parts, known, stages, seen_by, newer_count)
+        cuts = Cuts(store.originals, store.decisions, pruner, recovery)
+        forgetters += _forgetters(parts, known, stages, seen_by)
+        forgetters += [pruner.forget, gateway.forget, cuts.forget]
+        sessions = Sessions(
+            store,
+            known.names,
+            seen_by.journal,
+            forgetters,
+            now,
+            newer_count=newer_count,
+            display=config.display,
+        )
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, env, publish, lists=stages.lists)
         both = presets(config.compression, config.compaction)
@@ -289,6 +305,8 @@ async def running(
         if store.replicas is not None:
             calls = parts.end(_calls(config, store, store.replicas, stages.compressor, compressions))
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
+        if team:
+            await alive.enter_async_context(_forgetting(team.erasures, sessions))
         yield Runtime(
             config=config,
             store=store,
@@ -300,7 +318,7 @@ async def running(
             supervisor=supervisor,
             hub=hub,
             agent_tools=await alive.enter_async_context(agent_tools(config, store.originals, pruner, env)),
-            cuts=Cuts(store.originals, store.decisions, pruner, recovery),
+            cuts=cuts,
             settings=settings,
             chat=Chat(
                 config,
@@ -377,7 +395,9 @@ def _observers(
     return _Observers(journal, latest, model_windows, (*own, *more))
 
 
-def _given(parts: _Parts, known: _Conversations, mode: ObserveMode, env: Mapping[str, str]) -> Given:
+def _given(
+    parts: _Parts, known: _Conversations, mode: ObserveMode, env: Mapping[str, str], forgetters: list[Forget]
+) -> Given:
     return Given(
         alive=parts.alive,
         config=parts.config,
@@ -390,36 +410,27 @@ def _given(parts: _Parts, known: _Conversations, mode: ObserveMode, env: Mapping
         metrics=parts.metrics,
         mode=mode,
         publish=parts.hub.publish,
+        is_erased=parts.is_erased,
+        forgetters=forgetters,
     )
 
 
-def _sessions(
-    parts: _Parts,
-    known: _Conversations,
-    stages: ChatStages,
-    seen_by: _Observers,
-    newer_count: NewerCount,
-) -> Sessions:
+def _forgetters(parts: _Parts, known: _Conversations, stages: ChatStages, seen_by: _Observers) -> list[Forget]:
+    """Return what makes the chat path forget a session that is deleted, or all of a person's."""
     config = parts.config
     forgetters: list[Forget] = [
         stages.compressor.forget,
         parts.memory.forget,
+        also_observed(stages.memory.forget),
         also_observed(stages.lineage.forget),
         also_observed(known.decisions.forget),
         also_observed(known.facts.forget),
         lambda who, session: known.messages.forget(),
+        parts.counter.forget,
     ]
     forgetters += [observer.forget for observer in seen_by.in_order if observer is not seen_by.journal]
     forgetters += [AddonFiles(config).forget, parts.hub.forget, lambda who, session: forget_words()]
-    return Sessions(
-        parts.store,
-        known.names,
-        seen_by.journal,
-        forgetters,
-        parts.now,
-        newer_count=newer_count,
-        display=config.display,
-    )
+    return forgetters
 
 
 def also_observed(forget: Forget) -> Forget:
@@ -515,8 +526,30 @@ async def _following(
         sessions.follow(Caller(event.scope, is_admin=False), event.name, event.fields)
         settings.follow(event.name, event.fields)
 
-    hub.share(lambda event: replicas.publish(StoredEvent(event.name, event.at, dict(event.fields), event.scope)))
-    task = asyncio.create_task(replicas.follow(receive))
+    hub.share(lambda event: replicas.publish(_stored(event)))
+    async with _beside(replicas.follow(receive)):
+        yield
+
+
+def _stored(event: HubEvent) -> StoredEvent:
+    return StoredEvent(event.name, event.at, dict(event.fields), event.scope, event.person_id)
+
+
+@asynccontextmanager
+async def _forgetting(erasures: Erasures, sessions: Sessions) -> AsyncIterator[None]:
+    """Forget what is remembered of people whose data was erased, as long as the block runs."""
+
+    def forget(who: Caller) -> None:
+        sessions.follow(who, DELETED, {"session_id": None})
+
+    async with _beside(erasures.follow(forget)):
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Let something that does not end by itself run as long as the block."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:

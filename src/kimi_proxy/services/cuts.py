@@ -156,6 +156,10 @@ class Cuts:
             ttl_s=REMEMBERED_S, max_entries=REMEMBERED, max_bytes=REMEMBERED_BYTES, now=now
         )
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the texts of a person that were looked at last; to read them again takes milliseconds."""
+        self._explained.forget_matching(lambda place: place[0] == who.scope)
+
     async def page(self, who: Caller, limit: int, before: int | None) -> CutsBody:
         """Return the newest cuts, and the start of the next page; None if there is none."""
         found: list[ListedCutBody] = []

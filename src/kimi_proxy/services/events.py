@@ -58,6 +58,7 @@ class HubEvent:
     at: float
     fields: Mapping[str, object]
     scope: str = LOCAL_SCOPE  # whose it is
+    person_id: str = ""  # of whom it is, also where a team shares; empty if another server published it
 
     @cached_property
     def text(self) -> str:
@@ -131,7 +132,7 @@ class Hub:
         self._pass_on: Callable[[HubEvent], None] | None = None
 
     def publish(self, who: Caller, event: str, fields: Mapping[str, object]) -> None:
-        published = self.show(who.scope, event, self._now(), fields)
+        published = self.show(who.scope, event, self._now(), fields, who.person_id)
         if self._pass_on is not None:
             self._pass_on(published)
 
@@ -144,10 +145,10 @@ class Hub:
         self._step, self._pass_on = SERVERS, pass_on
         self._seq = self._seq * SERVERS + draw(SERVERS)
 
-    def show(self, scope: str, event: str, at: float, fields: Mapping[str, object]) -> HubEvent:
+    def show(self, scope: str, event: str, at: float, fields: Mapping[str, object], person_id: str = "") -> HubEvent:
         """Show an event, which may be another server's, to the viewers of this one."""
         self._seq += self._step
-        published = HubEvent(self._seq, event, at, fields, scope)
+        published = HubEvent(self._seq, event, at, fields, scope, person_id)
         self._history.append(published)
         for viewer in self._viewers:
             viewer.push(published)

@@ -503,6 +503,7 @@ class Journal(ChatObserver):
                 self._metrics.journal_dropped.labels("fault").inc()
             finally:
                 self._queue.task_done()
+                del work  # it holds the request, and the next one may be long in coming
             await asyncio.sleep(0)  # lets everything else run between two notes
 
     def _name_session(self, entry: JournalEntry, received: Request) -> None:
@@ -564,11 +565,13 @@ class Journal(ChatObserver):
         )
         await self._meet(metric, entry)
         publish = partial(self._publish, entry.caller)
-        publish("metric", LazyFields(lambda: MetricFields(metric=serialize.metric(metric))))
+        figures = _without_texts(metric)
+        publish("metric", LazyFields(lambda: MetricFields(metric=serialize.metric(figures))))
         for note in entry.notes:
             publish(note.event, {"session_id": metric.session, "request_id": metric.id, **note.fields})
         if context is not None and context.layout is not None:
-            publish("memory_metrics_update", LazyFields(lambda: serialize.memory(metric, context)))
+            counts = context.without_layout()
+            publish("memory_metrics_update", LazyFields(lambda: serialize.memory(figures, counts)))
             if self._windows.sinks(metric, context.layout.is_sunk):
                 publish("attention_sink_alert", serialize.sink(metric, context.layout.sink))
 
@@ -586,7 +589,8 @@ class Journal(ChatObserver):
         metric = self._accounts.observe(metric, entry.start, entry.would_sent, ending, ratio)
         self._unwritten.add(metric)
         await self._meet(metric, entry)
-        fields = LazyFields(lambda: MetricFields(metric=serialize.metric(metric)))
+        figures = _without_texts(metric)
+        fields = LazyFields(lambda: MetricFields(metric=serialize.metric(figures)))
         self._publish(entry.caller, "metric_updated", fields)
         if level := self._windows.rise(metric):
             self._publish(entry.caller, "context_alert", serialize.alert(metric, level))
@@ -606,3 +610,8 @@ class Journal(ChatObserver):
         with suppress(StoreUnavailable):
             self._windows.meet(reversed(await self._session_store.newest_ids(MAX_SESSIONS // 2)))
             self._reads_at = math.inf
+
+
+def _without_texts(metric: Metric) -> Metric:
+    """Return what events show of a request: they outlive its session, and its layout quotes how memory begins."""
+    return replace(metric, context=metric.context.without_layout() if metric.context else None)

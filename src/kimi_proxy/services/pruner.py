@@ -322,6 +322,10 @@ class Pruner:
         except (TimeoutError, ChildProcessError):
             return await asyncio.to_thread(lambda: [weigh_words(each) for each in texts])
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget a person's newest answers, which belong to no session."""
+        self._cache.forget_matching(lambda key: key[0] == who.scope)
+
     async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
         """Return the lines that matter for the goal, or the uncut text: an internal error never reaches the caller.
 

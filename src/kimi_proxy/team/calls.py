@@ -51,7 +51,12 @@ class ReplicaCalls:
         id = new_id("ask")
         answers = self._asked[id] = asyncio.Queue[StoredEvent]()
         try:
-            asks = {"person": who.person, "team": who.team, "also_reads": list(who.also_reads)}
+            asks = {
+                "person": who.person,
+                "person_id": who.person_id,
+                "team": who.team,
+                "also_reads": list(who.also_reads),
+            }
             self._publish(who, QUESTION, id, {"work": work, "session_id": session, **asks})
             answer = await _next(answers, self._taken_s)
             if answer is None and await self._claims(who, id):
@@ -104,7 +109,7 @@ class ReplicaCalls:
         return (await self._facts.put_if_absent(who, "claimed", {key: self._origin}))[key] == self._origin
 
     def _publish(self, who: Caller, name: str, id: str, fields: Mapping[str, object]) -> None:
-        self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, who.scope))
+        self._replicas.publish(StoredEvent(name, time.time(), {"call": id, **fields}, who.scope, who.person_id))
 
 
 async def _next(answers: asyncio.Queue[StoredEvent], within_s: float) -> StoredEvent | None:
@@ -119,7 +124,14 @@ def _caller(scope: str, who: Mapping[str, object]) -> Caller:
     """Return who asked on another server; an admin has no more rights to what people wrote than others."""
     also = who.get("also_reads")
     scopes = tuple(str(one) for one in also) if isinstance(also, list) else ()
-    return Caller(scope, str(who.get("person", "")), str(who.get("team", "")), is_admin=False, also_reads=scopes)
+    return Caller(
+        scope,
+        str(who.get("person", "")),
+        str(who.get("team", "")),
+        is_admin=False,
+        also_reads=scopes,
+        person_id=str(who.get("person_id", "")),
+    )
 
 
 def _read(answer: StoredEvent) -> JsonObject:

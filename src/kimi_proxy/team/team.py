@@ -10,6 +10,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.team.audit import AuditLog
 from kimi_proxy.team.budgets import Budgets
+from kimi_proxy.team.erasures import Erasures
 from kimi_proxy.team.logins import Logins
 from kimi_proxy.team.people import People
 from kimi_proxy.team.person_data import PersonData
@@ -39,6 +40,7 @@ class Team:
             else None
         )
         self.budgets = Budgets(settings, team_tables(store), models or Models.of(config), publish, count=count_budget)
+        self.erasures = Erasures(team_tables(store))
         memories = Memories(store.project_memory, config.home, config.memory.max_bytes)
         self.person_data = PersonData(store, self.people, self.audit, files, memories, config.home)
         store.audit_by(self.audit.add)

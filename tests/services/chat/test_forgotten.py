@@ -47,7 +47,7 @@ async def answers(heard: Heard, line: Line) -> None:
 
 
 def conversation(turns: int, is_answered: bool) -> list[Item]:
-    items: list[Item] = [User(f"Find {canary()} in the log.")]
+    items: list[Item] = [User(f"Find {canary()} in the log. @remember({canary()})")]
     for number in range(turns):
         rows = outputs.pytest_log(150, number).text.split("\n")
         rows[0] = rows[len(rows) // 2] = canary()
@@ -111,8 +111,7 @@ async def test_nor_is_one_of_a_session_that_was_deleted_on_the_dashboard(tmp_pat
             for is_answered in (False, True):
                 await post(p, body(Wire.CHAT, conversation(turns, is_answered)))
         (session,) = (each["id"] for each in (await p.http.get("/api/sessions")).json()["sessions"])
-        for path in (f"/api/sessions/{session}/context", "/api/cuts", "/api/export/json"):
-            assert (await p.http.get(path)).status_code == 200
+        await look_at_everything(p, session)
         provider.heard.clear()
         before = await asyncio.to_thread(texts_with, CANARY)
 
@@ -121,6 +120,15 @@ async def test_nor_is_one_of_a_session_that_was_deleted_on_the_dashboard(tmp_pat
 
     assert len(before) > 20
     assert after == []
+
+
+async def look_at_everything(p: Proxy, session: str) -> None:
+    """Ask as the dashboard and the hooks of a client do."""
+    cuts = [each["id"] for each in (await p.http.get("/api/cuts")).json()["cuts"]]
+    for path in (f"/api/sessions/{session}/context", "/api/export/json", *(f"/api/cuts/{id}" for id in cuts)):
+        assert (await p.http.get(path)).status_code == 200
+    prompt = {"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": canary()}
+    assert (await p.http.post("/api/hooks/claude", json=prompt)).status_code == 200
 
 
 async def post(p: Proxy, raw: bytes) -> None:

@@ -22,6 +22,7 @@ def routes(given: Given, serving: Serving) -> Sequence[BaseRoute]:
         given.publish,
         mode=given.mode,
     )
+    given.forgetters.append(hooks.forget)
     return hook_routes.routes(hooks)
 
 

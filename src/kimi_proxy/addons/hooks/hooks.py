@@ -99,6 +99,10 @@ class ToolHooks:
         self._refused: LruCache[tuple[str, str], bool] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
         self._cut_for: LruCache[bytes, str] = LruCache(MAX_TEXTS, ttl_s=DAY_S, now=now)  # the ids of calls
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget what a person's sessions are about, whose names are the agents' own: the next prompt says it again."""
+        self._goals.forget_matching(lambda place: place[0] == who.scope)
+
     async def answer(self, who: Caller, given: JsonObject) -> JsonObject:
         """Return the response to a hook: the tool's output with its long texts cut, or {} to leave it unchanged.
 

@@ -8,7 +8,8 @@ from kimi_proxy.core.config import Config
 
 def build(given: Given) -> Built:
     settings = given.config.of(RecordSettings)
-    return Built(observers=(given.end(Recorder(settings, given.config.home, given.models)),))
+    recorder = Recorder(settings, given.config.home, given.models, is_erased=given.is_erased)
+    return Built(observers=(given.end(recorder),))
 
 
 def files(config: Config) -> PersonalFiles:

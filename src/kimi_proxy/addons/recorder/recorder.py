@@ -51,12 +51,19 @@ class Recorder(ChatObserver):
     """One thread writes; a disk that takes no writes costs requests nothing."""
 
     def __init__(
-        self, settings: RecordSettings, home: Path, models: Models, now: Callable[[], float] = time.time
+        self,
+        settings: RecordSettings,
+        home: Path,
+        models: Models,
+        now: Callable[[], float] = time.time,
+        is_erased: Callable[[str], bool] = lambda person_id: False,
     ) -> None:
         self._settings = settings
         self._folder = recordings_folder(settings, home)
         self._models = models
         self._now = now
+        self._is_erased = is_erased
+        self._recordings = Recordings(self._folder)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
@@ -82,7 +89,7 @@ class Recorder(ChatObserver):
         taken = RecordedRequest(running.at, request.wire, body, exchange.status, exchange.usage)
         self._waiting += len(body)
         path = self._folder / running.person / f"{session}.jsonl"  # in a team everyone has a folder
-        self._thread.submit(self._written, path, running.head, taken)
+        self._thread.submit(self._written, path, running.head, taken, running.person)
 
     def forget(self, who: Caller, session: str | None) -> None:
         """Forget what was written last about a session, or about any of a person's; their files are deleted."""
@@ -91,13 +98,16 @@ class Recorder(ChatObserver):
             self._written_before.forget_matching(
                 lambda path: path.stem == session if session is not None else path.parent == folder
             )
+        # What was waiting to be written comes before it.
+        self._thread.submit(self._recordings.forget, who, session)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _written(self, path: Path, head: RecordingHead, taken: RecordedRequest) -> None:
+    def _written(self, path: Path, head: RecordingHead, taken: RecordedRequest, person: str) -> None:
         try:
-            self._write(path, head, taken)
+            if not self._is_erased(person):
+                self._write(path, head, taken)
         except OSError as e:
             log.warning("a request was not recorded", extra={"what": location(e)})
         finally:

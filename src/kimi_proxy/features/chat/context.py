@@ -351,6 +351,9 @@ class Context:
         total = self.system + self.memory + self.tools + self.chat
         return round(self.memory / total, 4) if total else 0.0
 
+    def without_layout(self) -> "Context":
+        return Context(self.system, self.memory, self.tools, self.chat)
+
     def to_json(self) -> CompositionBody:
         return {"system": self.system, "memory": self.memory, "tools": self.tools, "chat": self.chat}
 

@@ -92,6 +92,13 @@ class TokenCounter:
             return before, await self._weigh(outgoing, self._later, count)
         return before, await self._of(outgoing, self._later)
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget the counts that quote how memory begins; whose it was is not known."""
+        with self._lock:
+            for key, weight in self._known.items():
+                if weight.found:
+                    self._known.forget(key)
+
     def close(self) -> None:
         for thread in (self._urgent, self._later):
             thread.shutdown(wait=False, cancel_futures=True)

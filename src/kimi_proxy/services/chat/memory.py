@@ -172,6 +172,10 @@ class ProjectMemory:
         # Scopes and keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget what a deleted session began with, or all of a person's sessions."""
+        self._blocks.forget_matching(lambda place: place[0] == who.scope and session in (None, place[1]))
+
     async def load(self, who: Caller) -> ProjectMemoryBody:
         return self._to_json(await self._memories.read(who))
 

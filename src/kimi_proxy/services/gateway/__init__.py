@@ -139,6 +139,11 @@ class Gateway:
         """Return the words by which tools are found."""
         return await self._pruner.tool_words(tools)
 
+    def forget(self, who: Caller, session: str | None) -> None:
+        """Forget a person's newest texts, which belong to no session: they are planned again when they come again."""
+        with self._planning:
+            self._planned.forget_matching(lambda place: place[0] == who.scope)
+
     async def handle_rpc(self, who: Caller, server_name: str, request_json: JsonValue) -> JsonValue:
         """Return the response to a request, a notification (None) or a batch; errors are responses too."""
         if not isinstance(request_json, list):

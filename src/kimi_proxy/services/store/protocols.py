@@ -457,6 +457,7 @@ class StoredEvent:
     at: float
     fields: Mapping[str, object]
     scope: str = LOCAL_SCOPE  # of the caller whose request it is about
+    person_id: str = ""  # of that caller
 
 
 class Replicas(Protocol):

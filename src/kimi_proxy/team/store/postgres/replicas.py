@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import psycopg
@@ -10,16 +10,18 @@ from psycopg import AsyncConnection
 
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
+from kimi_proxy.core.caller import person_scope
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.chat.prompt_cache import SentPrefix
 from kimi_proxy.services.store.protocols import StoredEvent
-from kimi_proxy.services.store.sql import Moment
+from kimi_proxy.services.store.sql import Moment, erased_among
 from kimi_proxy.team.store.postgres.database import (
     APPLICATION,
     Connection,
     PostgresDatabase,
+    execute,
     read_float,
     read_int,
 )
@@ -151,11 +153,13 @@ class PostgresReplicas:
         """Write what waits, in batches, until nothing does."""
         while self._waiting:
             await asyncio.sleep(GATHER_S)
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            events = [{"name": one.name, "at": one.at, "scope": one.scope, "fields": dict(one.fields)} for one in batch]
-            text = json.encode(events).decode("utf-8", "replace").replace("\\u0000", "\\ufffd")
+            batch = self._waiting[:BATCH]
+            self._waiting = self._waiting[BATCH:]
 
-            async def work(connection: Connection, moment: Moment, text: str = text) -> None:
+            async def work(connection: Connection, moment: Moment, batch: Sequence[StoredEvent] = batch) -> None:
+                people = {one.person_id for one in batch}
+                erased = await (await execute(connection, *erased_among(people))).fetchall()
+                text = _to_text(one for one in batch if (one.person_id,) not in erased)
                 rows = await connection.execute(
                     """WITH added AS (INSERT INTO event_batch (origin, at, events) VALUES (%s, %s, %s) RETURNING seq)
                        SELECT seq, pg_notify(%s, seq::text) FROM added""",
@@ -165,7 +169,7 @@ class PostgresReplicas:
                     self._seen.put(read_int(seq), True)  # the notice of it comes here too
 
             with suppress(StoreUnavailable):  # viewers of other servers miss these
-                await self._database.read(work)
+                await self._database.run(work)
 
     async def _listen(self, receive: Callable[[StoredEvent], None]) -> None:
         """Pass events on until the connection is lost; events missed in the meantime are read first."""
@@ -215,6 +219,26 @@ class PostgresReplicas:
                 receive(event)
 
 
+def without_events_of(person_id: str, text: str) -> str:
+    """Return a batch without the events of a person; empty if no other is in it."""
+    left = [one for one in _events(text) if one.person_id != person_id and one.scope != person_scope(person_id)]
+    return _to_text(left) if left else ""
+
+
+def _to_text(events: Iterable[StoredEvent]) -> str:
+    made = [
+        {
+            "name": one.name,
+            "at": one.at,
+            "scope": one.scope,
+            "person_id": one.person_id,
+            "fields": dict(one.fields),
+        }
+        for one in events
+    ]
+    return json.encode(made).decode("utf-8", "replace").replace("\\u0000", "\\ufffd")
+
+
 def _events(text: str) -> list[StoredEvent]:
     with suppress(ParseError):
         value = json.decode(text.encode())
@@ -224,6 +248,7 @@ def _events(text: str) -> list[StoredEvent]:
 
 def _event(value: JsonValue) -> StoredEvent:
     match value:
-        case {"name": str(name), "at": int() | float() as at, "scope": str(scope), "fields": dict(fields)}:
-            return StoredEvent(name, float(at), fields, scope)
+        case {"name": str(name), "at": int() | float() as at, "scope": str(scope), "fields": dict(fields), **more}:
+            # Servers of the version before do not say of whom an event is.
+            return StoredEvent(name, float(at), fields, scope, str(more.get("person_id", "")))
     raise ParseError("an event in the database cannot be read")

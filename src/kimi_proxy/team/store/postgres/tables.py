@@ -65,6 +65,7 @@ from kimi_proxy.team.store.postgres.database import (
     to_psycopg,
 )
 from kimi_proxy.team.store.postgres.partitions import Partitions
+from kimi_proxy.team.store.postgres.replicas import without_events_of
 from kimi_proxy.team.store.sql import (
     ADD_AUDIT,
     ADD_LOGIN,
@@ -175,6 +176,7 @@ class PostgresTeam(SqlTeam[PostgresDatabase]):
             # Wait for transactions that found the person not erased: after this, all that they wrote can be deleted.
             await connection.execute("LOCK TABLE erased IN ACCESS EXCLUSIVE MODE")
             await execute(connection, *erase(person, scopes, at))
+            await _erase_events(connection, person)
 
         await self.database.run(work)
 
@@ -335,6 +337,19 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
             return [str(id) for (id,) in await rows.fetchall()]
 
         return await self.database.run(work)
+
+
+async def _erase_events(connection: Connection, person: str) -> None:
+    """Delete the live events of a person that other servers may not have read yet."""
+    found = await connection.execute(
+        "SELECT seq, events FROM event_batch WHERE position(%s IN events) > 0 FOR UPDATE", (person,)
+    )
+    for seq, events in await found.fetchall():
+        left = without_events_of(person, str(events))
+        if left:
+            await connection.execute("UPDATE event_batch SET events = %s WHERE seq = %s", (left, seq))
+        else:
+            await connection.execute("DELETE FROM event_batch WHERE seq = %s", (seq,))
 
 
 async def _find_erased(connection: Connection, people: Sequence[str]) -> frozenset[str]:
