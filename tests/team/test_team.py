@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections import Counter
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -28,9 +30,9 @@ RECORD = "[record]\nenabled = true\n"
 GUESSES = 1_000_000 if IS_DEEP else 10_000
 
 
-async def pruned(client: httpx.AsyncClient) -> str:
+async def pruned(client: httpx.AsyncClient, goal: str = f"why does {SECRET} fail?") -> str:
     """Return the prune id of a long text."""
-    arguments = {"text": LONG, "goal_hint": f"why does {SECRET} fail?", "source_type": "logs", "options": OPTIONS}
+    arguments = {"text": LONG, "goal_hint": goal, "source_type": "logs", "options": OPTIONS}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "prune_text", "arguments": arguments}}
     answer = await client.post("/rpc", json=call)
     assert "result" in answer.json(), answer.text
@@ -386,6 +388,38 @@ async def test_an_admin_exports_and_erases_a_person_and_nothing_of_theirs_is_lef
         assert {row["person"]: row["requests"] for row in rows} == {"": 1, "ben": 1}
         assert ("dee", "erase_person", "ada", "ok") in await _audit(dee)
         assert ("ben", "call", "/api/team/people/ada/export", "denied") in await _audit(dee)
+
+
+@pytest.mark.parametrize("has_postgres", [False, True], ids=["sqlite", "postgres"])
+async def test_where_a_team_shares_an_export_holds_what_is_kept_for_this_person_alone(
+    tmp_path: Path, has_postgres: bool
+):
+    with postgres_server.serving() if has_postgres else nullcontext("") as server:
+        url = postgres_server.url_of(server, tmp_path) if has_postgres else ""
+        async with (
+            teams(tmp_path, RECORD, TEAM + 'share = "team"\n', url) as (t,),
+            t.person("ada") as ada,
+            t.person("ben") as ben,
+        ):
+            sessions = set[str]()
+            for client, name in ((ada, "ada"), (ben, "ben")):
+                await ask(client, f"work of {name}")
+                await client.post("/v1/compress", json={**conversation(), "session_id": f"help {name}"})
+                async with t.at_pruner(name) as at_pruner:
+                    await pruned(at_pruner, f"what did {name} do?")
+                ids = {one["id"] for one in await listed(ada, "/api/sessions", "sessions", len(sessions) + 1)}
+                if name == "ada":
+                    sessions = ids
+            exported = (await ada.get("/api/me/export")).text
+            lines = [json.loads(line) for line in exported.splitlines()]
+
+    kinds = Counter(line["kind"] for line in lines)
+    assert {line["id"] for line in lines if line["kind"] == "session"} == sessions
+    assert (kinds["session"], kinds["request"], kinds["recording"]) == (1, 1, 1)
+    assert kinds["fact"] > 0
+    # Of the conversation, of the one at the other gateway, and of the text that was pruned.
+    assert (kinds["decision"], kinds["original"]) == (2, 3)
+    assert {line["text"] for line in lines if line["kind"] == "original"} == {LONG}
 
 
 async def test_people_are_managed_over_http_and_a_removed_name_can_be_given_again(tmp_path: Path):

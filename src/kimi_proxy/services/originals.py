@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from kimi_proxy.core import json, markers
 from kimi_proxy.core.aside import HASHED_BYTES, aside
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import Caller, person_scope
 from kimi_proxy.core.config import PrunerSettings
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.errors import InvalidParams, ParseError, StoreUnavailable
@@ -337,6 +337,8 @@ class Keeper:
     async def keep(self, who: Caller, id: str, key: bytes, text: bytes, source: Source) -> None:
         """Return once `text` is on disk; raise StoreUnavailable if it is not."""
         note = dict(source.to_note())
+        if who.person_id and who.scope != person_scope(who.person_id):
+            note["person"] = who.person_id  # a scope that a team shares does not say whose text it is
         if not note.get("session"):  # the preview of a tool result in a chat stands in its decision
             note["preview"] = preview_of(text)
         await self._originals.keep(Original(id, who.scope, key, text, json.encode(note), who.person_id))

@@ -8,7 +8,7 @@ from itertools import chain
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
-from kimi_proxy.services.store.team import ErasedPerson, TeamTables
+from kimi_proxy.team.records import ErasedPerson, TeamTables
 
 CHECK_S = 2.0
 CHECKS = 5  # so many times a person is forgotten: requests that were under way end within two, and may note something

@@ -3,12 +3,12 @@
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from kimi_proxy.api.addon import PersonalFiles
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller, person_scope, team_scope
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -17,7 +17,7 @@ from kimi_proxy.services.chat.memory import Memories, delete_old_files
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.journal import DELETED
 from kimi_proxy.services.originals import delete_texts
-from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, FactKind, Store, StoredEvent
+from kimi_proxy.services.store.protocols import NEWEST, DecisionRecord, Store, StoredEvent
 from kimi_proxy.team.audit import AuditLog
 from kimi_proxy.team.people import ADMIN, People, is_person_id
 from kimi_proxy.team.records import PersonRecord
@@ -26,6 +26,7 @@ from kimi_proxy.team.tables import team_tables
 
 PAGE = 200
 TEXTS = 20  # originals at once: each may have megabytes
+IDS = 500  # of originals in one statement
 ALL = 1_000_000
 ALL_DAYS = "0001-01-01"
 
@@ -40,6 +41,19 @@ class ErasedData:
     originals: int
     decisions: int
     recordings: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataInScope:
+    """What of a scope belongs to a person: all of their own, and of one that a team shares what is listed here."""
+
+    who: Caller  # that reads or deletes it
+    sessions: Collection[str]
+    loose: Sequence[str] = ()  # originals that belong to no session
+    is_shared: bool = False
+
+    def covers(self, session: str) -> bool:
+        return session in self.sessions if self.is_shared else True
 
 
 class PersonData:
@@ -73,26 +87,18 @@ class PersonData:
 
     async def export(self, actor: Caller, person: PersonRecord) -> AsyncIterator[ExportLine]:
         """Yield one object for each stored item of a person."""
-        whos = await self._callers(actor, person)
         self._audit.add(actor, "export_person", person.name or person.id)
         yield {"kind": "person", **_person_to_json(person)}
         for token in await team_tables(self._store).tokens(person.id):
             times: JsonObject = {"created_at": iso_time(token.created), "expires_at": iso_time(token.expires)}
             yield {"kind": "token", "id": token.id, "label": token.label, **times}
-        for who, sessions in whos:
-            for id in sessions:
-                async for line in self._session(who, id):
+        for of in await self._all_of(actor, person):
+            for id in sorted(of.sessions):
+                async for line in self._session(of.who, id):
                     yield line
+            async for line in self._texts(of):
+                yield line
         own = _acting_for(actor, person_scope(person.id))
-        async for line in self._decisions(own):
-            yield line
-        for kind in get_args(FactKind):
-            for value in (
-                await self._store.facts.get(own, kind, await self._store.facts.keys(own, kind, ALL))
-            ).values():
-                yield {"kind": "fact", "of": kind, **_text_to_json(value)}
-        async for line in self._originals(own):
-            yield line
         memory = await self._memories.read(replace(own, person_id=person.id))
         if memory.content:
             yield {"kind": "project_memory", "content": memory.content}
@@ -115,19 +121,19 @@ class PersonData:
             raise InvalidParams("name", f"{person.name!r} still has a working token: revoke it first")
         own = _acting_for(actor, person_scope(person.id))
         store = self._store
-        shared = (team_scope(person.team),) if person.team else ()
-        scopes = {own.scope, *shared, *(who.scope for who, _ in await self._callers(actor, person))}
+        scopes = [of.who.scope for of in await self._all_of(actor, person)]
         # From here on no request that is still running writes anything for them, so that what is deleted stays so.
         await team_tables(store).erase_person(person.id, sorted(scopes), self._now())
         sessions = originals = decisions = 0
         recordings = len(self._files.of_person(person.id))
-        for who, ids in await self._callers(actor, person):
-            deleted = await delete_texts(store, who, ids)
-            originals, decisions = originals + deleted.originals, decisions + deleted.decisions
-            sessions += len(await store.sessions.delete(who, ids))
-            for id in ids:
-                self._files.forget(who, id)
-                self._clear_caches(who, id)
+        for of in await self._all_of(actor, person):
+            deleted = await delete_texts(store, of.who, of.sessions)
+            originals += deleted.originals + len(await store.originals.delete(of.who, of.loose))
+            decisions += deleted.decisions
+            sessions += len(await store.sessions.delete(of.who, sorted(of.sessions)))
+            for id in of.sessions:
+                self._files.forget(of.who, id)
+                self._clear_caches(of.who, id)
         while some := await store.originals.page(own, NEWEST, PAGE):
             originals += len(await store.originals.delete(own, [one.id for one in some]))
         decisions += await store.decisions.forget_sessions(own, None)
@@ -141,12 +147,22 @@ class PersonData:
         self._audit.add(actor, "erase_person", person.name or person.id)
         return ErasedData(sessions, originals, decisions, recordings)
 
-    async def _callers(self, actor: Caller, person: PersonRecord) -> Sequence[tuple[Caller, Sequence[str]]]:
-        """Return each scope that holds sessions of the person, with their ids."""
-        found: dict[str, list[str]] = {}
+    async def _all_of(self, actor: Caller, person: PersonRecord) -> Sequence["DataInScope"]:
+        """Return each scope that may hold data of the person, sorted, with what of it is theirs."""
+        found: dict[str, list[str]] = {person_scope(person.id): []}
+        if person.team:
+            found[team_scope(person.team)] = []
         for scope, id in await self._store.sessions.ids_of_person(person.id):
             found.setdefault(scope, []).append(id)
-        return [(_acting_for(actor, scope), ids) for scope, ids in found.items()]
+        return [await self._in_scope(_acting_for(actor, scope), person, found[scope]) for scope in sorted(found)]
+
+    async def _in_scope(self, who: Caller, person: PersonRecord, sessions: Sequence[str]) -> "DataInScope":
+        if who.scope == person_scope(person.id):
+            return DataInScope(who, sessions)
+        # Texts that another gateway has shortened are of conversations that are no sessions here.
+        noted = await self._store.originals.of_person(who, person.id)
+        known = frozenset((*sessions, *noted.values())) - {""}
+        return DataInScope(who, known, [id for id, session in noted.items() if not session], is_shared=True)
 
     def _clear_caches(self, who: Caller, session: str | None) -> None:
         """Make running servers forget what they have in memory."""
@@ -168,16 +184,35 @@ class PersonData:
             figures = {name: value for name, value in asdict(made).items() if name != "fingerprint"}
             yield {"kind": "compression", **figures, "kept": list(made.kept)}
 
-    async def _decisions(self, who: Caller) -> AsyncIterator[ExportLine]:
+    async def _texts(self, of: "DataInScope") -> AsyncIterator[ExportLine]:
+        """Yield the decisions, facts and originals of a scope that are the person's."""
+        cut: set[str] = set()
         after = 0
-        while page := await self._store.decisions.page(who, after, PAGE):
+        while page := await self._store.decisions.page(of.who, after, PAGE):
             after = page[-1][0]
             for _, one in page:
-                yield {"kind": "decision", **_decision_to_json(one)}
+                if of.covers(one.session):
+                    cut.update(one.original_ids)
+                    yield {"kind": "decision", **_decision_to_json(one)}
+        after = 0
+        while facts := await self._store.facts.page(of.who, after, PAGE):
+            after = facts[-1][0]
+            for _, fact in facts:
+                if of.covers(fact.session):
+                    yield {"kind": "fact", "of": fact.kind, **_text_to_json(fact.value)}
+        noted = await self._store.originals.of_sessions(of.who, of.sessions)
+        ids = {*cut, *noted, *of.loose}
+        async for line in self._originals(of.who, sorted(ids) if of.is_shared else None):
+            yield line
 
-    async def _originals(self, who: Caller) -> AsyncIterator[ExportLine]:
+    async def _originals(self, who: Caller, ids: Sequence[str] | None) -> AsyncIterator[ExportLine]:
+        if ids is not None and len(ids) > IDS:
+            for some in in_batches(ids, IDS):
+                async for line in self._originals(who, some):
+                    yield line
+            return
         before = NEWEST
-        while page := await self._store.originals.texts(who, before, TEXTS):
+        while page := await self._store.originals.texts(who, before, TEXTS, ids):
             before = page[-1].seq
             for one in page:
                 yield {"kind": "original", "id": one.id, **_text_to_json(one.text)}

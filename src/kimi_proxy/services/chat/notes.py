@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.services.remembered import Memory, Remembered
-from kimi_proxy.services.store.protocols import FactKind, FactStore
+from kimi_proxy.services.store.protocols import FactKind, FactStore, StoredFact
 
 MAX_OBSERVED, OBSERVED_BYTES = 50_000, 32 * 1024**2
 
@@ -56,6 +56,9 @@ class Notes(FactStore):
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
         await self._table.forget_sessions(who, sessions)
+
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, StoredFact]]:
+        return await self._table.page(who, after, limit)
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         return await self._table.keys(who, kind, limit)

@@ -24,6 +24,15 @@ def session_of(note: bytes) -> str:
     return str(read_note(note).get("session", ""))
 
 
+def of_person(rows: Sequence[tuple[object, ...]], person_id: str) -> dict[str, str]:
+    """Return the ids of the originals (id and note) that a team keeps for a person, each with its session or ""."""
+    found: dict[str, str] = {}
+    for id, note in rows:
+        if isinstance(id, bytes) and isinstance(note, bytes) and read_note(note).get("person") == person_id:
+            found[decode_text(id)] = session_of(note)
+    return found
+
+
 def of_sessions(rows: Sequence[tuple[object, ...]], sessions: Collection[str] | None) -> frozenset[str]:
     """Return the ids of the originals (id and note) that belong to one of these sessions, or to any (None)."""
     found = set[str]()

@@ -263,11 +263,16 @@ class Originals(Protocol):
     async def page(self, who: Caller, before: int, limit: int) -> Sequence[ListedOriginal]:
         """Return the originals before the one numbered `before`, newest first. Does not count as use."""
 
-    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(
+        self, who: Caller, before: int, limit: int, ids: Collection[str] | None = None
+    ) -> Sequence[StoredText]:
         """Return the texts of the same originals, without those that are damaged. Does not count as use."""
 
     async def of_sessions(self, who: Caller, sessions: Collection[str] | None) -> frozenset[str]:
         """Return the ids of originals whose note names one of these sessions, or any (None). Does not count as use."""
+
+    async def of_person(self, who: Caller, person_id: str) -> Mapping[str, str]:
+        """Return the originals that a team which shares keeps for a person, each with its session or ""."""
 
     async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         """Delete originals, whose ids answer "expired" from then on; return those that there were."""
@@ -334,6 +339,13 @@ class Decisions(Protocol):
     async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals: ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFact:
+    kind: str
+    session: str  # with which it is deleted; empty if it is of none
+    value: bytes
+
+
 class FactStore(Protocol):
     """Small facts of conversations, by person, kind and key. They expire when they are not used any more."""
 
@@ -352,6 +364,9 @@ class FactStore(Protocol):
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> None:
         """Delete the facts of these sessions, or of all (None)."""
+
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, StoredFact]]:
+        """Return facts after the one numbered `after`, each with its number."""
 
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         """Return at most `limit` keys. Does not count as use."""

@@ -109,6 +109,7 @@ ORIGINALS: Mapping[str, tuple[Try, object]] = {
     "page": (lambda store, who: store.originals.page(who, NEWEST, 10), []),
     "texts": (lambda store, who: store.originals.texts(who, NEWEST, 10), []),
     "of_sessions": (lambda store, who: store.originals.of_sessions(who, None), frozenset()),
+    "of_person": (lambda store, who: store.originals.of_person(who, "ada"), {}),
     "delete": (lambda store, who: store.originals.delete(who, [ORIGINAL.id]), frozenset()),
     "keep": (_kept, b"mine"),
 }
@@ -130,6 +131,7 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
 FACTS: Mapping[str, tuple[Try, object]] = {
     "get": (lambda store, who: store.facts.get(who, "memory", [FACT]), {}),
     "keys": (lambda store, who: store.facts.keys(who, "memory", 10), []),
+    "page": (lambda store, who: store.facts.page(who, 0, 10), []),
     "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
     "forget_sessions": (lambda store, who: store.facts.forget_sessions(who, ["ses_a"]), None),
     "put_if_absent": (_stated, {FACT: b"mine"}),

@@ -16,6 +16,7 @@ from kimi_proxy.services.store.protocols import (
     DecisionRecord,
     DecisionTotals,
     FactKind,
+    StoredFact,
 )
 from kimi_proxy.services.store.sql import (
     ERASED,
@@ -298,6 +299,14 @@ class SqlFacts(SqlTables[D]):
                 (*map(encode_text, who.scopes), b"", *map(encode_text, some or ())),
             )
 
+    async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, StoredFact]]:
+        rows = await self.database.rows(
+            f"""SELECT seq, kind, session, hash, frame FROM fact WHERE {one_of("scope", who.scopes)} AND seq > ?
+               ORDER BY seq LIMIT ?""",
+            (*map(encode_text, who.scopes), after, limit),
+        )
+        return [(int(str(seq)), _fact(*row)) for seq, *row in rows]
+
     async def keys(self, who: Caller, kind: FactKind, limit: int) -> Sequence[bytes]:
         statement = "SELECT key FROM fact WHERE scope = ? AND kind = ? LIMIT ?"
         rows = await self.database.rows(statement, (encode_text(who.scope), kind, limit))
@@ -316,3 +325,10 @@ class SqlFacts(SqlTables[D]):
         delete = f"DELETE FROM fact WHERE seq IN ({expired}) RETURNING 1"
         while len(await self.database.change(delete, (moment.earliest - self._ttl_s, AT_ONCE))) == AT_ONCE:
             pass
+
+
+def _fact(kind: object, session: object, hashed: object, frame: object) -> StoredFact:
+    match session, hashed, frame:
+        case bytes(name), bytes(), bytes():
+            return StoredFact(str(kind), decode_text(name), decompress(CompressedText(hashed, frame)))
+    raise StoreUnavailable("a fact in the database cannot be read")

@@ -10,7 +10,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.core.timing import measure_time
-from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
+from kimi_proxy.services.store.notes import SESSION_FIELD, of_person, of_sessions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     ERASED,
@@ -194,17 +194,22 @@ class SqliteOriginals(SqlTables[Database]):
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
-    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(
+        self, who: Caller, before: int, limit: int, ids: Collection[str] | None = None
+    ) -> Sequence[StoredText]:
         with audit_block(self.database.note, who, "search") if before == NEWEST else nullcontext():
-            return await self._texts(who, before, limit)
+            return await self._texts(who, before, limit, None if ids is None else list(ids))
 
     @reads
-    def _texts(self, connection: Connection, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+    def _texts(
+        self, connection: Connection, who: Caller, before: int, limit: int, ids: Sequence[str] | None
+    ) -> Sequence[StoredText]:
         rows = connection.execute(
             f"""SELECT record.seq, record.id, record.about, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text
-               WHERE {one_of("record.scope", who.scopes)} AND record.seq < ? ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
-            (*map(encode_text, who.scopes), before, limit),
+               WHERE {one_of("record.scope", who.scopes)} AND {one_of("record.id", ids)} AND record.seq < ?
+               ORDER BY record.seq DESC LIMIT ?""",  # noqa: S608
+            (*map(encode_text, who.scopes), *map(encode_text, ids or ()), before, limit),
         )
         return [
             StoredText(seq, decode_text(id), about, readable(hashed, frame))
@@ -218,6 +223,12 @@ class SqliteOriginals(SqlTables[Database]):
         scopes = tuple(map(encode_text, who.scopes))
         rows = [row for needle in wanted for row in connection.execute(statement, (*scopes, needle)).fetchall()]
         return of_sessions(rows, sessions)
+
+    @reads
+    def of_person(self, connection: Connection, who: Caller, person_id: str) -> Mapping[str, str]:
+        statement = f"SELECT id, about FROM record WHERE {one_of('scope', who.scopes)} AND instr(about, ?) > 0"  # noqa: S608
+        values = (*map(encode_text, who.scopes), encode_text(person_id))
+        return of_person(connection.execute(statement, values).fetchall(), person_id)
 
     async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         scopes, wanted, gone = tuple(map(encode_text, who.scopes)), sorted(ids), set[str]()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from random import randrange
 from typing import Literal
@@ -12,7 +12,7 @@ from psycopg import errors
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.services.store.notes import SESSION_FIELD, of_sessions
+from kimi_proxy.services.store.notes import SESSION_FIELD, of_person, of_sessions
 from kimi_proxy.services.store.protocols import NEWEST, ListedOriginal, Original, StoredText
 from kimi_proxy.services.store.sql import (
     ERASED,
@@ -172,13 +172,18 @@ class PostgresOriginals:
 
         return await self._database.read(work)
 
-    async def texts(self, who: Caller, before: int, limit: int) -> Sequence[StoredText]:
+    async def texts(
+        self, who: Caller, before: int, limit: int, ids: Collection[str] | None = None
+    ) -> Sequence[StoredText]:
+        chosen = None if ids is None else [*map(encode_text, ids)]
+
         async def work(connection: Connection, moment: Moment) -> list[Row]:
             rows = await connection.execute(
                 """SELECT record.seq, record.id, record.about, text.hash, text.frame
                    FROM record JOIN text ON text.seq = record.text
-                   WHERE record.scope = ANY(%s) AND record.seq < %s ORDER BY record.seq DESC LIMIT %s""",
-                ([*map(encode_text, who.scopes)], before, limit),
+                   WHERE record.scope = ANY(%s) AND (%s::bytea[] IS NULL OR record.id = ANY(%s)) AND record.seq < %s
+                   ORDER BY record.seq DESC LIMIT %s""",
+                ([*map(encode_text, who.scopes)], chosen, chosen, before, limit),
             )
             return await rows.fetchall()
 
@@ -204,6 +209,16 @@ class PostgresOriginals:
                 (needles, [*map(encode_text, who.scopes)]),
             )
             return of_sessions(await rows.fetchall(), sessions)
+
+        return await self._database.read(work)
+
+    async def of_person(self, who: Caller, person_id: str) -> Mapping[str, str]:
+        async def work(connection: Connection, moment: Moment) -> Mapping[str, str]:
+            rows = await connection.execute(
+                "SELECT id, about FROM record WHERE scope = ANY(%s) AND position(%s IN about) > 0",
+                ([*map(encode_text, who.scopes)], encode_text(person_id)),
+            )
+            return of_person(await rows.fetchall(), person_id)
 
         return await self._database.read(work)
 
