@@ -536,7 +536,7 @@ def _stored(event: HubEvent) -> StoredEvent:
 
 
 @asynccontextmanager
-async def _forgetting(erasures: Erasures, sessions: Sessions) -> AsyncIterator[None]:
+async def _forgetting(erasures: "Erasures", sessions: Sessions) -> AsyncIterator[None]:
     """Forget what is remembered of people whose data was erased, as long as the block runs."""
 
     def forget(who: Caller) -> None:
