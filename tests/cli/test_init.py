@@ -609,6 +609,73 @@ def test_claude_code_is_granted_recover_text_alone_and_the_grant_is_taken_back_b
     assert files(world) == before
 
 
+@pytest.mark.parametrize("options", [("--project",), ("--project", "--tools"), ("--user", "--tools")])
+def test_qwen_code_is_granted_recover_text_alone_beside_its_server(cli: Cli, world: Path, options: tuple[str, ...]):
+    place = world / ("home" if "--user" in options else "here") / ".qwen" / "settings.json"
+    place.parent.mkdir()
+    place.write_text('{\n  "permissions": {"deny": ["Read(.env)"]}\n}\n')
+    before = files(world)
+    shown = cli("init", "qwen", *options, "--yes")
+
+    assert b"mcp__pruner__recover_text" in shown.stdout
+    assert read(place)["permissions"] == {"deny": ["Read(.env)"], "allow": ["mcp__pruner__recover_text"]}
+    assert cli("init", "qwen", "--undo", "--yes").returncode == 0
+    assert files(world) == before
+
+
+@pytest.mark.parametrize("options", [("--project",), ("--user", "--tools")])
+def test_gemini_cli_gets_a_rule_that_allows_recover_text_alone(cli: Cli, world: Path, options: tuple[str, ...]):
+    """It reads such rules in the user's folder only, and hides what it would have to ask about without a terminal."""
+    before = files(world)
+    shown = cli("init", "gemini", *options, "--yes")
+
+    rule = {"mcpName": "pruner", "toolName": "recover_text", "decision": "allow", "priority": 100}
+    assert b"+toolName" in shown.stdout
+    assert read(world / "home" / ".gemini" / "policies" / "kimi-proxy.toml") == {"rule": [rule]}
+    assert cli("init", "gemini", "--undo", "--yes").returncode == 0
+    assert files(world) == before
+
+
+@pytest.mark.parametrize(
+    ("client", "scope", "step"),
+    [
+        ("qwen", "--project", b"qwen mcp approve pruner"),
+        ("kimi", "--project", b"Trust this folder"),
+        ("gemini", "--project", b"trust this folder"),
+        ("gemini", "--user", b"trust this folder"),
+        ("qwen", "--user", b""),
+        ("kimi", "--user", b""),
+        ("opencode", "--project", b""),
+    ],
+)
+def test_where_a_client_hides_the_server_for_now_the_step_that_is_left_is_named(
+    client: str, scope: str, step: bytes, cli: Cli, world: Path
+):
+    made, dry_run = cli("init", client, scope, "--yes"), cli("init", client, scope, "--dry-run")
+    undone = cli("init", client, "--undo", "--yes")
+
+    assert (b"one step is left: " in made.stderr) is bool(step) and step in made.stderr
+    assert b"step is left" not in dry_run.stderr + undone.stderr
+
+
+@pytest.mark.parametrize(
+    ("client", "asked"),
+    [
+        ("claude", b"asks before read, grep and bash; `claude -p` cannot ask, and refuses them"),
+        ("codex", b"asks before bash; `codex exec` cannot ask, and refuses it"),
+        ("copilot", b"asks before bash; `copilot -p` cannot ask, and refuses it"),
+        ("qwen", b"asks before read, grep and bash; `qwen -p` cannot ask, and refuses them"),
+        ("gemini", b"asks before read, grep and bash; `gemini -p` cannot ask, and refuses them"),
+    ],
+)
+def test_tools_that_a_client_asks_about_are_named_with_where_it_refuses_them(
+    client: str, asked: bytes, cli: Cli, world: Path
+):
+    assert asked in cli("init", client, "--tools", "--yes").stderr
+    assert cli("init", client, "--undo", "--yes").returncode == 0
+    assert b"cannot ask" not in cli("init", client, "--yes").stderr, "it gets none of these tools"
+
+
 def test_a_rule_that_the_user_adds_later_stays_when_ours_is_taken_back(cli: Cli, world: Path):
     assert cli("init", "claude", "--user", "--yes").returncode == 0
     settings = world / "home" / ".claude" / "settings.json"

@@ -69,7 +69,7 @@ def init(
     Example: kimi-proxy init claude --proxy
     """
     from kimi_proxy.connect.clients import CLIENTS
-    from kimi_proxy.connect.init import EditLog, apply
+    from kimi_proxy.connect.init import EditLog, apply, in_order_of_undo
 
     if with_guidance and not (tools or undo):
         raise click.BadParameter("--with-guidance is about read, grep and bash: add --tools")
@@ -100,11 +100,12 @@ def init(
         return
     if is_needed:
         _ask(yes)
-    # In reverse order, so that a directory created for two files is empty when it is removed.
-    for change in reversed(changes) if undo else changes:
+    for change in in_order_of_undo(changes) if undo else changes:
         apply(change, log, is_private=scopes[0] == "user")
     if is_needed:
         _confirm(known, undo, changes)
+    if is_needed and not undo and wanted.server is not None:
+        _name_steps(known, scopes[0], wanted.server.tools)
 
 
 @click.command()
@@ -116,7 +117,7 @@ def uninstall(dry_run: bool, yes: bool) -> None:
     Shows the changes and asks first. Originals, settings and the program itself stay; the end of the output says how
     to remove them.
     """
-    from kimi_proxy.connect.init import EditLog, apply
+    from kimi_proxy.connect.init import EditLog, apply, in_order_of_undo
 
     log = EditLog(home())
     changes = _undoing_everything(log)
@@ -124,7 +125,7 @@ def uninstall(dry_run: bool, yes: bool) -> None:
     if not dry_run:
         if is_needed:
             _ask(yes)
-        for change in reversed(changes):
+        for change in in_order_of_undo(changes):
             apply(change, log)
         for path in log.paths():
             remark(f"left: our entry in {path}; remove it by hand")
@@ -278,6 +279,15 @@ def _ask(yes: bool) -> None:
         raise click.BadParameter("cannot ask for confirmation because standard input is not a terminal: add --yes")
     if not click.confirm("Make this change?", err=True):
         raise click.exceptions.Exit(EXIT_DECLINED)
+
+
+def _name_steps(client: ClientApp, scope: Scope, with_tools: bool) -> None:
+    """Say what keeps the model from our tools until the user acts."""
+    if step := client.project_step if scope == "project" else client.user_step:
+        remark(f"one step is left: {step}")
+    if with_tools and (asking := client.asking):
+        them = "it" if asking.tools == "bash" else "them"
+        remark(f"{client.title} asks before {asking.tools}; `{asking.headless}` cannot ask, and refuses {them}")
 
 
 def _confirm(client: ClientApp, undo: bool, changes: list[FileChange]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kimi_proxy.connect import proxied
-from kimi_proxy.connect.client_files import ListValue, ServersFile, SharedFile
+from kimi_proxy.connect.client_files import ListValue, OwnTextFile, ServersFile, SharedFile
 from kimi_proxy.connect.proxied import BaseUrl
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features.editing import jsonc, toml
@@ -55,8 +55,16 @@ class GrantFile:
     """
 
     user: str
-    project: str
-    part: ListValue
+    project: str  # empty if only the user's file may allow something
+    part: ListValue | OwnTextFile
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Tools of ours that a client asks about, and the command with which it cannot ask and refuses them."""
+
+    tools: Literal["bash", "read, grep and bash"]
+    headless: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +96,23 @@ class ClientApp:
     instead: tuple[str, ServersFile] | None = None  # the user's file that is changed in place of `user`, if it exists
     memory: tuple[tuple[str, ServersFile], ...] = ()  # the place for a memory server: the last file, if it exists
     by_hand: str = ""  # what else the user has to do for a part of this client
+    project_step: str = ""  # what the user has to do before the client shows a project's server to the model
+    user_step: str = ""  # and before it shows the user's
+    asking: Asking | None = None  # None: it asks about none of our tools
     hooks: HookFiles | None = None  # where its hooks are that may replace outputs
     grant: GrantFile | None = None  # None: it calls read-only tools without asking
     proxied: BaseUrl | str = ""  # how to make it call the proxy, or instructions for the user
 
 
 _MCP_SERVERS = SharedFile(jsonc, "mcpServers", SERVER_NAME)
+ALLOWED = ListValue(("permissions", "allow"), f"mcp__{SERVER_NAME}__{RECOVER_TEXT}")
+# It shows the model no tool that it would have to ask about where it cannot ask.
+GEMINI_RULE = OwnTextFile(
+    "# kimi-proxy: lets the model read cut text back without asking, and nothing else.\n"
+    f'[[rule]]\nmcpName = "{SERVER_NAME}"\ntoolName = "{RECOVER_TEXT}"\ndecision = "allow"\npriority = 100\n',
+    "kimi-proxy",
+)
+_TRUST_GEMINI = "trust this folder when Gemini CLI asks: it starts MCP servers in trusted folders only"
 
 CLIENTS: Mapping[Name, ClientApp] = {
     "claude": ClientApp(
@@ -114,8 +133,9 @@ CLIENTS: Mapping[Name, ClientApp] = {
         grant=GrantFile(
             ".claude/settings.json",
             ".claude/settings.local.json",
-            ListValue(("permissions", "allow"), f"mcp__{SERVER_NAME}__{RECOVER_TEXT}"),
+            ALLOWED,
         ),
+        asking=Asking("read, grep and bash", "claude -p"),
         proxied=proxied.CLAUDE,
     ),
     "codex": ClientApp(
@@ -128,6 +148,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("bearer_token_env_var", "%s"),
         rules="AGENTS.md",
         user_rules=".codex/AGENTS.md",
+        asking=Asking("bash", "codex exec"),
         proxied=proxied.CODEX,
     ),
     "cline": ClientApp(
@@ -217,6 +238,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("bearerTokenEnvVar", "%s"),
         rules="AGENTS.md",
         user_rules=".kimi-code/AGENTS.md",
+        project_step="start `kimi` in this folder once and choose 'Trust this folder': until then it skips the server",
         proxied='write `base_url = "{url}/v1"` below [providers.…] in ~/.kimi-code/config.toml',
     ),
     "qwen": ClientApp(
@@ -228,6 +250,9 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${%s}"),
         rules="QWEN.md",
         user_rules=".qwen/QWEN.md",
+        project_step="run `qwen mcp approve pruner` in this folder: until then Qwen Code hides the server",
+        grant=GrantFile(".qwen/settings.json", ".qwen/settings.json", ALLOWED),
+        asking=Asking("read, grep and bash", "qwen -p"),
         eager="alwaysLoadTools",
         proxied=proxied.QWEN,
     ),
@@ -240,6 +265,10 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${%s}"),
         rules="GEMINI.md",
         user_rules=".gemini/GEMINI.md",
+        project_step=_TRUST_GEMINI,
+        user_step=_TRUST_GEMINI,
+        grant=GrantFile(".gemini/policies/kimi-proxy.toml", "", GEMINI_RULE),
+        asking=Asking("read, grep and bash", "gemini -p"),
         proxied="set GOOGLE_GEMINI_BASE_URL={url} in ~/.gemini/.env; with a Google login CODE_ASSIST_ENDPOINT={url}",
     ),
     "copilot": ClientApp(
@@ -253,6 +282,7 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("headers", "${%s}"),
         rules="AGENTS.md",
         user_rules=".copilot/copilot-instructions.md",
+        asking=Asking("bash", "copilot -p"),
         proxied="start it by `kimi-proxy run --proxy copilot`, with the name of a model in COPILOT_MODEL",
     ),
     "kilo": ClientApp(

@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -268,6 +269,16 @@ def plan_undo(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
             is_partial = rest != known.revert(_text(now), _text(record.before))
         after = rest.encode("utf-8") if is_partial else after
     return FileChange(edit, path, now, after, record, known, is_undo=True, is_partial=is_partial)
+
+
+def in_order_of_undo(changes: Iterable[FileChange]) -> list[FileChange]:
+    """Return the changes so that a directory that was made for one file is removed after all files in it."""
+    return sorted(changes, key=_outermost_made, reverse=True)
+
+
+def _outermost_made(change: FileChange) -> float:
+    made = change.record.made if change.record else ()
+    return min((len(directory.parts) for directory in made), default=math.inf)
 
 
 def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:

@@ -75,7 +75,7 @@ def _grant_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[
     """Yield the edit that lets the client call `recover_text` without asking; none where it does not ask."""
     if client.grant is None:
         return
-    if scope == "project":
+    if scope == "project" and client.grant.project:
         yield PartEdit(dirs.here / client.grant.project, client.grant.part)
         return
     moved = _moved_path(client, dirs, Path(client.grant.user).name)

@@ -27,6 +27,7 @@ class Recaller:
     requests: list[bytes] = field(default_factory=list)
     called: list[str] = field(default_factory=list)  # the recall tools that were called
     answers: dict[str, str] = field(default_factory=dict)  # by the id of the call
+    asked: str = ""  # the id of the newest call
 
     async def __call__(self, heard: Heard, line: Line) -> None:
         wire = await api_of(heard, line)
@@ -56,10 +57,15 @@ class Recaller:
 
     def _says(self, request: Request) -> Says:
         self.requests.append(request.body)
+        parts = [part for message in request.messages for part in message.parts if part.kind == "tool_result"]
+        if parts and self.asked:  # the newest call's, whatever the agent calls it: Copilot CLI has ids of its own
+            self.answers[self.asked] = parts[-1].text
+        says = self._says_next(request)
+        self.asked = says.calls[0].id if says.calls else ""
+        return says
+
+    def _says_next(self, request: Request) -> Says:
         at = f"resp_{len(self.requests)}"
-        parts = (part for message in request.messages for part in message.parts if part.kind == "tool_result")
-        for part in parts:
-            self.answers[part.call_id] = part.text
         if "call_print" not in self.answers:
             name, given = self.shell("cat app.log")
             call = Call("call_print", name, script=given) if isinstance(given, str) else Call("call_print", name, given)
@@ -68,7 +74,9 @@ class Recaller:
         tool = _recall_tool(request)
         if marker and tool and len(self.called) < self.recalls:
             self.called.append(tool)
-            return Says("Hm.", (_recall(f"call_recall_{len(self.called) - 1}", tool, marker, request.wire),), id=at)
+            id = f"call_recall_{len(self.called) - 1}"
+            call = (_recall_by_proxy if _is_proxys(request, tool) else _recall_by_mcp)(id, tool, marker, request.wire)
+            return Says("Hm.", (call,), id=at)
         for name in ANOTHER if self.tries_others else ():
             offered = next((each for each in request.tool_names if _is_named(each, name)), "")
             if offered and f"call_{name}" not in self.answers:
@@ -79,26 +87,38 @@ class Recaller:
 def _recall_tool(request: Request) -> str:
     """Return the client's recall tool if it is offered, else the proxy's."""
     names = [name for name in request.tool_names if name.endswith("recover_text")]
-    theirs = [name for name in names if name not in ("recover_text", "kimi_proxy_recover_text")]
+    theirs = [name for name in names if not _is_proxys(request, name)]
     return next(iter((*theirs, *names)), "")
 
 
+def _is_proxys(request: Request, name: str) -> bool:
+    """Return whether the proxy answers this tool; it takes another name where a client has one without a prefix."""
+    if "kimi_proxy_recover_text" in request.tool_names:
+        return name == "kimi_proxy_recover_text"
+    return name == "recover_text"
+
+
 def _is_named(offered: str, name: str) -> bool:
-    return any(offered.endswith((f"{server}__{name}", f"{server}_{name}")) for server in SERVERS)
+    return any(offered.endswith((f"{server}__{name}", f"{server}_{name}", f"{server}-{name}")) for server in SERVERS)
 
 
-def _recall(id: str, tool: str, marker: re.Match[bytes], wire: Wire) -> Call:
+def _recall_by_proxy(id: str, tool: str, marker: re.Match[bytes], wire: Wire) -> Call:
     start = int(marker[2] or marker[4])
-    end = int(marker[3] or start + 2000)
-    prune_id = (marker[1] or marker[5]).decode()
-    if tool in ("recover_text", "kimi_proxy_recover_text"):
-        return Call(id, tool, {"id": prune_id, "start": start, "end": end})
-    ranges: list[JsonObject] = [{"start_line": start, "end_line": end}]
-    asked: JsonObject = {"prune_id": prune_id, "ranges": [*ranges], "include_line_numbers": False}
+    return Call(id, tool, {"id": _id(marker), "start": start, "end": int(marker[3] or start + 2000)})
+
+
+def _recall_by_mcp(id: str, tool: str, marker: re.Match[bytes], wire: Wire) -> Call:
+    # What is cut by characters is one long line.
+    lines: JsonObject = {"start_line": int(marker[2] or 1), "end_line": int(marker[3] or 1)}
+    asked: JsonObject = {"prune_id": _id(marker), "ranges": [lines], "include_line_numbers": False}
     server, _, name = tool.rpartition("__")
     if wire is Wire.RESPONSES:
         return Call(id, name, asked, namespace=server)
     return Call(id, tool, asked)
+
+
+def _id(marker: re.Match[bytes]) -> str:
+    return (marker[1] or marker[5]).decode()
 
 
 def _arguments(name: str) -> JsonObject:
