@@ -1,12 +1,14 @@
 """Sessions over HTTP: who is who, what they cost, and what people may do with them."""
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from tests.support.api.watching import MODEL, World, models, watching, world
+from tests.support.services.store.making import a_metric, a_session
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -337,3 +339,19 @@ async def test_the_status_line_says_window_savings_and_cache(tmp_path: Path):
     assert str(mine["text"]).startswith(f"window {int(mine['percent'])}% · saved ")
     assert (other["percent"], other["cache_left_s"]) == (None, None)
     assert str(other["text"]).startswith("saved ")
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+async def test_ten_thousand_sessions_are_deleted_and_counted(tmp_path: Path, is_all: bool):
+    async with world(tmp_path) as w:
+        store = w.proxy.runtime.store.sessions
+        for start in range(0, 10_000, 1000):
+            ids = [f"ses_{number:013}abc" for number in range(start, start + 1000)]
+            metrics = [a_metric(f"req_{id}_{n}", id, at=time.time()) for id in ids for n in range(3)]
+            await store.write([a_session(id, at=time.time()) for id in ids], metrics)
+        every = [f"ses_{number:013}abc" for number in range(10_000)]
+        answer = await w.proxy.http.request("DELETE", "/api/sessions", json={"all": True} if is_all else {"ids": every})
+        left = await store.count(LOCAL)
+
+    assert (answer.status_code, answer.json()) == (200, {"deleted": 10_000, "originals_deleted": 0})
+    assert left == 0

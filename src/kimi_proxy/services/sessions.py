@@ -1,5 +1,6 @@
 """Sessions as people ask for them: listed, looked at, renamed, deleted, exported."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,10 @@ from datetime import time as clock_time
 from typing import Literal, NotRequired, TypedDict
 
 from kimi_proxy.core import json
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import DisplaySettings
-from kimi_proxy.core.errors import SessionNotFound
+from kimi_proxy.core.errors import SessionNotFound, StoreUnavailable
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features import accounting, metering
 from kimi_proxy.features.chat.context import AttentionSinkBody, CompositionBody, MemoryContextBody, NotedLayout
@@ -30,6 +32,8 @@ Forget = Callable[[Caller, str | None], None]  # one session, or all of a person
 PAGE = 500  # requests read at once
 SHOWN_SESSIONS, SHOWN_METRICS = 50, 100  # to a viewer that has just connected
 ALERTED_SESSIONS = 10  # of these, the last used
+
+SESSIONS_AT_ONCE = 200  # that are deleted together
 
 
 class SessionsBody(TypedDict):
@@ -214,14 +218,24 @@ class Sessions:
         return renamed
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> DeletedSessions:
-        """Delete sessions with the texts that only they use."""
+        """Delete sessions with the texts that only they use, some at a time.
+
+        Raise StoreUnavailable, with the number of those that are gone, if the store does not go on in the middle.
+        """
         await self._journal.caught_up()
-        wanted = [await self._names.id_of(who, each) for each in ids]
-        originals = (await delete_texts(self._store, who, wanted)).originals if wanted else 0
-        deleted = await self._session_store.delete(who, wanted)
-        for id in deleted:
-            self._forget(who, id)
-        return DeletedSessions(len(deleted), originals)
+        wanted = list(dict.fromkeys([await self._names.id_of(who, each) for each in ids]))
+        gone = DeletedSessions(0, 0)
+        for some in in_batches(wanted, SESSIONS_AT_ONCE):
+            try:
+                originals = (await delete_texts(self._store, who, some)).originals
+                deleted = await self._session_store.delete(who, some)
+            except StoreUnavailable as e:
+                raise StoreUnavailable(f"{gone.sessions} sessions were deleted before this: {e}") from e
+            for id in deleted:
+                self._forget(who, id)
+            gone = DeletedSessions(gone.sessions + len(deleted), gone.originals + originals)
+            await asyncio.sleep(0)  # lets everything else run
+        return gone
 
     async def delete_all(self, who: Caller) -> DeletedSessions:
         """Delete all sessions of a person; where a team shares, those of colleagues stay."""

@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from sqlite3 import Connection
 from types import MappingProxyType
 
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.services.store.protocols import CompressionRecord, DecisionRecord, SessionRecord
-from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, note_deleted, usage
+from kimi_proxy.services.store.sql import Moment, audit_block, erased_among, marks, note_deleted, usage
 from kimi_proxy.services.store.sql.decisions import (
     ADD_DECISION,
     DAY_S,
@@ -174,26 +175,26 @@ class SqliteSessions(SqlSessions[Database]):
         return await self._sessions(who, where, (*own, *[containing(words)] * 5, limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
-        deleted = await self._delete(who, [(" AND id = ?", id) for id in ids])
+        deleted: list[str] = []
+        for some in in_batches(ids, DELETE_AT_ONCE):
+            deleted += await self._delete(who, f" AND id IN ({marks(len(some))})", some)
         note_deleted(self.database.note, who, "delete_session", ids, deleted)
         return deleted
 
     async def delete_all(self, who: Caller) -> Sequence[str]:
         with audit_block(self.database.note, who, "delete_session", "all"):
-            return await self._delete(who, [("",)])
+            return await self._delete(who)
 
     @writes
-    def _delete(self, connection: Connection, who: Caller, which: Sequence[tuple[str, ...]]) -> Sequence[str]:
-        gone: list[str] = []
+    def _delete(self, connection: Connection, who: Caller, which: str = "", ids: Sequence[str] = ()) -> Sequence[str]:
         theirs, own = session_filter(who.scopes)
-        for condition, *values in which:
-            where, given = f"{theirs}{condition}", (*own, *values)
-            for table in OF_SESSIONS:
-                statement = f"DELETE FROM {table} WHERE session_id IN (SELECT id FROM sessions WHERE {where})"  # noqa: S608
-                connection.execute(statement, given)
-            rows = connection.execute(f"DELETE FROM sessions WHERE {where} RETURNING id", given)  # noqa: S608
-            gone += [str(id) for (id,) in rows.fetchall()]
-        return gone
+        where = f"{theirs}{which}"
+        given = (*own, *ids)
+        for table in OF_SESSIONS:
+            statement = f"DELETE FROM {table} WHERE session_id IN (SELECT id FROM sessions WHERE {where})"  # noqa: S608
+            connection.execute(statement, given)
+        rows = connection.execute(f"DELETE FROM sessions WHERE {where} RETURNING id", given)  # noqa: S608
+        return [str(id) for (id,) in rows.fetchall()]
 
 
 def _find_erased(connection: Connection, people: Sequence[str]) -> frozenset[str]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from psycopg import errors
 
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.metering import Metric
@@ -317,7 +318,9 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         return await self._sessions(who, where, (*own, containing(words), limit))
 
     async def delete(self, who: Caller, ids: Sequence[str]) -> Sequence[str]:
-        deleted = await self._delete(who, " AND id = ANY(?)", (list(ids),))
+        deleted: list[str] = []
+        for some in in_batches(ids, DELETE_AT_ONCE):
+            deleted += await self._delete(who, " AND id = ANY(?)", (list(some),))
         note_deleted(self.database.note, who, "delete_session", ids, deleted)
         return deleted
 
