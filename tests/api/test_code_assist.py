@@ -163,3 +163,12 @@ async def test_errors_have_google_s_shape(tmp_path: Path):
 
     assert (limited.status_code, limited.content) == (429, b'{"error":{"code":429}}')
     assert (refused.status_code, refused.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_provider_that_is_not_code_assist_is_asked_nothing_else(tmp_path: Path):
+    async with evil(answering(http(b"{}"))) as other, proxy(tmp_path, toml(other.url, "gemini")) as p:
+        loaded = await p.http.post("/v1internal:loadCodeAssist", json={})
+
+    assert (loaded.status_code, loaded.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert "is not of type code-assist" in loaded.json()["error"]["message"]
+    assert other.heard == []

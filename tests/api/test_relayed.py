@@ -9,6 +9,8 @@ from tests.support.api.proxy_world import proxy
 from tests.support.clients.plans import LOGIN
 from tests.support.evil import Heard, Line, answering, evil, http, streaming
 
+from kimi_proxy.core.chat import Wire
+
 MODELS = '[models."kimi/k2"]\nprovider = "openai-evil"\nmodel = "kimi-k2-upstream"\nmax_context_size = 1000\n'
 
 
@@ -203,3 +205,35 @@ async def test_codex_with_the_login_of_a_plan_gets_its_catalogue(tmp_path: Path)
     (heard,) = plan.heard
     assert heard.target == "/backend-api/codex/models?client_version=0.166.0"
     assert (heard.header("authorization"), heard.header("chatgpt-account-id")) == (f"Bearer {LOGIN}", "acc_1")
+
+
+ANTHROPIC = {"anthropic-version": "2023-06-01"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "expected"),
+    [
+        ("POST", "/v1internal:loadCodeAssist", {}, Wire.GEMINI),
+        ("GET", "/v1internal/operations/one", {}, Wire.GEMINI),
+        ("POST", "/upload/v1beta/files", {}, Wire.GEMINI),
+        ("GET", "/v1beta/files", {}, Wire.GEMINI),
+        ("POST", "/v1/files", {}, Wire.CHAT),
+        ("POST", "/v1/files", ANTHROPIC, Wire.MESSAGES),
+        ("POST", "/v1/embeddings", {}, Wire.CHAT),
+        ("POST", "/v1/messages/batches", {}, Wire.MESSAGES),
+        ("GET", "/v1/responses/resp_1", {}, Wire.RESPONSES),
+        ("GET", "/v1/models/none", {}, Wire.CHAT),
+    ],
+)
+async def test_an_error_has_the_shape_of_the_api_by_its_path(
+    method: str, path: str, headers: dict[str, str], expected: Wire, tmp_path: Path
+):
+    """Nobody can answer, and that is our own error."""
+    async with proxy(tmp_path, "") as p:
+        sent = {**headers, "content-type": "application/json"}
+        answer = await p.http.request(method, path, content=b"{}" if method == "POST" else b"", headers=sent)
+
+    error = answer.json()
+    code = error["error"].get("code") if expected is not Wire.GEMINI else error["error"]["details"][0]["reason"]
+    assert answer.status_code in (400, 404)
+    assert error == expected.format.error_body(answer.status_code, code, error["error"]["message"])

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Literal
 
 from starlette.exceptions import HTTPException
@@ -59,8 +59,9 @@ async def on_own_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, KimiProxyError):
         raise error
     headers = {"retry-after": str(math.ceil(error.retry_after_s))} if isinstance(error, RateLimited) else None
+    shown = error.explain(caller_of(request))
     return problem(
-        error.http_status, error.code, error.explain(caller_of(request)), headers, _path(request), error.data()
+        error.http_status, error.code, shown, headers, _path(request), data=error.data(), sent=request.headers
     )
 
 
@@ -72,7 +73,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         return json_answer(Wire.MESSAGES.format.error_body(400, "other_cloud", _OTHER_CLOUD), 400)
     if error.status_code == 404 and _path(request).startswith(ROOT):
         message = "kimi-proxy does not relay this path of the API: call the provider itself for it"
-    return refusal(error.status_code, code, message, error.headers, _path(request))
+    return problem(error.status_code, code, message, error.headers, _path(request), sent=request.headers)
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
@@ -92,11 +93,15 @@ def problem(
     headers: Mapping[str, str] | None = None,
     path: str = "",
     data: JsonObject | None = None,
+    sent: Container[str] = (),
 ) -> Response:
-    """Return an error in the shape that clients of `path` expect; `data` are further fields for programs."""
+    """Return an error in the shape that clients of `path` expect; `data` are further fields for programs.
+
+    `sent` are the headers of the request, which tell APIs apart that have a path in common.
+    """
     if path in OLLAMA_PATHS:
         return json_answer({"error": message}, status, headers)
-    if wire := wire_of_path(path):
+    if wire := wire_of_path(path, sent):
         return json_answer(wire.format.error_body(status, code, message), status, headers)
     return json_answer({"error": {**(data or {}), "code": code, "message": message}}, status, headers)
 

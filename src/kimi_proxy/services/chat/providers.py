@@ -27,7 +27,7 @@ from kimi_proxy.core.chat.code_assist import CODE_ASSIST, AnswerEvents, close_re
 from kimi_proxy.core.chat.code_assist import ROOT as CODE_ASSIST_ROOT
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.providers import CHATGPT, CLOUDS, Provider, is_key_of, maker_at
-from kimi_proxy.core.errors import ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
+from kimi_proxy.core.errors import NoProvider, ParseError, RateLimited, StoreUnavailable, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.models import translated_wire
 from kimi_proxy.features.translation import TRANSLATIONS
@@ -283,7 +283,7 @@ async def send_to_cloud(
 ) -> AsyncIterator[ReplyStream]:
     """Send a request of Anthropic's API to a cloud; the response has that API's format."""
     if question.path not in ("", _COUNTS):
-        raise UpstreamUnreadable(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
+        raise NoProvider(f"{name} is of type {cloud}, which has no route {question.path[:80]}")
     betas = beta_names(value for key, value in question.headers if key == _BETAS)
     closed = close_body(cloud, question.body, betas, counts=question.path == _COUNTS)
     headers = tuple(_cloud_headers(cloud, question.headers))
@@ -307,7 +307,7 @@ async def _send_to_code_assist(
     is_count = question.path in _GEMINI_COUNTS
     if question.path and not is_count:
         if not question.path.startswith(CODE_ASSIST_ROOT):
-            raise UpstreamUnreadable(f"{name} is of type {CODE_ASSIST}, which has nothing at {question.path[:80]}")
+            raise NoProvider(f"{name} is of type {CODE_ASSIST}, which has nothing at {question.path[:80]}")
         async with client.send(name, replace(question, address=question.path)) as reply:
             yield reply
         return
@@ -334,7 +334,7 @@ async def _open_answers(reply: ReplyStream) -> AsyncIterator[bytes]:
 def _without_code_assist(name: str, question: UpstreamRequest) -> UpstreamRequest:
     """Return a question for another provider: without the envelope, and without the login, which is Code Assist's."""
     if question.path not in ("", *_GEMINI_COUNTS):
-        raise UpstreamUnreadable(f"{name} is not of type {CODE_ASSIST}, and has nothing at {question.path[:80]}")
+        raise NoProvider(f"{name} is not of type {CODE_ASSIST}, and has nothing at {question.path[:80]}")
     headers = tuple(each for each in question.headers if each[0] not in CREDENTIALS)
     return replace(question, body=plain_request(question.body), headers=headers, query="", cloud="")
 

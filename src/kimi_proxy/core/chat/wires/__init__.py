@@ -9,7 +9,7 @@ from kimi_proxy.core.chat.wires.anthropic_messages import AnthropicMessages
 from kimi_proxy.core.chat.wires.gemini import GeminiContents
 from kimi_proxy.core.chat.wires.openai_chat import OpenAiChat
 from kimi_proxy.core.chat.wires.openai_responses import OpenAiResponses
-from kimi_proxy.core.chat.wires.protocol import WireFormat
+from kimi_proxy.core.chat.wires.protocol import ROOT, WireFormat
 
 
 class Wire(Enum):
@@ -30,16 +30,29 @@ COUNT_PATHS = {path: wire for wire in Wire for path in wire.format.count_paths}
 _UPLOADS = tuple(path.partition("{")[0] for wire in Wire for path in wire.format.uploads)
 # Paths that name a model, such as /v1beta/models/NAME:generateContent.
 _WITH_MODEL = re.compile(r"(/v1(?:beta)?/models/)[^/]+(:\w+)")
+_MODELS = f"{ROOT}/models"
+# How the further paths of each API begin.
+_BEGINNINGS = [
+    (path.partition("{")[0], wire) for wire in Wire for path in (*wire.format.relayed, *wire.format.beginnings)
+]
 BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
 
 
-def wire_of_path(path: str) -> Wire | None:
-    """Return the wire format of requests to a path of ours; None if it is no path of an API."""
+def wire_of_path(path: str, headers: Container[str] = ()) -> Wire | None:
+    """Return the wire format of requests to a path of ours; None if it is no path of an API.
+
+    Where several APIs have the path, the client's headers say which of them is meant.
+    """
     if path in BY_PATH:
         return BY_PATH[path]
-    if (found := _WITH_MODEL.fullmatch(path)) and (wire := BY_PATH.get(f"{found[1]}{{model}}{found[2]}")):
+    found = _WITH_MODEL.fullmatch(path)
+    if found and (wire := BY_PATH.get(f"{found[1]}{{model}}{found[2]}")):
         return wire
-    return Wire.MESSAGES if cloud_of_path(path) else None
+    if cloud_of_path(path):
+        return Wire.MESSAGES
+    if path.startswith((*_UPLOADS, _MODELS)):
+        return wire_of_client(headers)
+    return next((wire for begin, wire in _BEGINNINGS if path.startswith(begin)), None)
 
 
 def takes_form(path: str) -> bool:

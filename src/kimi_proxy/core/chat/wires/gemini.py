@@ -193,6 +193,7 @@ class GeminiContents(WireFormat):
         f"{code_assist.ROOT}:countTokens",
     )
     relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
+    beginnings = (code_assist.ROOT, f"{ROOT}/", f"/upload{ROOT}/")
     # Other methods of Code Assist enrol, change or delete the user that the login belongs to.
     stateless = (f"{ROOT}/models", f"{code_assist.ROOT}:loadCodeAssist")
     provider_types = ("gemini", code_assist.CODE_ASSIST)

@@ -241,6 +241,7 @@ class WireFormat(ABC):
     paths: ClassVar[tuple[str, ...]]  # where clients ask us; the first is the one that messages mention
     count_paths: ClassVar[tuple[str, ...]] = ()  # where tokens are counted; none where the API has no such
     relayed: ClassVar[tuple[str, ...]] = ()  # further paths of the API, which pass untouched; `{rest:path}` is anything
+    beginnings: ClassVar[tuple[str, ...]] = ()  # of paths that are no other API's, whether or not they are relayed
     uploads: ClassVar[tuple[str, ...]] = ()  # further such paths, where a body may be a form with files in it
     stateless: ClassVar[tuple[str, ...]] = ()  # those of both at which no provider keeps anything; `:` ends a prefix
     compaction: ClassVar[str] = ""  # the one of those that is paid for as a question: the conversation is compacted
