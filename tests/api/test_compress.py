@@ -114,9 +114,11 @@ async def test_what_was_removed_can_be_read_back_word_for_word(tmp_path: Path):
         await here.send(conversation(FULL))
         _, done = await here.post("compress/day-1")
         kept = (await here.p.http.get(f"/api/mask/{done['original_id']}")).json()["text"]
+        (listed,) = (await here.p.http.get("/api/mask")).json()["masks"]
 
     messages = json.loads(body(Wire.CHAT, conversation(FULL)))["messages"]
     assert [json.loads(line) for line in kept.split("\n")] == messages[1 : 1 + done["messages_removed"]]
+    assert (listed["id"], listed["preview"]) == (done["original_id"], kept[:200])
 
 
 async def test_below_the_threshold_it_says_so_unless_it_is_forced(tmp_path: Path):

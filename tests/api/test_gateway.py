@@ -16,7 +16,7 @@ import pytest
 from tests.support.api.gateway import LONG, call, serve, toml
 from tests.support.api.proxy_world import Proxy, proxy
 from tests.support.processes import until
-from tests.support.upstream import Heard, failure, handshake, http, scripted
+from tests.support.upstream import Heard, answer, failure, handshake, http, scripted
 
 from kimi_proxy.core.json import MAX_READ_BYTES, JsonObject, JsonValue
 from kimi_proxy.core.markers import MaskMarker, read_mask
@@ -41,6 +41,21 @@ async def test_a_long_answer_is_masked_and_recovered_through_the_same_server(tmp
 
     assert len(json.dumps(shown)) < 7000
     assert back == {"content": [{"type": "text", "text": LONG}], "isError": False}
+
+
+async def test_a_text_that_was_pruned_for_the_goal_names_its_server_and_tool(tmp_path: Path):
+    lines = [f"2026-01-01 12:00:00 INFO request {i} served" for i in range(3000)]
+    lines[1500] = "2026-01-01 12:00:00 ERROR the database said no"
+    log: JsonValue = {"content": [{"type": "text", "text": "\n".join(lines)}]}
+    more = "pruning = { enabled = true, max_prune_ratio = 0.99, min_keep_lines = 5, timeout_ms = 60000 }"
+    says = handshake(lambda heard: answer(heard, log))
+    async with scripted(says) as upstream, proxy(tmp_path, toml(upstream.port, more=more)) as world:
+        await world.call("s", "read", path="server.log", goal="why does the database fail")
+        listed = (await world.http.get("/api/mask")).json()["masks"]
+        cuts = (await world.http.get("/api/cuts")).json()["cuts"]
+
+    assert {(each["id"][:4], each["server"], each["tool"]) for each in listed} == {("prn_", "s", "read")}
+    assert {(cut["via"], cut["kind"], cut["server"]) for cut in cuts} == {("gateway", "prune", "s")}
 
 
 async def test_a_content_hash_reads_the_text_and_the_list_shows_how_it_begins(tmp_path: Path):

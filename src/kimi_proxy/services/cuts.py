@@ -9,7 +9,7 @@ from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
-from kimi_proxy.core.config.servers import MaskingSettings
+from kimi_proxy.core.config.servers import PRUNER, MaskingSettings
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.core.prune import Cut, Numbering, rows_of
@@ -335,9 +335,11 @@ def describe(id: str, source: Source | None, decision: DecisionRecord | None) ->
             )
         case SummarizedHistory(session):
             return CutNote("chat", "history", session=session)
-        case PrunedLines(question, cuts, lines, tokens, session=session):
-            via: Via = "chat" if decision or session else "pruner"
-            found = CutNote(via, "prune", question.goal, question.source_type, session=session)
+        case PrunedLines(question, cuts, lines, tokens, session=session, origin=origin):
+            is_gateway = origin.server not in ("", PRUNER)
+            via: Via = "chat" if decision or session else "gateway" if is_gateway else "pruner"
+            server = origin.server if is_gateway else ""
+            found = CutNote(via, "prune", question.goal, question.source_type, session=session, server=server)
             return replace(found, cuts=cuts, lines=lines, tokens=tokens)
         case OutputParts():
             return CutNote("tools", "output")

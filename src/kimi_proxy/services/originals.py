@@ -86,6 +86,20 @@ PARTS = "parts"
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOrigin:
+    """The MCP server and its tool whose text it is; both empty for any other."""
+
+    server: str = ""
+    tool: str = ""
+
+    def to_note(self) -> Mapping[str, object]:
+        return {name: value for name, value in (("server", self.server), ("tool", self.tool)) if value}
+
+
+NO_ORIGIN = ToolOrigin()
+
+
+@dataclass(frozen=True, slots=True)
 class PrunedLines:
     """A text whose lines were cut for a goal: by the pruner, or with a session in that conversation."""
 
@@ -97,9 +111,10 @@ class PrunedLines:
     warnings: tuple[str, ...] = ()
     session: str = ""
     part_starts: tuple[int, ...] | None = ()  # of a text that is counted in parts; None: the note does not say
+    origin: ToolOrigin = NO_ORIGIN
 
     @classmethod
-    def of(cls, question: Question, pruned: Pruned, backend: str) -> "PrunedLines":
+    def of(cls, question: Question, pruned: Pruned, backend: str, origin: ToolOrigin = NO_ORIGIN) -> "PrunedLines":
         cuts, tokens = tuple(a.cut for a in pruned.annotations), (pruned.tokens_before, pruned.tokens_after)
         return cls(
             question,
@@ -109,6 +124,7 @@ class PrunedLines:
             backend=backend,
             warnings=pruned.warnings,
             part_starts=pruned.part_starts,
+            origin=origin,
         )
 
     def to_note(self) -> Mapping[str, object]:
@@ -130,6 +146,7 @@ class PrunedLines:
             "part_chars": [end - start for start, end in pairwise(self.part_starts or ())],
             **({"context": asdict(question.context)} if question.context else {}),
             **({"session": self.session} if self.session else {}),
+            **self.origin.to_note(),
         }
 
 
@@ -263,6 +280,7 @@ def _source(value: Mapping[str, JsonValue]) -> Source | None:
                 _pair(stats.get("tokens_est_before") or None, stats.get("tokens_est_after")),
                 session=session,
                 part_starts=note.part_starts,
+                origin=ToolOrigin(str(value.get("server", "")), str(value.get("tool", ""))),
             )
     return None
 
@@ -339,7 +357,8 @@ class Keeper:
         note = dict(source.to_note())
         if who.person_id and who.scope != person_scope(who.person_id):
             note["person"] = who.person_id  # a scope that a team shares does not say whose text it is
-        if not note.get("session"):  # the preview of a tool result in a chat stands in its decision
+        # The preview of a tool result in a chat stands in its decision.
+        if not note.get("session") or isinstance(source, SummarizedHistory):
             note["preview"] = preview_of(text)
         await self._originals.keep(Original(id, who.scope, key, text, json.encode(note), who.person_id))
 

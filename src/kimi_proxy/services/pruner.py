@@ -34,7 +34,16 @@ from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.features.tool_search import ListedTool, ToolWords, texts_of, weigh_words
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
-from kimi_proxy.services.originals import Keeper, PrunedLines, decode_note, fingerprint, part_starts_of, read_source
+from kimi_proxy.services.originals import (
+    NO_ORIGIN,
+    Keeper,
+    PrunedLines,
+    ToolOrigin,
+    decode_note,
+    fingerprint,
+    part_starts_of,
+    read_source,
+)
 from kimi_proxy.services.store.protocols import Original, Originals
 from kimi_proxy.services.workers.pool import Workers
 
@@ -240,6 +249,7 @@ class PruneRequest:
     key: bytes
     deadline: float
     cpu_s: float | None = None  # of the engine
+    origin: ToolOrigin = NO_ORIGIN
 
     @property
     def left_s(self) -> float:
@@ -326,7 +336,9 @@ class Pruner:
         """Forget a person's newest answers, which belong to no session."""
         self._cache.forget_matching(lambda key: key[0] == who.scope)
 
-    async def prune(self, who: Caller, question: Question, cpu_s: float | None = None) -> PruneAnswer:
+    async def prune(
+        self, who: Caller, question: Question, cpu_s: float | None = None, origin: ToolOrigin = NO_ORIGIN
+    ) -> PruneAnswer:
         """Return the lines that matter for the goal, or the uncut text: an internal error never reaches the caller.
 
         `cpu_s` limits the CPU time of the engine; the question's timeout is then a ceiling for a busy machine.
@@ -337,7 +349,7 @@ class Pruner:
             return PruneAnswer(None, _leave_uncut(question, code), self._no_reranking()).without_id(question.text)
 
         timeout_s = _timeout_s(question)
-        work = _within(timeout_s + LATE_S, self._answer_once(who, question, began + timeout_s, cpu_s))
+        work = _within(timeout_s + LATE_S, self._answer_once(who, question, began + timeout_s, cpu_s, origin))
         answer = await self.fail_open.run("prune", work, unrecoverable)
         answer = replace(answer, elapsed_ms=round((time.monotonic() - began) * 1000))
         self._count(question, answer)
@@ -345,12 +357,15 @@ class Pruner:
         self._publish(who, EVENT, fields)
         return answer
 
-    async def _answer_once(self, who: Caller, question: Question, deadline: float, cpu_s: float | None) -> PruneAnswer:
+    async def _answer_once(
+        self, who: Caller, question: Question, deadline: float, cpu_s: float | None, origin: ToolOrigin
+    ) -> PruneAnswer:
         """Answer equal questions that arrive at the same time once."""
 
         def identify() -> PruneRequest:
             text = encode_text(question.text)
-            return PruneRequest(question, who, text, fingerprint(question, text, self._config), deadline, cpu_s)
+            key = fingerprint(question, text, self._config)
+            return PruneRequest(question, who, text, key, deadline, cpu_s=cpu_s, origin=origin)
 
         request = await aside(len(question.text) <= SPLIT_CHARS, identify)
         key = (who.scope, request.key, question.options.timeout_ms)
@@ -432,7 +447,7 @@ class Pruner:
             return answer  # it is on disk with an earlier note, which still explains the markers given then
 
         async def keep() -> PruneAnswer:
-            source = PrunedLines.of(request.question, answer.pruned, answer.backend)
+            source = PrunedLines.of(request.question, answer.pruned, answer.backend, request.origin)
             kept = self._keeper.keep(request.who, pending.prune_id, request.key, request.text, source)
             await _within(request.left_s + COMMIT_GRACE_S, kept)
             return answer

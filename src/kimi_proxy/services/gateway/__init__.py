@@ -49,7 +49,7 @@ from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.gateway.clients import McpClients
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.originals import Keeper, MaskedText, key_of
+from kimi_proxy.services.originals import Keeper, MaskedText, ToolOrigin, key_of
 from kimi_proxy.services.pruner import Pruner
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.settings import ObserveMode
@@ -361,7 +361,8 @@ class Gateway:
         shown: dict[str, str] = {}
         if pruning is not None and goal is not None:
             texts = [text for text, cut in cuts.items() if not cut.is_final]
-            pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars)
+            origin = ToolOrigin(name, tool[:MAX_TOOL_CHARS])
+            pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars, origin)
             # If a pruned text is still too long, its lines are: choose among them.
             shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
@@ -398,18 +399,30 @@ class Gateway:
         self._publish(who, "gateway_event", about)
 
     async def _prune_texts(
-        self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], max_chars: int
+        self,
+        who: Caller,
+        settings: PruningSettings,
+        goal: CallGoal,
+        texts: Sequence[str],
+        max_chars: int,
+        origin: ToolOrigin,
     ) -> dict[str, str]:
         """Return the pruned form of each text that could be pruned for the goal."""
         pruned: dict[str, str] = {}
         for text in texts:
-            shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars)
+            shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars, origin)
             if shorter is not None:
                 pruned[text] = shorter
         return pruned
 
     async def _pruned_to_fit(
-        self, who: Caller, settings: PruningSettings, goal: CallGoal, text: str, max_chars: int
+        self,
+        who: Caller,
+        settings: PruningSettings,
+        goal: CallGoal,
+        text: str,
+        max_chars: int,
+        origin: ToolOrigin,
     ) -> str | None:
         """Return `text` pruned until it fits; None if it cannot be pruned.
 
@@ -423,7 +436,7 @@ class Gateway:
         for _ in range(PRUNES_TO_FIT):
             options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
             question = Question(text, goal.text, kind, options)
-            answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000)
+            answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000, origin=origin)
             if not answer.pruned.annotations:
                 return shorter
             shorter = answer.pruned.text

@@ -15,6 +15,7 @@ from kimi_proxy.core.mcp import PRUNER_SERVER
 from kimi_proxy.core.prune import SOURCE_TYPES, Options, Question, SourceType
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
 from kimi_proxy.features.tool import Integer, Tool, ToolAnswer
+from kimi_proxy.services.originals import ToolOrigin
 from kimi_proxy.services.pruner import Pruner
 
 DESCRIPTION = """\
@@ -81,10 +82,13 @@ class PruneText(BaseModel):
     options: PruneOptions
 
 
+ORIGIN = ToolOrigin("pruner", "prune_text")
+
+
 def tool(pruner: Pruner) -> Tool[PruneText]:
     async def prune_text(who: Caller, asked: PruneText) -> ToolAnswer:
         question = Question(asked.text, asked.goal_hint, asked.source_type, asked.options.plain())
-        answer = json.as_object((await pruner.prune(who, question)).json())
+        answer = json.as_object((await pruner.prune(who, question, origin=ORIGIN)).json())
         return ToolAnswer(json.encode(answer).decode(), answer)
 
     return Tool("prune_text", DESCRIPTION, SCHEMA, PruneText, prune_text, title="Prune a text")
