@@ -122,7 +122,7 @@ class World:
 
     async def send(self, request: Request) -> Draft:
         draft = Draft(request, Target("kimi", "kimi-k2"), Session("s"), LOCAL)
-        left = await self.sanitizer.shorten(draft)
+        left = await self.sanitizer.change(draft)
         self.last = time.time()
         return left
 
@@ -237,8 +237,8 @@ def test_the_draft_is_the_same_object_if_nothing_was_done():
     async def run() -> None:
         world = World()
         draft = Draft(request(Wire.CHAT, [User("hi")], tools=()), Target("kimi", "m"), Session("s"), LOCAL)
-        assert await world.sanitizer.shorten(draft) == replace(draft)
-        assert (await world.sanitizer.shorten(draft)).request is draft.request
+        assert await world.sanitizer.change(draft) == replace(draft)
+        assert (await world.sanitizer.change(draft)).request is draft.request
         await world.workers.close()
 
     asyncio.run(run())

@@ -154,7 +154,7 @@ class Fleet:
         self.decisions.is_away = self.facts.is_away = is_away
         self.originals.illness = StoreUnavailable("the disk does not answer") if is_away else None
         try:
-            return (await self.servers[at].shorten(draft)).request
+            return (await self.servers[at].change(draft)).request
         finally:
             self.last = self.clock.now
 

@@ -350,7 +350,7 @@ async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(se
     async def send(at: int) -> None:
         came = request(Wire.MESSAGES, items, metadata={"cache_control": {"type": "ephemeral"}})
         draft = Draft(came, Target("anthropic", "claude-opus-5"), Session("s-1"), LOCAL)
-        left = (await sanitizers[at].shorten(draft)).request
+        left = (await sanitizers[at].change(draft)).request
         sent.append([left.body[message.start : message.end] for message in left.messages])
         clock.advance(10)
 

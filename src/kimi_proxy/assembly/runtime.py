@@ -38,7 +38,7 @@ from kimi_proxy.services.chat.models import ModelWindows, Routing
 from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.observation import Observation
 from kimi_proxy.services.chat.observers import ChatObserver
-from kimi_proxy.services.chat.prompt_cache import PromptCaches, ThinkingClearer, last_request_in
+from kimi_proxy.services.chat.prompt_cache import CacheMarks, PromptCaches, ThinkingClearer, last_request_in
 from kimi_proxy.services.chat.providers import LazyUpstreams, RateLimiter, TranslatingClient
 from kimi_proxy.services.chat.recall import Recall
 from kimi_proxy.services.chat.rescue import Rescue
@@ -114,6 +114,7 @@ class ChatStages:
     automatic: AutoCompression
     rescue: Rescue
     deferral: ToolDeferral
+    marks: CacheMarks
     reinjection: Reinjection
     routing: Routing
     mode: ObserveMode
@@ -122,18 +123,18 @@ class ChatStages:
     def in_order(self) -> tuple[Stage, ...]:
         return (
             self.lineage.recognize,
-            self.memory.inject,
-            self.sanitizer.shorten,
-            self.thinking.clear,
-            self.compressor.repeat,
+            self.memory.change,
+            self.sanitizer.change,
+            self.thinking.change,
+            self.compressor.change,
             # Whether instructions are buried depends on the window of the model that gets the request.
             # Repeated instructions are not in the next request, so no cache mark may follow them.
-            self.automatic.compress,
-            self.rescue.compress,
-            self.deferral.defer,
-            self.routing.route,
-            self.caches.mark,
-            self.reinjection.remind,
+            self.automatic.change,
+            self.rescue.change,
+            self.deferral.change,
+            self.routing.change,
+            self.marks.change,
+            self.reinjection.change,
         )
 
     @property
@@ -141,10 +142,10 @@ class ChatStages:
         """Return those that repeat what earlier requests of a conversation were sent with, and may do no more."""
         return (
             self.lineage.recognize,
-            self.sanitizer.shorten,
-            self.thinking.clear,
-            self.compressor.repeat,
-            self.deferral.defer,
+            self.sanitizer.change,
+            self.thinking.change,
+            self.compressor.change,
+            self.deferral.change,
         )
 
     @property
@@ -442,7 +443,7 @@ def also_observed(forget: Forget) -> Forget:
 
 
 def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
-    shortening, on_fault = (stages.lineage.recognize, stages.sanitizer.shorten), parts.metrics.count_fault
+    shortening, on_fault = (stages.lineage.recognize, stages.sanitizer.change), parts.metrics.count_fault
     return Messages(shortening, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
 
 
@@ -490,6 +491,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         deferral=ToolDeferral(
             config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
         ),
+        marks=CacheMarks(config.cache),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=routing,
         mode=mode,

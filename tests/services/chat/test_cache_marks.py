@@ -16,7 +16,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.prompt_cache import digests
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
-from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.chat.prompt_cache import CacheMarks, PromptCaches
 
 OPUS = Target("anthropic", "claude-opus-5")
 LONG = "Tidy up the importer. " * 200
@@ -27,9 +27,15 @@ MARK: JsonObject = {"type": "ephemeral"}
 HOUR: JsonObject = {"type": "ephemeral", "ttl": "1h"}
 
 
-async def sent(caches: PromptCaches, asked: Request, session: str = "s", target: Target = OPUS) -> Draft:
+async def sent(
+    caches: PromptCaches,
+    asked: Request,
+    session: str = "s",
+    target: Target = OPUS,
+    settings: CacheSettings | None = None,
+) -> Draft:
     draft = Draft(asked, target, Session(session), LOCAL)
-    return await caches.mark(replace(draft, cache=await caches.observe(draft)))
+    return await CacheMarks(settings).change(replace(draft, cache=await caches.observe(draft)))
 
 
 def marked_messages(draft: Draft) -> dict[int, JsonObject]:
@@ -97,7 +103,7 @@ async def test_a_conversation_that_begins_as_another_did_has_what_they_share_mar
 async def test_all_other_requests_leave_as_they_came(draft: tuple[Request, Target, CacheSettings]):
     asked, target, settings = draft
     caches = PromptCaches(now=Clock(), settings=settings)
-    drafts = [await sent(caches, asked, target=target) for _ in range(2)]
+    drafts = [await sent(caches, asked, target=target, settings=settings) for _ in range(2)]
 
     assert all(one.request is asked for one in drafts)
 

@@ -77,7 +77,7 @@ async def world(home: Path) -> AsyncIterator[tuple[Compressor, Late]]:
 
 
 async def sent(compressor: Compressor) -> Draft:
-    return await run_stages(talk(), (compressor.repeat,), lambda step, error: None)
+    return await run_stages(talk(), (compressor.change,), lambda step, error: None)
 
 
 async def test_what_the_disk_did_after_nobody_waited_any_more_is_what_stands(tmp_path: Path):
@@ -113,7 +113,7 @@ async def test_a_last_request_counts_with_what_was_cut_from_it(tmp_path: Path):
     small = talk().request
     async with world(tmp_path) as (compressor, _):
         for name in ("ses_1", "ses_2", "ses_3", "ses_4"):
-            await compressor.repeat(Draft(small, Target("p", "m"), Session(name), LOCAL, came))
+            await compressor.change(Draft(small, Target("p", "m"), Session(name), LOCAL, came))
         seen = [compressor.has_seen(LOCAL, name) for name in ("ses_1", "ses_2", "ses_3", "ses_4")]
 
     assert seen == [False, True, True, True]

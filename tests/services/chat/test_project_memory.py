@@ -37,7 +37,7 @@ class World:
             raise error
 
         draft = Draft(request(wire, items), Target("p", "m"), Session(session), LOCAL)
-        return await run_stages(draft, (self.memory.inject,), failed)
+        return await run_stages(draft, (self.memory.change,), failed)
 
 
 def memories(home: Path, store: SqliteStore, now: Clock | None = None) -> Memories:

@@ -35,7 +35,7 @@ async def sent(
     def failed(name: str, error: Exception) -> None:
         raise error
 
-    done = await run_stages(draft, (step.remind,), failed)
+    done = await run_stages(draft, (step.change,), failed)
     counting.close()
     return done
 

@@ -56,7 +56,7 @@ class World:
         messages = [{"role": "user", "content": letter * (chars - 4)}]
         request = parse(json.encode({"model": model, "messages": messages}), Wire.CHAT)
         draft = Draft(request, self._models.target(model, Wire.CHAT), Session(session), LOCAL)
-        return await run_stages(draft, (self.routing.route,), self._failed)
+        return await run_stages(draft, (self.routing.change,), self._failed)
 
     def _failed(self, step: str, error: Exception) -> None:
         raise error
@@ -219,7 +219,7 @@ async def test_pictures_count_though_their_address_is_short(tmp_path: Path):
     async with world(tmp_path) as w:
         seen = await w.send(100)
         draft = replace(seen, request=parse(body, Wire.CHAT))
-        done = await run_stages(draft, (w.routing.route,), lambda step, error: None)
+        done = await run_stages(draft, (w.routing.change,), lambda step, error: None)
 
     assert len(body) < 900
     assert went(done) == "p/middle"

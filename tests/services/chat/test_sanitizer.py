@@ -746,7 +746,7 @@ async def test_a_fault_in_deciding_leaves_the_cuts_before_it_as_they_are(tmp_pat
     async with world(tmp_path) as here:
         first = await here.send(request(Wire.CHAT, BEGUN))
         broken = Sanitizer(PATIENT, "", here.decisions, here.facts, Workers(), here.metrics, draw=draw)
-        second = await broken.shorten(replace(first, request=request(Wire.CHAT, later)))
+        second = await broken.change(replace(first, request=request(Wire.CHAT, later)))
         counted = here.metrics.text().decode()
 
     assert second.request.body.startswith(first.request.body[: first.request.messages[-1].end])

@@ -2,10 +2,13 @@
 
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Generic, TypeVar
 
+from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config.providers import Provider, maker_at
@@ -88,8 +91,32 @@ class Draft:
         return len(body) + (0 if received.body is body else len(received.body))
 
 
+Plan = TypeVar("Plan")
 Stage = Callable[[Draft], Awaitable[Draft]]  # originals of its cuts are on disk when it returns
 OnFault = Callable[[str, Exception], None]
+
+
+class ChangingStage(ABC, Generic[Plan]):
+    """A stage that changes bytes, in three steps: a fault in any of them undoes this stage and no other."""
+
+    @abstractmethod
+    async def decide(self, draft: Draft) -> Plan | None:
+        """Return what the stage would do to a request; None for nothing. Nothing is stored yet."""
+
+    async def commit(self, draft: Draft, plan: Plan) -> Plan:
+        """Store the originals and the decision, and return the one that won: another server may have been first."""
+        return plan
+
+    @abstractmethod
+    def render(self, draft: Draft, plan: Plan) -> Draft:
+        """Return the draft as the winning plan says: no clock, no store."""
+
+    async def change(self, draft: Draft) -> Draft:
+        plan = await self.decide(draft)
+        if plan is None:
+            return draft
+        won = await self.commit(draft, plan)
+        return await aside(len(draft.request.body) <= PARSED_BYTES, self.render, draft, won)
 
 
 async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -> Draft:

@@ -67,6 +67,7 @@ class Route:
     is_new: bool = False  # the conversation was elsewhere before
     is_tight: bool = False  # it has no room to spare there, and there is no larger model
     is_newly_tight: bool = False  # that was not so before
+    is_counted: bool = True  # `tokens` are not estimated from the length
 
     def to_json(self) -> RoutedFields:
         return {

@@ -31,7 +31,7 @@ from kimi_proxy.features.chat.compression import (
 )
 from kimi_proxy.features.chat.context import is_certainly_below
 from kimi_proxy.features.chat.conversations import Conversation
-from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft, Note
+from kimi_proxy.features.chat.pipeline import ActiveCompression, ChangingStage, Draft, Note
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.sanitizer.stage import EVENT as SANITIZED
@@ -99,7 +99,31 @@ NEVER_COMPRESSED = _state(())
 ScopedSession = tuple[str, str]  # a scope, and the id of a session in it
 
 
-class Compressor:
+@dataclass(frozen=True, slots=True)
+class RepeatPlan:
+    """The compression that a session's requests are sent with."""
+
+    active: CompressionRecord | None
+    results: Mapping[str, str]  # recall results that the model reads with the results of its calls
+    costs: tuple[Note, ...]  # of summaries that no request has been charged for
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionPlan:
+    """A compression to be made, or why there is none; once it is committed, what is sent and what is said of it."""
+
+    why_not: Reason | None = None
+    preset: Preset | None = None
+    sent: Draft | None = None
+    notes: tuple[Note, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+    def render(self, draft: Draft) -> Draft:
+        sent = self.sent or draft
+        return replace(sent, notes=(*sent.notes, *self.notes), reasons=(*sent.reasons, *self.reasons))
+
+
+class Compressor(ChangingStage[RepeatPlan]):
     """As a stage it repeats the active compression of a session; `compress` and `undo` change which one that is."""
 
     def __init__(
@@ -143,15 +167,25 @@ class Compressor:
         )
         self._locks: WeakValueDictionary[ScopedSession, asyncio.Lock] = WeakValueDictionary()
 
-    async def repeat(self, draft: Draft) -> Draft:
-        """Return `draft` with the active compression applied, in the same bytes as in the request before."""
+    async def decide(self, draft: Draft) -> RepeatPlan:
+        """Return the active compression of the session, and what the model waits to read with it."""
+        active = (await self.state(draft.caller, draft.session.id)).active
+        costs = self._pending_costs.get((draft.caller.scope, draft.session.id)) or ()
+        return RepeatPlan(active, await self._results_of(draft) if active else {}, costs)
+
+    async def commit(self, draft: Draft, plan: RepeatPlan) -> RepeatPlan:
+        """Charge this request for summaries, and remember it, so that people can compress it."""
         place = draft.caller.scope, draft.session.id
         if not draft.caller.is_observed:  # people compress what really left
             last = _drop_parsed(draft)
             self._last.put(place, last, last.size)
-        active = (await self.state(draft.caller, draft.session.id)).active
-        costs = self._pending_costs.pop(place)
-        return await self._compress(replace(draft, notes=(*draft.notes, *costs)) if costs else draft, active)
+        self._pending_costs.forget(place)
+        return plan
+
+    def render(self, draft: Draft, plan: RepeatPlan) -> Draft:
+        """Return `draft` with the active compression applied, in the same bytes as in the request before."""
+        charged = replace(draft, notes=(*draft.notes, *plan.costs)) if plan.costs else draft
+        return self._with_summary(charged, plan.active, plan.results)
 
     async def state(self, who: Caller, session: str) -> CompressionState:
         """Return the stored state; raise StoreUnavailable if it cannot be read and is not in memory."""
@@ -325,10 +359,12 @@ class Compressor:
 
     async def _compress(self, draft: Draft, active: CompressionRecord | None) -> Draft:
         """Return the draft with the summary of the active compression in place of its old messages."""
+        return self._with_summary(draft, active, await self._results_of(draft) if active else {})
+
+    def _with_summary(self, draft: Draft, active: CompressionRecord | None, results: Mapping[str, str]) -> Draft:
         if active is None:
             return draft
         compression = ActiveCompression(active.id, active.cut, active.kept, active.fingerprint, active.message)
-        results = await self._results_of(draft)
         if not results:
             return apply_compression(draft, compression, self._offers_tool)
         # Added before anything is cut: which of several calls with one id is meant, only the whole history shows.
@@ -409,7 +445,7 @@ def _drop_parsed(draft: Draft) -> Draft:
     )
 
 
-class AutoCompression:
+class AutoCompression(ChangingStage[CompressionPlan]):
     """The stage after the one that repeats a compression: it makes one if the context window is nearly full."""
 
     def __init__(
@@ -430,15 +466,32 @@ class AutoCompression:
             MAX_SESSIONS
         )  # sessions for which it did not help, and when
 
-    async def compress(self, draft: Draft) -> Draft:
+    async def decide(self, draft: Draft) -> CompressionPlan | None:
         if not self.is_on or not await self._is_full(draft):
-            return draft
+            return None
         reason = self._why_not(await self._compressor.state(draft.caller, draft.session.id), draft)
-        if reason:
+        # No provider is asked for what is only observed.
+        asks_provider = self._preset.asks_provider and not draft.caller.is_observed
+        return CompressionPlan(why_not=reason or None, preset=replace(self._preset, asks_provider=asks_provider))
+
+    async def commit(self, draft: Draft, plan: CompressionPlan) -> CompressionPlan:
+        """Compress the session, unless it was or may not be; the active compression is sent in any case."""
+        if plan.why_not is not None or plan.preset is None:
             # Another request, or another server, may have compressed it since this one was read.
             sent = draft if draft.uncompressed else await self._compressor.now_sent(draft)
-            return replace(sent, reasons=(*sent.reasons, reason))
-        return await self._compress(draft.uncompressed or draft)
+            return replace(plan, sent=sent, reasons=(plan.why_not,) if plan.why_not else ())
+        whole = draft.uncompressed or draft
+        try:
+            done = await self._compressor.compress(whole, plan.preset, is_automatic=True)
+            plan = replace(plan, notes=(Note(EVENT, event_of(done)),))
+        except (CompressionRefused, StoreUnavailable) as e:
+            plan = replace(plan, reasons=(e.reason if isinstance(e, CompressionRefused) else "store_unavailable",))
+            self._tried.put((whole.caller.scope, whole.session.id), self._now())
+        # Another request may have compressed the session in the meantime: the active compression is sent.
+        return replace(plan, sent=await self._compressor.now_sent(whole))
+
+    def render(self, draft: Draft, plan: CompressionPlan) -> Draft:
+        return plan.render(draft)
 
     async def _is_full(self, draft: Draft) -> bool:
         limit = (self._compressor.window(draft) or 0) * self._preset.threshold_percentage / 100
@@ -458,22 +511,6 @@ class AutoCompression:
             return "compression_cooldown"
         in_a_row = sum(1 for at in state.automatic if 0 <= now - at < ROW_S)
         return "compression_limit" if in_a_row >= self._settings.max_in_a_row else ""
-
-    async def _compress(self, uncompressed: Draft) -> Draft:
-        notes: tuple[Note, ...] = ()
-        reasons: tuple[Reason, ...] = ()
-        try:
-            # No provider is asked for what is only observed.
-            asks_provider = self._preset.asks_provider and not uncompressed.caller.is_observed
-            preset = replace(self._preset, asks_provider=asks_provider)
-            done = await self._compressor.compress(uncompressed, preset, is_automatic=True)
-            notes = (Note(EVENT, event_of(done)),)
-        except (CompressionRefused, StoreUnavailable) as e:
-            reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
-            self._tried.put((uncompressed.caller.scope, uncompressed.session.id), self._now())
-        # Another request may have compressed the session in the meantime: the active compression is sent.
-        sent = await self._compressor.now_sent(uncompressed)
-        return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
 
 
 class SessionCompressions:

@@ -19,7 +19,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
-from kimi_proxy.core.errors import InvalidParams, NothingSeen
+from kimi_proxy.core.errors import InvalidParams, NothingSeen, Reason
 from kimi_proxy.features import tool_weights as tools
 from kimi_proxy.features.accounting import MILLION, prices_of
 from kimi_proxy.features.chat import context, context_map
@@ -40,7 +40,7 @@ from kimi_proxy.features.chat.context import (
 )
 from kimi_proxy.features.chat.context_map import MessageRowBody, Pair, SummarizedRowBody
 from kimi_proxy.features.chat.memory import TextWeight, weigh_text
-from kimi_proxy.features.chat.pipeline import ActiveCompression, Draft
+from kimi_proxy.features.chat.pipeline import ActiveCompression, ChangingStage, Draft
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.services.chat.observers import ChatObserver
@@ -381,7 +381,15 @@ def _summary(pairs: Sequence[Pair]) -> Pair:
     return next(pair for pair in pairs if pair.is_summary)
 
 
-class Reinjection:
+@dataclass(frozen=True, slots=True)
+class ReminderPlan:
+    """The instructions to repeat, or why they are not."""
+
+    reminder: Reminder | None = None
+    why_not: Reason | None = None
+
+
+class Reinjection(ChangingStage[ReminderPlan]):
     """Repeats the system prompt at the end of a request in which it is buried."""
 
     def __init__(self, settings: Settings, models: Models, counter: TokenCounter) -> None:
@@ -390,20 +398,25 @@ class Reinjection:
         self._models = models
         self._counter = counter
 
-    async def remind(self, draft: Draft) -> Draft:
-        """Return the draft with its instructions repeated at the end, if they are buried and not too long."""
+    async def decide(self, draft: Draft) -> ReminderPlan | None:
+        """Return the instructions to repeat at the end, if they are buried and not too long."""
         window, limits = self._models.window(draft.target), self._settings
         if not self.is_on or window is None or is_certainly_below(draft.request, window * limits.threshold):
-            return draft
+            return None
         async with asyncio.timeout(COUNT_S):
             found = sink(await self._counter.composition(draft.request), window, limits.threshold)
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
-            return draft
+            return None
         # Never repeat instructions if the cache matches whole breakpoints or units: it would never hit again.
         if self._models.cache_rules(draft.target).match in ("breakpoints", "units"):
-            return replace(draft, reasons=(*draft.reasons, SPOILS_CACHE))
+            return ReminderPlan(why_not=SPOILS_CACHE)
         if found.system_tokens > limits.max_tokens:
-            return replace(draft, reasons=(*draft.reasons, TOO_LONG))
+            return ReminderPlan(why_not=TOO_LONG)
         text = f"{HEADING}\n{words}"
-        return with_repeated_instructions(draft, Reminder(text, tokens.count(text), found))
+        return ReminderPlan(Reminder(text, tokens.count(text), found))
+
+    def render(self, draft: Draft, plan: ReminderPlan) -> Draft:
+        if plan.reminder is not None:
+            return with_repeated_instructions(draft, plan.reminder)
+        return replace(draft, reasons=(*draft.reasons, plan.why_not)) if plan.why_not else draft

@@ -2,16 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.config.sections import DeferralSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.conversations import is_answered
-from kimi_proxy.features.chat.pipeline import Draft
-from kimi_proxy.features.chat.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.models import Models, Target
@@ -72,7 +71,18 @@ class ToolNames:
     names: tuple[str, ...] = ()
 
 
-class ToolDeferral:
+@dataclass(frozen=True, slots=True)
+class DeferralPlan:
+    """The tools that a conversation leaves out: `before` so far, `names` from now on."""
+
+    before: frozenset[str]
+    names: frozenset[str]
+    is_native: bool
+    days: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # on which tools were called, to be noted
+    is_read: bool = False  # from the store
+
+
+class ToolDeferral(ChangingStage[DeferralPlan]):
     """Leaves out the descriptions of tools that are rarely used.
 
     Which ones is decided while the prompt cache of a conversation is cold, written down before the request leaves, and
@@ -95,29 +105,54 @@ class ToolDeferral:
         self._known: LruCache[ScopedKey, frozenset[str]] = LruCache(MAX_REMEMBERED)
         self._noted: LruCache[tuple[str, str, str], int] = LruCache(MAX_REMEMBERED)  # the last day of each tool
 
-    async def defer(self, draft: Draft) -> Draft:
-        """Return the draft without the tools that its conversation leaves out."""
+    async def decide(self, draft: Draft) -> DeferralPlan | None:
         moment, request = draft.cache, draft.request
         if moment is None or not request.tool_names:
-            return draft
-        is_automatic, place = self._is_opted_in(draft), (draft.caller.scope, moment.conversation)
+            return None
+        place = draft.caller.scope, moment.conversation
+        is_automatic = self._is_opted_in(draft)
         is_on = is_automatic or bool(self.chosen.names)
         known = self._known.get(place) if not (is_on and self._facts.is_shared) else None
         if known is None and moment.is_cold and not request.is_kept and not is_answered(draft.request):
             known = frozenset()  # it is new
         if not is_on and known is not None and not known:
-            return draft
+            return None
         if not stage.may_offer_tool(request) or not deferral.may_defer(request):
-            return draft
+            return None
+        is_native = self.native.is_offered(draft)
         try:
             if known is None:
                 known = await self._facts.deferred_tools(draft.caller, moment.conversation)
-            names = await self._decide(draft, moment, known, is_on, is_automatic)
-            self._known.put(place, names)
+            days = await self._days_of_calls(draft) if is_on else {}
+            # While the cache is warm, what was left out before is left out again.
+            names = await self._names(draft, is_on, is_automatic, known) if moment.is_cold else known
         except StoreUnavailable:
-            # What cannot be repeated after a restart is not begun.
-            names = known or self._known.get(place) or frozenset()
-        changed, deferred = deferral.leave_out(request, names, self.native.is_offered(draft))
+            before = known or self._known.get(place) or frozenset()
+            return DeferralPlan(before, before, is_native)
+        return DeferralPlan(known, names, is_native, days, is_read=True)
+
+    async def commit(self, draft: Draft, plan: DeferralPlan) -> DeferralPlan:
+        """Write down which tools are left out; what cannot be repeated after a restart is not begun."""
+        if draft.cache is None or not plan.is_read:
+            return plan
+        who = draft.caller
+        conversation = draft.cache.conversation
+        client = client_of(draft.request.tool_names)
+        try:
+            if plan.days:
+                await self._facts.save_tool_days(who, client, plan.days)
+            for name, (_, last) in plan.days.items():
+                self._noted.put((who.scope, client, name), last)
+            if plan.names != plan.before:
+                await self._facts.save_deferred_tools(who, conversation, plan.names)
+        except StoreUnavailable:
+            return replace(plan, names=plan.before)
+        self._known.put((who.scope, conversation), plan.names)
+        return plan
+
+    def render(self, draft: Draft, plan: DeferralPlan) -> Draft:
+        """Return the draft without the tools that its conversation leaves out."""
+        changed, deferred = deferral.leave_out(draft.request, plan.names, plan.is_native)
         return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
 
     def _is_opted_in(self, draft: Draft) -> bool:
@@ -126,19 +161,11 @@ class ToolDeferral:
         agent = value_of(draft.headers, b"user-agent").decode("ascii", "replace")
         return deferral.is_opted_in(self._settings.clients, agent, draft.request.tool_names)
 
-    async def _decide(
-        self, draft: Draft, moment: CacheMoment, known: frozenset[str], is_on: bool, is_automatic: bool
-    ) -> frozenset[str]:
-        """Return the names of the tools to leave out; while the cache is warm, those that were left out before."""
-        if is_on:
-            await self._note_calls(draft)
-        if not moment.is_cold:
-            return known
-        may_begin = is_on and not (draft.is_attested or draft.is_observed)
-        names = await self._choose(draft, is_automatic, known) if may_begin else frozenset[str]()
-        if names != known:
-            await self._facts.save_deferred_tools(draft.caller, moment.conversation, names)
-        return names
+    async def _names(self, draft: Draft, is_on: bool, is_automatic: bool, known: frozenset[str]) -> frozenset[str]:
+        """Return the names of the tools to leave out from now on, at a moment when the cache has nothing to lose."""
+        if not is_on or draft.is_attested or draft.is_observed:
+            return frozenset()
+        return await self._choose(draft, is_automatic, known)
 
     async def _choose(self, draft: Draft, is_automatic: bool, known: frozenset[str]) -> frozenset[str]:
         """Return the tools to leave out from now on; those that were, go on so."""
@@ -156,17 +183,13 @@ class ToolDeferral:
         since = today - deferral.USED_WITHIN_DAYS
         return frozenset(name for name, (first, last) in days.items() if first < today and last >= since)
 
-    async def _note_calls(self, draft: Draft) -> None:
-        """Write down once a day that a tool was called."""
+    async def _days_of_calls(self, draft: Draft) -> Mapping[str, tuple[int, int]]:
+        """Return the first day and today for the tools that were called, unless that was noted today."""
         who, today, client = draft.caller, self._today(), client_of(draft.request.tool_names)
         called = deferral.called_names(draft.request).intersection(draft.request.tool_names)
         new = [name for name in called if self._noted.get((who.scope, client, name)) != today]
-        if new:
-            before = await self._facts.tool_days(who, client, new)
-            days = {name: (before.get(name, (today, today))[0], today) for name in new}
-            await self._facts.save_tool_days(who, client, days)
-        for name in new:
-            self._noted.put((who.scope, client, name), today)
+        before = await self._facts.tool_days(who, client, new) if new else {}
+        return {name: (before.get(name, (today, today))[0], today) for name in new}
 
     def _today(self) -> int:
         return int(self._now() // DAY_S)

@@ -21,7 +21,7 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, with_memory
-from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.events import iso_time
 from kimi_proxy.services.store.protocols import FactStore, MemoryStore, SessionStore, StoredMemory
@@ -148,7 +148,16 @@ class ProjectMemoryBody(TypedDict):
     trouble: NotRequired[str]
 
 
-class ProjectMemory:
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The block that a conversation began with; empty if it began without."""
+
+    block: str
+    is_new: bool = False
+    tokens: int | None = None  # of a new one
+
+
+class ProjectMemory(ChangingStage[MemoryPlan]):
     """The stage that puts memory into new conversations, and repeats it in the same bytes in their later requests."""
 
     def __init__(
@@ -184,19 +193,35 @@ class ProjectMemory:
         self._people |= {who.person_id}
         return self._to_json(saved)
 
-    async def inject(self, draft: Draft) -> Draft:
-        """Return `draft` with the block that its conversation began with, or itself if that began without."""
+    async def decide(self, draft: Draft) -> MemoryPlan | None:
+        """Return the block that a conversation began with, or the one that it begins with now."""
         block = self._blocks.get((draft.caller.scope, draft.session.id))
         if block is not None:
-            return with_memory(draft, block)
+            return MemoryPlan(block) if block else None
         try:
             # Conversations that began with memory keep it when it is switched off.
-            return await self._first_seen(draft) if self.is_on or await self._has_some(draft.caller) else draft
+            return await self._first_seen(draft) if self.is_on or await self._has_some(draft.caller) else None
         except StoreUnavailable as e:
-            log.warning("project memory is not injected", extra={"what": str(e)[:300]})
-            if self.is_on and is_new_conversation(draft.request):
-                self._go_without(draft)
-            return draft
+            self._give_up(draft, e)
+            return None
+
+    async def commit(self, draft: Draft, plan: MemoryPlan) -> MemoryPlan:
+        """Store a new block before it is sent: the next process has to send the same."""
+        who, session = draft.caller, draft.session.id
+        if plan.is_new:
+            key = _memory_key(session)
+            try:
+                blocks = await self._facts.put_if_absent(who, "memory", {key: encode_text(plan.block)}, session)
+            except StoreUnavailable as e:
+                self._give_up(draft, e)
+                return MemoryPlan("")
+            block = decode_text(blocks[key])
+            plan = MemoryPlan(block, is_new=True, tokens=tokens.count(block))
+        self._blocks.put((who.scope, session), plan.block)
+        return plan
+
+    def render(self, draft: Draft, plan: MemoryPlan) -> Draft:
+        return with_memory(draft, plan.block, plan.tokens)
 
     async def _has_some(self, who: Caller) -> bool:
         """Return whether a person may have conversations that began with memory."""
@@ -217,8 +242,8 @@ class ProjectMemory:
         await self._facts.put_if_absent(who, "memory", {_memory_key(session): block}, session)
         return True
 
-    async def _first_seen(self, draft: Draft) -> Draft:
-        """Inject into a conversation that this process has not seen before."""
+    async def _first_seen(self, draft: Draft) -> MemoryPlan:
+        """Return the plan for a conversation that this process has not seen before."""
         who = draft.caller
         if unsure := {place for place in self._unsure if place[0] == who.scope}:
             await self._facts.delete(who, "memory", [key for _, key in unsure])
@@ -226,22 +251,19 @@ class ProjectMemory:
         session, memory_key = draft.session.id, _memory_key(draft.session.id)
         known = (await self._facts.get(who, "memory", [memory_key])).get(memory_key)
         if known is not None:
-            return self._inject(draft, decode_text(known))
+            return MemoryPlan(decode_text(known))
         if not self.is_on or not is_new_conversation(draft.request) or await self._has_begun(who, session):
-            return self._inject(draft, "")
-        text = memory_block((await self._memories.read(who.real)).content)
-        # On disk before it is sent: the next process has to send the same.
-        blocks = await self._facts.put_if_absent(who, "memory", {memory_key: encode_text(text)}, session)
-        text = decode_text(blocks[memory_key])
-        return self._inject(draft, text, tokens.count(text))
-
-    def _inject(self, draft: Draft, block: str, tokens: int | None = None) -> Draft:
-        self._blocks.put((draft.caller.scope, draft.session.id), block)
-        return with_memory(draft, block, tokens)
+            return MemoryPlan("")
+        return MemoryPlan(memory_block((await self._memories.read(who.real)).content), is_new=True)
 
     async def _has_begun(self, who: Caller, session: str) -> bool:
         known = await self._session_store.get(who.real, session)
         return known is not None and known.requests > 0
+
+    def _give_up(self, draft: Draft, error: StoreUnavailable) -> None:
+        log.warning("project memory is not injected", extra={"what": str(error)[:300]})
+        if self.is_on and is_new_conversation(draft.request):
+            self._go_without(draft)
 
     def _go_without(self, draft: Draft) -> None:
         """The session started without memory, and continues without it; a stored block is deleted later."""

@@ -14,7 +14,7 @@ from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.chat.context import is_certainly_below
-from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
 from kimi_proxy.proxy.headers import UpstreamRequest
@@ -53,7 +53,7 @@ async def count_ratio(session_store: SessionStore, draft: Draft) -> float:
     return min(MOST_OFF, max(0.0 if draft.request.is_cleared else 1.0, last.tokens / last.tokens_estimated))
 
 
-class Routing:
+class Routing(ChangingStage[Route]):
     """The stage that sends a request to a model with a larger context window, and back once it fits again."""
 
     def __init__(
@@ -78,15 +78,11 @@ class Routing:
             MAX_SESSIONS
         )  # conversations without a larger model
 
-    async def route(self, draft: Draft) -> Draft:
+    async def decide(self, draft: Draft) -> Route | None:
+        """Return the model whose window fits the request; None if the requested model certainly does."""
         wanted = self._window(draft.target)
         if not self.is_on or wanted is None or is_certainly_below(draft.request, self._lower(draft, wanted)):
-            return draft
-        route = await self._route(draft, wanted)
-        return draft if route is None else apply_route(draft, route)
-
-    async def _route(self, draft: Draft, wanted: ModelWindow) -> Route | None:
-        """Return the model whose window fits the request; None if the requested model certainly does."""
+            return None
         route_key = _route_key(draft)
         place = draft.caller.scope, route_key
         now = await self._current(draft, route_key, wanted)
@@ -99,19 +95,30 @@ class Routing:
             if now is wanted:
                 raise
             # The requested model would probably reject it: without a count, keep the larger one.
-            return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN)
+            return Route(wanted, now, len(draft.request.body) // BYTES_PER_TOKEN, is_counted=False)
         to = self._next(draft, tokens, now, wanted)
-        if to is not now:
-            await self._remember(draft, route_key, STAYS if to is wanted else to.target.name)
-            names = {"from": wanted.target.name, "to": to.target.name}
-            if not draft.caller.is_observed:
-                about = {"session": draft.session.id, **names, "tokens": tokens, "max_context": to.size}
-                log.warning("routed", extra=about)
         is_tight = tokens >= self._limit(draft, to)
-        was_tight = self._stranded.pop(place) is not None
-        if is_tight:
-            self._stranded.put(place, True)
-        return Route(wanted, to, tokens, to is not now, is_tight, is_tight and not was_tight)
+        return Route(wanted, to, tokens, to is not now, is_tight, is_tight and place not in self._stranded)
+
+    async def commit(self, draft: Draft, plan: Route) -> Route:
+        """Write down where the conversation goes on."""
+        route_key = _route_key(draft)
+        if not plan.is_counted:
+            return plan
+        if plan.is_new:
+            target = plan.to.target
+            await self._remember(draft, route_key, STAYS if plan.to is plan.wanted else target.name)
+            if not draft.caller.is_observed:
+                names = {"from": plan.wanted.target.name, "to": target.name}
+                about = {"session": draft.session.id, **names, "tokens": plan.tokens, "max_context": plan.to.size}
+                log.warning("routed", extra=about)
+        self._stranded.forget((draft.caller.scope, route_key))
+        if plan.is_tight:
+            self._stranded.put((draft.caller.scope, route_key), True)
+        return plan
+
+    def render(self, draft: Draft, plan: Route) -> Draft:
+        return apply_route(draft, plan)
 
     def largest_window(self, draft: Draft) -> int | None:
         """Return the window of the largest model that may answer; None if that of the requested one is not known."""

@@ -15,7 +15,7 @@ from kimi_proxy.core.config.sections import CacheSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.chat.conversations import is_answered
-from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.features.chat.prompt_cache import (
     CacheMoment,
     Difference,
@@ -166,19 +166,6 @@ class PromptCaches(ChatObserver):
             return 0
         return self._last_tokens.get(_beginning_of(draft, found)) or 0
 
-    async def mark(self, draft: Draft) -> Draft:
-        """Return the draft with marks for the provider's prompt cache, as far as the client has not used them all."""
-        moment, request = draft.cache, draft.request
-        if moment is None or moment.rules.match != "marks":
-            return draft
-        if request.format.cache_ttl(request.json) is None:
-            marked = marked_request(request, moment)
-            return draft if marked is request else replace(draft, request=marked, is_marked=True)
-        if not self._settings.anchor:
-            return draft
-        anchored = anchored_request(request, moment.rules)
-        return draft if anchored is request else replace(draft, request=anchored)
-
     def _knows(self, who: Caller, found: PrefixDigests | None) -> bool:
         """Return whether a conversation that began in the same way was seen lately, and note that this one does."""
         if found is None:
@@ -269,12 +256,43 @@ def _place_in_session(draft: Draft, what: bytes) -> ScopedKey:
     return draft.caller.scope, sha256(session + b"\0" + what).digest()
 
 
+class CacheMarks(ChangingStage[CacheMoment]):
+    """Marks where the provider's prompt cache may begin and end, as far as the client has not used all marks itself."""
+
+    def __init__(self, settings: CacheSettings | None = None) -> None:
+        self._settings = settings or CacheSettings()
+
+    async def decide(self, draft: Draft) -> CacheMoment | None:
+        moment = draft.cache
+        return moment if moment is not None and moment.rules.match == "marks" else None
+
+    def render(self, draft: Draft, plan: CacheMoment) -> Draft:
+        request = draft.request
+        if request.format.cache_ttl(request.json) is None:
+            marked = marked_request(request, plan)
+            return draft if marked is request else replace(draft, request=marked, is_marked=True)
+        if not self._settings.anchor:
+            return draft
+        anchored = anchored_request(request, plan.rules)
+        return draft if anchored is request else replace(draft, request=anchored)
+
+
 KEPT_TURNS = 1  # the newest, when the cache is cold
 BETA, HEADER = b"context-management-", b"anthropic-beta"  # the provider refuses the edit of a client without it
 MAX_REMEMBERED = 10_000
 
 
-class ThinkingClearer:
+@dataclass(frozen=True, slots=True)
+class ThinkingPlan:
+    """How many turns of a conversation go without their thinking: `before` so far, `cleared` from now on."""
+
+    turns: int
+    before: int
+    cleared: int
+    is_read: bool = True  # from the store
+
+
+class ThinkingClearer(ChangingStage[ThinkingPlan]):
     """Asks the provider to drop the thinking of old turns.
 
     The number of cleared turns is decided when the cache is cold, and repeated while it is warm: the number of kept
@@ -286,34 +304,43 @@ class ThinkingClearer:
         self._facts = facts
         self._cleared: LruCache[ScopedKey, int] = LruCache(MAX_REMEMBERED)
 
-    async def clear(self, draft: Draft) -> Draft:
-        """Return the draft without old thinking, as far as that was decided before or is free now."""
+    async def decide(self, draft: Draft) -> ThinkingPlan | None:
         moment, request = draft.cache, draft.request
         is_translated = draft.upstream_wire not in (None, request.wire)
         if not self.is_on or moment is None or is_translated or BETA not in value_of(draft.headers, HEADER):
-            return draft
+            return None
+        place = draft.caller.scope, moment.conversation
+        known = None if self._facts.is_shared else self._cleared.get(place)
+        if known is None:
+            try:
+                known = await self._facts.cleared_turns(draft.caller, moment.conversation)
+            except StoreUnavailable:
+                known = self._cleared.get(place) or 0
+                return ThinkingPlan(thinking_turns(request), known, known, is_read=False)
         turns = thinking_turns(request)
         # In a request that must be sent unchanged, only thinking that was cleared before may be cleared again.
         is_free = moment.is_cold and not (draft.is_attested or draft.is_observed)
-        cleared = await self._decide(draft, moment.conversation, turns - KEPT_TURNS if is_free else 0)
-        if cleared <= 0 or turns <= cleared:
+        free = turns - KEPT_TURNS if is_free else 0
+        return ThinkingPlan(turns, known, free if free > 0 else known)
+
+    async def commit(self, draft: Draft, plan: ThinkingPlan) -> ThinkingPlan:
+        """Write down how many turns are cleared; what cannot be repeated after a restart is not begun."""
+        if draft.cache is None or not plan.is_read:
+            return plan
+        if plan.cleared != plan.before:
+            try:
+                await self._facts.save_cleared_turns(draft.caller, draft.cache.conversation, plan.cleared)
+            except StoreUnavailable:
+                return replace(plan, cleared=plan.before)
+        self._cleared.put((draft.caller.scope, draft.cache.conversation), plan.cleared)
+        return plan
+
+    def render(self, draft: Draft, plan: ThinkingPlan) -> Draft:
+        """Return the draft without old thinking, as far as that was decided before or is free now."""
+        request = draft.request
+        if plan.cleared <= 0 or plan.turns <= plan.cleared:
             return draft
-        changed = edit.with_thinking_cleared(request, turns - cleared)
+        changed = edit.with_thinking_cleared(request, plan.turns - plan.cleared)
         # If the client has edits of its own, they are not ours to change.
         is_ours = not request.is_cleared
         return draft if changed is request else replace(draft, request=changed, clears_thinking=is_ours)
-
-    async def _decide(self, draft: Draft, conversation: bytes, free: int) -> int:
-        """Return how many turns are cleared; `free` are those that may be from now on."""
-        who, place = draft.caller, (draft.caller.scope, conversation)
-        known = None if self._facts.is_shared else self._cleared.get(place)
-        try:
-            if known is None:
-                known = await self._facts.cleared_turns(who, conversation)
-            if free > 0 and free != known:
-                await self._facts.save_cleared_turns(who, conversation, free)
-                known = free
-        except StoreUnavailable:
-            return self._cleared.get(place) or 0
-        self._cleared.put(place, known)
-        return known

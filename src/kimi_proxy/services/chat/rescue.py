@@ -4,15 +4,15 @@ No request of ours is sent for it. It is stored, repeated in the same bytes and 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kimi_proxy.core.config.sections import CompressionSettings
 from kimi_proxy.core.errors import CompressionRefused, Reason, StoreUnavailable
 from kimi_proxy.features.chat.compression import Preset, can_compress
 from kimi_proxy.features.chat.context import is_certainly_below
-from kimi_proxy.features.chat.pipeline import Draft, Note
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft, Note
 from kimi_proxy.features.models.routing import room_beside
-from kimi_proxy.services.chat.compression import EVENT, Compressor, event_of
+from kimi_proxy.services.chat.compression import EVENT, CompressionPlan, Compressor, event_of
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.store.protocols import SessionStore
 
@@ -23,7 +23,16 @@ TOO_LONG: Reason = "exceeds_window"  # and nothing can be taken out of it
 LargestWindow = Callable[[Draft], int | None]
 
 
-class Rescue:
+@dataclass(frozen=True, slots=True)
+class RescuePlan:
+    """A compression, and the room that the request then has to fit into."""
+
+    made: CompressionPlan
+    room: float  # in the provider's tokens
+    ratio: float  # of those to ours
+
+
+class Rescue(ChangingStage[RescuePlan]):
     """The stage behind automatic compression; where a larger model is left to route to, it does nothing."""
 
     def __init__(
@@ -40,36 +49,52 @@ class Rescue:
         self._largest_window = largest_window
         self._session_store = session_store
 
-    async def compress(self, draft: Draft) -> Draft:
-        """Return a draft that fits, with as many of the last exchanges whole as fit; the same one if it does."""
+    async def decide(self, draft: Draft) -> RescuePlan | None:
+        """Return how far a request has to be compressed to fit; None if it does."""
         window = self._largest_window(draft) if self.is_on else None
         if window is None:
-            return draft
+            return None
         room = room_beside(draft.request.format.output_limit(draft.request.json), window)
         if is_certainly_below(draft.request, room):
-            return draft
+            return None
         ratio = await count_ratio(self._session_store, draft)
         if await self._compressor.tokens(draft.request) * ratio <= room:
-            return draft
-        rescued = await self._compress(draft.uncompressed or draft, window, room / ratio)
-        if await self._compressor.tokens(rescued.request) * ratio <= room:
-            return rescued
-        return replace(rescued, reasons=(*rescued.reasons, TOO_LONG))
+            return None
+        whole = draft.uncompressed or draft
+        if not can_compress(whole.request):
+            return RescuePlan(CompressionPlan("kept_by_provider"), room, ratio)
+        preset = replace(self._preset, target_share=TARGET_SHARE * (room / ratio) / window)
+        return RescuePlan(CompressionPlan(await self._why_not(whole), preset), room, ratio)
 
-    async def _compress(self, uncompressed: Draft, window: int, room: float) -> Draft:
-        notes: tuple[Note, ...] = ()
-        reasons: tuple[Reason, ...] = ()
-        preset = replace(self._preset, target_share=TARGET_SHARE * room / window)
-        if not can_compress(uncompressed.request):
-            return replace(uncompressed, reasons=(*uncompressed.reasons, "kept_by_provider"))
+    async def commit(self, draft: Draft, plan: RescuePlan) -> RescuePlan:
+        """Compress the session, with as many of the last exchanges whole as fit."""
+        whole = draft.uncompressed or draft
+        made = plan.made
+        if made.why_not == "kept_by_provider":
+            sent = whole
+        else:
+            if made.why_not is None and made.preset is not None:
+                made = await self._compress(whole, made.preset)
+            sent = await self._compressor.now_sent(whole)
+        reasons = (*((made.why_not,) if made.why_not else ()), *made.reasons)
+        is_long = await self._compressor.tokens(sent.request) * plan.ratio > plan.room
+        made = replace(made, sent=sent, reasons=(*reasons, TOO_LONG) if is_long else reasons)
+        return replace(plan, made=made)
+
+    def render(self, draft: Draft, plan: RescuePlan) -> Draft:
+        return plan.made.render(draft)
+
+    async def _why_not(self, whole: Draft) -> Reason | None:
+        """Return why the session may not be compressed."""
         try:
-            state = await self._compressor.state(uncompressed.caller, uncompressed.session.id)
-            if state.is_paused:
-                reasons = ("compression_taken_back",)
-            else:
-                done = await self._compressor.compress(uncompressed, preset, is_automatic=True)
-                notes = (Note(EVENT, event_of(done)),)
+            state = await self._compressor.state(whole.caller, whole.session.id)
+        except StoreUnavailable:
+            return "store_unavailable"
+        return "compression_taken_back" if state.is_paused else None
+
+    async def _compress(self, whole: Draft, preset: Preset) -> CompressionPlan:
+        try:
+            done = await self._compressor.compress(whole, preset, is_automatic=True)
         except (CompressionRefused, StoreUnavailable) as e:
-            reasons = (e.reason if isinstance(e, CompressionRefused) else "store_unavailable",)
-        sent = await self._compressor.now_sent(uncompressed)
-        return replace(sent, notes=(*sent.notes, *notes), reasons=(*sent.reasons, *reasons))
+            return CompressionPlan(reasons=(e.reason if isinstance(e, CompressionRefused) else "store_unavailable",))
+        return CompressionPlan(notes=(Note(EVENT, event_of(done)),))

@@ -12,7 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NotRequired, ParamSpec, Protocol, TypedDict, TypeVar
 
@@ -24,7 +24,7 @@ from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.errors import Reason, StoreUnavailable, WarningCode
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.conversations import Conversation
-from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.sanitizer.decide import (
@@ -235,7 +235,30 @@ class CacheMoments(Protocol):
         """Return the state of the provider's prompt cache for the conversation of `draft`."""
 
 
-class Sanitizer:
+@dataclass(frozen=True, slots=True)
+class CutPlan:
+    """The form in which each long tool result of a request is sent: the one sent before, or one decided now."""
+
+    cache: CacheMoment
+    outputs: Sequence[LongOutput]
+    way_back: WayBack
+    deadline: WaitLimit
+    known: Mapping[bytes, Decision]
+    made: Decided = field(default_factory=Decided)
+    uncut: Sequence[LongOutput] = ()  # new ones that nothing is decided about
+    refusal: Reason | None = None  # why
+    short: Sequence[LongOutput] = ()  # new ones that need no decision
+    replacements: int = 0  # that there had been when the decisions were read
+    rewritten_tokens: int = 0
+    pending: Mapping[str, str] = field(default_factory=dict)  # recall results that are shown beside results
+    reasons: tuple[Reason, ...] = ()
+    previous_response: str | None = None
+    results: Mapping[str, str] = field(default_factory=dict)  # of our calls in the previous response
+
+
+class Sanitizer(ChangingStage[CutPlan]):
+    """Shortens long tool results, and repeats how they were shortened."""
+
     def __init__(
         self,
         settings: Settings,
@@ -271,16 +294,45 @@ class Sanitizer:
         self._rows_lock = threading.Lock()  # long results are compared in threads
         self._since_start: Counter[str] = Counter()
 
-    async def shorten(self, draft: Draft) -> Draft:
-        """Return `draft` with long tool results cut, as they were cut before; the originals are on disk by then."""
+    async def decide(self, draft: Draft) -> CutPlan:
+        """Return how each long tool result is sent, with what the store and the prompt cache say about them."""
         found = await self._plan(draft)
         # An observed request is what really left: that has noted the state of its cache.
         cache = draft.cache if draft.caller.is_observed and draft.cache else await self._caches.observe(draft)
-        draft = replace(draft, cache=cache)
-        decided = await self._decide(draft, found, cache)
-        # All decisions are on disk at this point, and no text has been changed yet.
-        done = await aside(len(draft.request.body) <= PARSED_BYTES, sanitize, draft, decided)
-        self._count(decided, done)
+        deadline = WaitLimit.begin(self._cpu_s, self._now)
+        way_back = await self._tool.find(draft, cache, self._is_on_for(draft))
+        planned = await self._decide_on(draft, CutPlan(cache, found, way_back, deadline, known={}))
+        return await self._with_recalls(draft, planned)
+
+    async def commit(self, draft: Draft, plan: CutPlan) -> CutPlan:
+        """Store originals and decisions; all of them are on disk before a text is changed."""
+        self._decisions.note_short(draft.caller, plan.short, plan.replacements)
+        decisions, rewritten = await self._store(draft, plan)
+        if plan.refusal is not None:
+            decisions = {**decisions, **self._decisions.mark_uncut(draft.caller, plan.uncut, plan.refusal)}
+        if not draft.caller.is_observed:
+            for decision in decisions.values():
+                self._metrics.sanitizer_outputs.labels(decision.why).inc()
+        return replace(plan, known=decisions, rewritten_tokens=rewritten)
+
+    def render(self, draft: Draft, plan: CutPlan) -> Draft:
+        """Return `draft` with long tool results as the plan shows them."""
+        decided = RequestDecisions(
+            outputs=tuple(output for output in plan.outputs if output.key in plan.known),
+            decisions=plan.known,
+            offers_tool=plan.way_back.offers_tool,
+            pending_results=plan.pending,
+            previous_response=plan.previous_response,
+            results=plan.results,
+            rewritten_tokens=plan.rewritten_tokens,
+            reasons=plan.reasons,
+        )
+        return sanitize(replace(draft, cache=plan.cache), decided)
+
+    async def change(self, draft: Draft) -> Draft:
+        done = await super().change(draft)
+        if not draft.caller.is_observed:
+            self._count(done)
         return done
 
     async def inherit(self, draft: Draft, parent: Conversation) -> bool:
@@ -311,14 +363,8 @@ class Sanitizer:
         """Return the newest cuts, in chats and elsewhere."""
         return [_mask_to_json(mask) for mask in await self._decisions.newest(who, limit)]
 
-    def _count(self, decided: RequestDecisions, done: Draft) -> None:
-        if done.caller.is_observed:
-            return
+    def _count(self, done: Draft) -> None:
         self._since_start["requests"] += 1
-        if not decided.decisions:
-            return
-        for decision in decided.decisions.values():
-            self._metrics.sanitizer_outputs.labels(decision.why).inc()
         fields: Mapping[str, object] = next((note.fields for note in done.notes if note.event == EVENT), {})
         numbers = {name: number for name in _SUMMED if isinstance(number := fields.get(name), int)}
         self._since_start.update(numbers)
@@ -329,22 +375,22 @@ class Sanitizer:
         name = draft.conversation.name
         return await aside(len(request.body) <= PARSED_BYTES, plan, request, self._policy.old_tokens, name)
 
-    async def _decide(self, draft: Draft, found: Sequence[LongOutput], cache: CacheMoment) -> RequestDecisions:
-        """Return the form in which each long tool result is sent: the one sent before, or one decided now."""
-        deadline = WaitLimit.begin(self._cpu_s, self._now)
-        way_back = await self._tool.find(draft, cache, self._is_on_for(draft))
-        decisions, rewritten = await self._decisions_on(draft, found, way_back, cache, deadline)
-        long = tuple(output for output in found if output.key in decisions)
-        pending: dict[str, str] = {}
-        if any(one.shown is not None for one in decisions.values()):
+    async def _with_recalls(self, draft: Draft, plan: CutPlan) -> CutPlan:
+        """Return the plan with the results of our own calls that the request has to carry."""
+        pending = plan.pending
+        made = (*plan.made.new, *plan.made.old)
+        if any(one.shown is not None for one in plan.known.values()) or any(one.shortened.hidden for one in made):
             results = self._facts.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
             pending = await self._grace.read(results, pending)
-        reasons: tuple[Reason, ...] = ("recall_refused",) if way_back.is_refused and self._is_on_for(draft) else ()
-        decided = RequestDecisions(
-            long, decisions, way_back.offers_tool, pending, rewritten_tokens=rewritten, reasons=reasons
-        )
+        is_refused = plan.way_back.is_refused and self._is_on_for(draft)
+        plan = replace(plan, pending=pending, reasons=("recall_refused",) if is_refused else ())
         response_id = draft.request.previous_response_id
-        return await self._with_previous_response(draft.caller, decided, response_id) if response_id else decided
+        if not response_id:
+            return plan
+        nothing: Mapping[str, str] = {}
+        results_of = await self._grace.read(self._facts.open_results(draft.caller, response_id), nothing)
+        previous = await self._grace.read(self._facts.real_response_id(draft.caller, response_id), None)
+        return replace(plan, previous_response=previous, results=results_of)
 
     def _is_on_for(self, draft: Draft) -> bool:
         """Return whether new decisions may be made; earlier decisions are repeated in any case."""
@@ -358,28 +404,18 @@ class Sanitizer:
             return "recall_refused"
         return None if self._tool.can_read_back(draft, way_back) else "not_worth_resending"
 
-    async def _with_previous_response(
-        self, who: Caller, decided: RequestDecisions, response_id: str
-    ) -> RequestDecisions:
-        """Return `decided` with the recall results that `previous_response_id` still waits for."""
-        nothing: Mapping[str, str] = {}
-        results = await self._grace.read(self._facts.open_results(who, response_id), nothing)
-        previous = await self._grace.read(self._facts.real_response_id(who, response_id), None)
-        return replace(decided, previous_response=previous, results=results)
-
-    async def _decisions_on(
-        self, draft: Draft, outputs: Sequence[LongOutput], way_back: WayBack, cache: CacheMoment, deadline: WaitLimit
-    ) -> tuple[dict[bytes, Decision], int]:
-        """Return a decision for each result long enough to need one, and the cached tokens rewritten for them."""
+    async def _decide_on(self, draft: Draft, plan: CutPlan) -> CutPlan:
+        """Return the plan with a decision for each result long enough to need one."""
+        outputs = plan.outputs
         if not outputs:
-            return {}, 0
+            return plan
         who = draft.caller
         since = self._decisions.replacements
-        refusal = self._refusal(draft, way_back)
+        refusal = self._refusal(draft, plan.way_back)
         new: list[LongOutput] = []
         try:
             # Wait here even if time is short: otherwise earlier cuts would be sent uncut and their savings lost.
-            async with self._grace.wait(deadline.left_s):
+            async with self._grace.wait(plan.deadline.left_s):
                 known = await self._decisions.read_known(who, outputs)
         except (StoreUnavailable, TimeoutError) as e:
             self._grace.fell_back("remember", "store_unavailable", str(e))
@@ -388,28 +424,32 @@ class Sanitizer:
             # The model has already read these results uncut: they wait until cutting is free.
             unknown = (output for output in outputs if output.key not in known and output.is_unread)
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
+        plan = replace(plan, known=known)
         restored: tuple[ShortenedOutput, ...] = ()
-        if way_back.recalls.refused and not way_back.had_tool and self._is_on_for(draft):
-            restored = restore_cuts(outputs, known, cache)
-            known, _ = await self._commit(draft, Decided(old=restored), known, deadline)
+        if plan.way_back.recalls.refused and not plan.way_back.had_tool and self._is_on_for(draft):
+            restored = restore_cuts(outputs, known, plan.cache)
         if refusal is not None:
-            return known | self._decisions.mark_uncut(who, new, refusal), 0
-        moment = CutMoment.of(draft.request, cache)
+            return replace(plan, made=Decided(old=restored), uncut=new, refusal=refusal)
+        moment = CutMoment.of(draft.request, plan.cache)
         if not new and not moment.allows_cuts(self._policy):
-            return known, 0
-        conversation = await self._conversation(draft, outputs, new)
+            return replace(plan, made=Decided(old=restored))
+        whole = {one.output.key: Decision(one.shortened.why) for one in restored}
+        decided = await self._decide_new(draft, replace(plan, known={**known, **whole}), new, may_cut_old=not restored)
+        short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
+        made = replace(decided, old=(*restored, *decided.old))
+        return replace(plan, made=made, short=short, replacements=since)
+
+    async def _decide_new(self, draft: Draft, plan: CutPlan, new: Sequence[LongOutput], may_cut_old: bool) -> Decided:
+        conversation = await self._conversation(draft, plan.outputs, new)
         is_short = len(draft.request.body) <= COMPARED_CHARS
         wanted = frozenset(output.call_id for output in new)
-        contexts = await aside(is_short, self._contexts, conversation, known, wanted) if new else {}
-        scored = await self._score(conversation, new, contexts, deadline)
-        rows = partial(self._rows_of, who)
-        facts = Facts(cache, self._seed, known, scored, rows, may_cut_old=not restored)
-        decided = await self._fail_open.run(
+        contexts = await aside(is_short, self._contexts, conversation, plan.known, wanted) if new else {}
+        scored = await self._score(conversation, new, contexts, plan.deadline)
+        rows = partial(self._rows_of, draft.caller)
+        facts = Facts(plan.cache, self._seed, plan.known, scored, rows, may_cut_old=may_cut_old)
+        return await self._fail_open.run(
             "decide", self._ask(conversation, facts), lambda code: _leave_new_uncut(conversation, scored)
         )
-        short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
-        self._decisions.note_short(who, short, since)
-        return await self._commit(draft, decided, known, deadline)
 
     def _as_remembered(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
         """Return decisions without the store: those in memory, else uncut. Results that no model has read are new."""
@@ -505,22 +545,21 @@ class Sanitizer:
 
     # The transaction
 
-    async def _commit(
-        self, draft: Draft, decided: Decided, known: dict[bytes, Decision], deadline: WaitLimit
-    ) -> tuple[dict[bytes, Decision], int]:
+    async def _store(self, draft: Draft, plan: CutPlan) -> tuple[Mapping[bytes, Decision], int]:
         """Store all decisions in one transaction; if that fails, new results are sent uncut and old ones as before."""
+        decided = plan.made
         new = [one for one in decided.new if one.shortened.why != "below_threshold"]
         made: Sequence[ShortenedOutput] = (*new, *decided.old)
         if not made:
-            return known, 0
+            return plan.known, 0
         try:
-            async with self._grace.wait(BUSY_FACTOR * self._cpu_s if decided.old else deadline.left_s):
+            async with self._grace.wait(BUSY_FACTOR * self._cpu_s if decided.old else plan.deadline.left_s):
                 kept = await self._decisions.commit(draft.caller, made, draft.session.id)
-                return known | kept, decided.rewritten_tokens
+                return {**plan.known, **kept}, decided.rewritten_tokens
         except (StoreUnavailable, TimeoutError) as e:
             self._grace.fell_back("settle", "store_unavailable", str(e))
             entered = [one.output for one in made if not one.replaces]
-            return known | self._decisions.mark_uncut(draft.caller, entered, "store_unavailable"), 0
+            return {**plan.known, **self._decisions.mark_uncut(draft.caller, entered, "store_unavailable")}, 0
 
 
 def _leave_new_uncut(conversation: RequestResults, scored: Mapping[bytes, ShortenedText]) -> Decided:

@@ -44,7 +44,7 @@ class World:
     async def send(self, request: Request, session: str = "s-1") -> Draft:
         """The draft as it would leave."""
         draft = Draft(request, Target("kimi", "kimi-k2"), Session(session), LOCAL)
-        return await run_stages(draft, (self.sanitizer.shorten,), lambda step, error: None)
+        return await run_stages(draft, (self.sanitizer.change,), lambda step, error: None)
 
 
 @asynccontextmanager
