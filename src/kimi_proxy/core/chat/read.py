@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import Raw
@@ -188,7 +188,8 @@ class Part:
         known = (compute, args)
         if known not in self._derived:
             self._derived[known] = compute(self, *args)
-        return cast(Value, self._derived[known])
+        found: Value = self._derived[known]  # type: ignore[assignment]
+        return found
 
     @cached_property
     def text(self) -> str:
@@ -222,7 +223,8 @@ class Content:
         known = (compute, args)
         if known not in self._derived:
             self._derived[known] = compute(self, *args)
-        return cast(Value, self._derived[known])
+        found: Value = self._derived[known]  # type: ignore[assignment]
+        return found
 
 
 class Message(NamedTuple):

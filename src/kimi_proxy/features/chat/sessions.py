@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 
 from kimi_proxy.core.caller import LOCAL_SCOPE
-from kimi_proxy.core.chat import Message, Part, Request, read
+from kimi_proxy.core.chat import Content, Message, Part, Request, read
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.chat.conversations import without_reminders
 from kimi_proxy.features.chat.safety_checks import TITLE as CHECKS_TITLE
@@ -133,14 +133,22 @@ def answers_in(request: Request, with_results: bool = False) -> tuple[bytes, ...
     Thinking is excluded, because clients do not send all of it back. Including the results of its calls distinguishes
     two answers with the same words and ids.
     """
-    said: list[list[Part]] = []
-    for message in _conversation(request):
-        if message.role == "assistant":
-            said.append([part for part in message.parts if part.kind in ("text", "tool_call")])
-        elif with_results and said:
-            said[-1] += (part for part in message.parts if part.kind == "tool_result")
-    first, newest = filter(None, map(_hash_answer, said)), filter(None, map(_hash_answer, reversed(said)))
-    return tuple(dict.fromkeys((*islice(first, 1), *islice(newest, NEWEST_ANSWERS))))
+    messages = _conversation(request)
+    places = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    ends = [*places[1:], len(messages)] if with_results else [at + 1 for at in places]
+
+    def hashes(order: Iterable[int]) -> Iterator[bytes]:
+        for each in order:
+            at = places[each]
+            said = [part for part in messages[at].parts if part.kind in ("text", "tool_call")]
+            following = (part for message in messages[at + 1 : ends[each]] for part in message.parts)
+            said += (part for part in following if part.kind == "tool_result")
+            if hashed := _hash_answer(said):
+                yield hashed
+
+    first = islice(hashes(range(len(places))), 1)
+    newest = islice(hashes(reversed(range(len(places)))), NEWEST_ANSWERS)
+    return tuple(dict.fromkeys((*first, *newest)))
 
 
 def is_session_id(text: str) -> bool:
@@ -227,17 +235,19 @@ def _conversation(request: Request) -> Sequence[Message]:
     Its examples are the same in all of its sessions, and the files that it shows move about in the conversation.
     """
     messages = request.messages
-    if request.tool_names or not any(opening in request.body for opening in _AIDER_CONTEXT):
+    if request.tool_names:
         return messages
-    found = [at for at, message in enumerate(messages) if _starts_with(message, _AIDER_CONTEXT)]
-    examples = [at for at in found if _starts_with(messages[at], _AIDER_CONTEXT[:1])]
+    found = [at for at, message in enumerate(messages) if message.content.derive(_starts_with, _AIDER_CONTEXT)]
+    if not found:
+        return messages
+    examples = [at for at in found if messages[at].content.derive(_starts_with, _AIDER_CONTEXT[:1])]
     start = examples[0] if examples else 0
     answered = {at + 1 for at in found if at + 1 < len(messages) and messages[at + 1].role == "assistant"}
     return [message for at, message in enumerate(messages) if at >= start and at not in {*found, *answered}]
 
 
-def _starts_with(message: Message, openings: tuple[bytes, ...]) -> bool:
-    asked = (part for part in message.parts[:1] if message.role == "user" and part.is_string)
+def _starts_with(content: Content, openings: tuple[bytes, ...]) -> bool:
+    asked = (part for part in content.parts[:1] if content.role == "user" and part.is_string)
     return any(part.body.startswith(openings, part.start + 1) for part in asked)
 
 

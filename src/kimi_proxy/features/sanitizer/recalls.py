@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kimi_proxy.core.chat import Part, Request
+from kimi_proxy.core.chat import Content, Part, Request
 from kimi_proxy.features.sanitizer.plan import MAX_ARGUMENT_BYTES, calls_recall_tool, is_recovery, is_recovery_call
 
 RecallOutcome = Literal["answered", "refused", "failed"]
@@ -54,7 +54,7 @@ _NAMES = (b"recover_", b"prn_", b"msk_")  # one of them is in every such call
 
 def client_recalls(request: Request) -> ClientRecalls:
     """Return what became of the calls of a request: those of our own tool are not among them."""
-    if not any(name in request.body for name in _NAMES):
+    if not any(message.content.derive(_has_reading_call) for message in request.messages):
         return ClientRecalls()
     found = ClientRecalls()
     calls: dict[str, Part | None] = {}  # by id; None: it reads nothing back
@@ -66,6 +66,10 @@ def client_recalls(request: Request) -> ClientRecalls:
                 outcome = recall_outcome(call, part)
                 found |= ClientRecalls(outcome == "answered" and calls_recall_tool(call), outcome == "refused")
     return found
+
+
+def _has_reading_call(content: Content) -> bool:
+    return any(part.kind == "tool_call" and part.derive(_reads_back) for part in content.parts)
 
 
 def _reads_back(call: Part) -> bool:
