@@ -19,6 +19,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvloop
+from conversations import SHAPES as CONVERSATIONS
+from conversations import fresh, going_on
 from timing import median, p95, table
 
 SIZES = {"1 KB": (1_000, 600), "100 KB": (100_000, 200), "1 MB": (1_000_000, 60)}
@@ -30,6 +32,7 @@ BUSY_S = 5.0
 SETTLE_S = 1.5  # the journal is written a second after a request
 BURST = 20_000  # chunks
 WARM_UP = 30
+FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Added:
 class Figures:
     added: dict[str, Added]  # by size of the request
     added_first: Added  # to the first request of a conversation, 1 KB; the requests of `added` are one that goes on
+    added_new: dict[str, Added]  # by shape of a conversation that nobody has seen before
+    added_going_on: dict[str, Added]  # to one that grows with each request
     added_stream: Added  # to the last of 20 chunks
     requests_per_s: float  # 16 clients at once
     first_per_s: float  # the same, each request the first of a conversation
@@ -116,10 +121,10 @@ def stream_body(chunks: int, more: bytes = b"") -> bytes:
     return b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,%b"n":%d}' % (more, chunks)
 
 
-async def added(base_url: str, direct_url: str, make: Callable[[], bytes], times: int) -> Added:
+async def added(base_url: str, direct_url: str, make: Callable[[], bytes], times: int, warm_up: int = WARM_UP) -> Added:
     """Both ways in turn, so that whatever else the machine does hits both alike."""
     async with Line(base_url) as through, Line(direct_url) as direct:
-        for _ in range(WARM_UP):
+        for _ in range(warm_up):
             for line in (through, direct):
                 await line.ask(line.request(make()))
         trips = [[await line.ask(line.request(make())) for line in (through, direct)] for _ in range(times)]
@@ -156,6 +161,11 @@ async def figures(base_url: str, direct_url: str, pid: int | None = None) -> Fig
         for name, (size, times) in SIZES.items()
     }
     added_first = await added(base_url, direct_url, first_body, SIZES["1 KB"][1])
+    added_new: dict[str, Added] = {}
+    added_going_on: dict[str, Added] = {}
+    for name, shape in CONVERSATIONS.items():
+        added_new[name] = await added(base_url, direct_url, fresh(shape), shape.times, FEW)
+        added_going_on[name] = await added(base_url, direct_url, going_on(shape), shape.times, FEW)
     added_stream = await added(base_url, direct_url, lambda: stream_body(CHUNKS), STREAMS)
     rates: list[float] = []
     spent: list[float] = []
@@ -173,6 +183,8 @@ async def figures(base_url: str, direct_url: str, pid: int | None = None) -> Fig
     return Figures(
         by_size,
         added_first,
+        added_new,
+        added_going_on,
         added_stream,
         *rates,
         *(spent if pid else (None, None)),
@@ -245,8 +257,13 @@ def rows(measured: Figures) -> list[tuple[str, str]]:
         for name, took in measured.added.items()
     ]
     first = measured.added_first
+    conversations = [
+        (f"added to a conversation of {name}: new / going on", f"{new.median_ms:.2f} / {more.median_ms:.2f} ms")
+        for (name, new), more in zip(measured.added_new.items(), measured.added_going_on.values(), strict=True)
+    ]
     return [
         *sizes,
+        *conversations,
         ("added to the first request of a conversation", f"{first.median_ms:.2f} ms (p95 {first.p95_ms:.2f} ms)"),
         (f"added to a stream of {CHUNKS} chunks", f"{measured.added_stream.median_ms:.2f} ms"),
         (f"requests per second, {CLIENTS} clients", f"{measured.requests_per_s:.0f}"),
