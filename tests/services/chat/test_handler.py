@@ -1,13 +1,15 @@
 """The life of a chat request: what a step changed leaves, and a step that fails changes nothing."""
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.evil import Evil, answering, evil, http
+from tests.support.fakes import Clock
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit
@@ -35,13 +37,13 @@ class Breaks:
 
 
 @asynccontextmanager
-async def world(*stages: Stage) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
+async def world(*stages: Stage, now: Callable[[], float] = time.monotonic) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
     metrics = Metrics()
     async with evil(answering(http(b"{}"))) as provider:
         config = parse(provider.toml(), {}, Path("home"))
         upstreams = Upstreams(config.providers, config.provider_keys)
         try:
-            yield Chat(config, upstreams, metrics, stages=stages), provider, metrics
+            yield Chat(config, upstreams, metrics, stages=stages, now=now), provider, metrics
         finally:
             await upstreams.close()
 
@@ -56,8 +58,23 @@ async def test_what_a_stage_changed_leaves_and_the_answer_says_so():
         answer = await ask(chat)
 
     assert (answer.status, answer.body) == (200, b"{}")
-    assert answer.headers[-1] == (b"x-kimi-proxy-cut", b"1")
+    assert (b"x-kimi-proxy-cut", b"1") in answer.headers
     assert provider.heard[0].body == BODY.replace(LONG.encode(), b"short")
+
+
+async def test_an_answer_says_how_long_its_request_was_held_and_a_stream_does_not():
+    clock = Clock()
+
+    async def takes_its_time(draft: Draft) -> Draft:
+        clock.advance(0.0123)
+        return draft
+
+    async with world(takes_its_time, now=clock) as (chat, _, _):
+        answer = await ask(chat)
+        stream = await ask(chat, BODY[:-1] + b',"stream":true}')
+
+    assert dict(answer.headers)[b"x-kimi-proxy-overhead-ms"] == b"12.3"
+    assert b"x-kimi-proxy-overhead-ms" not in dict(stream.headers)
 
 
 async def test_a_stage_that_fails_changes_nothing_and_is_counted():

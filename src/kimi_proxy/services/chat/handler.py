@@ -54,6 +54,8 @@ Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
+OVERHEAD = b"x-kimi-proxy-overhead-ms"  # until a request was ready to be sent to its provider
+
 MAX_ATTESTED = 1000
 ATTESTED = "docs/llm-proxy.md, What Claude Code signs; [sanitizer] change_attested"
 
@@ -123,7 +125,11 @@ class Chat:
             outgoing = replace(outgoing, hides_usage=False)
         # If no stage had anything to do, these are the caller's own bytes.
         question = _upstream_request(incoming, outgoing.request.body)
-        self._metrics.chat_added_seconds.observe(self._now() - began)
+        took_s = self._now() - began
+        self._metrics.chat_added_seconds.observe(took_s)
+        if not request.is_stream:
+            overhead = (OVERHEAD, f"{1000 * took_s:.1f}".encode())
+            outgoing = replace(outgoing, answer_headers=(*outgoing.answer_headers, overhead))
         async with self._relay(outgoing, question, self._observers, received) as answer:
             yield answer
 
