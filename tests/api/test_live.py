@@ -178,6 +178,22 @@ async def test_viewers_that_close_while_events_are_sent_leave_no_traceback(
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
+@pytest.mark.parametrize("pieces", [[b"\xff"], [b"caf\xc3", b"\x28"]])
+async def test_a_text_that_is_not_utf_8_ends_the_connection_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pieces: list[bytes]
+):
+    async with world(tmp_path) as w:
+        async with connect(f"ws://127.0.0.1:{w.proxy.port}/ws", proxy=None) as socket:
+            await socket.recv()
+            await socket.send(pieces if len(pieces) > 1 else pieces[0], text=True)
+            await socket.wait_closed()
+        async with watching(w.proxy.port) as watcher:
+            await watcher.until("init")
+
+    assert socket.close_code == 1007
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
 async def test_a_crowd_is_turned_away(tmp_path: Path):
     async with world(tmp_path) as w, AsyncExitStack() as crowd:
         for _ in range(MAX_VIEWERS):

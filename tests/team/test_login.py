@@ -470,6 +470,22 @@ async def test_many_logins_from_one_address_keep_no_one_from_another_address_out
         assert (await logins.begin("", "198.51.100.7")).url.startswith(w.issuer.address)
 
 
+@pytest.mark.parametrize(("settings", "is_told_apart"), [("", False), ('trusted_proxies = ["127.0.0.0/8"]', True)])
+async def test_behind_a_trusted_proxy_logins_have_the_addresses_of_their_browsers(
+    tmp_path: Path, settings: str, is_told_apart: bool
+):
+    async with world(tmp_path, more=f"[access]\n{settings}\n") as w:
+        for _ in range(MAX_BEGUN_EACH):
+            w.browser.http.headers["x-forwarded-for"] = "203.0.113.9"
+            await w.browser.start()
+        again = await w.browser.start()
+        w.browser.http.headers["x-forwarded-for"] = "198.51.100.7"
+        other = await w.browser.start()
+
+    assert again == "/?login=busy"
+    assert other.startswith(w.issuer.address) is is_told_apart
+
+
 async def test_every_step_may_reach_another_server(tmp_path: Path):
     with postgres_server.serving() as server:
         url = postgres_server.url_of(server, tmp_path)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets import http11
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
 
 from kimi_proxy.api.errors import refusal
 from kimi_proxy.core.config.sections import ShutdownSettings
@@ -169,6 +169,12 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         self._is_in_time()
+        if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            # uvicorn would log a traceback. 1007 is RFC 6455's number for it, sent before the connection ends.
+            self.conn.fail(CloseCode.INVALID_DATA, "a text that is not UTF-8")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+            return
         super().send_receive_event_to_app()
 
     def keepalive_timeout(self) -> None:
@@ -188,6 +194,14 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 AT_ONCE = ShutdownSettings()

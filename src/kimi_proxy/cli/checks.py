@@ -41,7 +41,7 @@ from kimi_proxy.services.store.protocols import Original, Store
 
 Level = Literal["ok", "warning", "error"]
 
-DOCTOR = Caller("doctor")
+DOCTOR = Caller("doctor", is_admin=True)
 LOOKS_BACK_S = 7 * 86_400
 RECALL_REFUSED: Reason = "recall_refused"
 MAX_REFUSED = 1_000

@@ -43,7 +43,7 @@ def operator() -> Caller:
         name = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
         name = "?"
-    return Caller(LOCAL_SCOPE, f"os:{name}")
+    return Caller(LOCAL_SCOPE, f"os:{name}", is_admin=True)
 
 
 def _with_team(job: Callable[[Team], Awaitable[T]]) -> T:

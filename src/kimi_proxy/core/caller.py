@@ -20,7 +20,7 @@ class Caller:
     scope: str = LOCAL_SCOPE
     person: str = ""
     team: str = ""
-    is_admin: bool = True
+    is_admin: bool = False
     also_reads: tuple[str, ...] = ()
     # The hash of the token or login with which they call; the same person may have several.
     credential: bytes = field(default=b"", compare=False, repr=False)
@@ -63,5 +63,5 @@ def team_scope(team: str) -> str:
     return f"team/{team}"
 
 
-LOCAL = Caller()  # the one person of a server without a team
+LOCAL = Caller(is_admin=True)  # the one person of a server without a team
 ANONYMOUS = Caller("", is_admin=False)  # of a request that needs no token in a team; nothing is stored for it

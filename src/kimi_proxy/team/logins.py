@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from kimi_proxy.core import json
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL, Caller
+from kimi_proxy.core.client_address import client_address
 from kimi_proxy.core.config.team import OidcSettings
 from kimi_proxy.core.errors import ConfigError, InvalidParams, LoginFailed
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -77,10 +78,12 @@ class Logins:
         people: People,
         audit: AuditLog,
         now: Callable[[], float] = time.time,
+        trusted_proxies: Sequence[str] = (),
     ) -> None:
         if find_spec("joserfc") is None:
             raise ConfigError("team.oidc needs a package that is not installed (joserfc): pip install kimi-proxy[team]")
         self.settings = settings
+        self._trusted_proxies = trusted_proxies
         self._secret = secret
         self._tables = tables
         self._people = people
@@ -95,8 +98,12 @@ class Logins:
     def lasts_s(self) -> int:
         return self.settings.session_hours * 3600
 
-    async def begin(self, place: str, address: str = "") -> BegunLogin:
-        """Return the issuer's login address; `place` is returned with it. Raise LoginFailed if it is unavailable."""
+    async def begin(self, place: str, peer: str = "", forwarded: Sequence[str] = ()) -> BegunLogin:
+        """Return the issuer's login address; `place` is returned with it. Raise LoginFailed if it is unavailable.
+
+        `peer` is the address of the connection, and `forwarded` what proxies say about it.
+        """
+        address = client_address(peer, forwarded, self._trusted_proxies)
         now = self._now()
         of_address = self._begun_from.get(address) or deque(maxlen=MAX_BEGUN_EACH)
         for begun in (of_address, self._begun):

@@ -82,7 +82,7 @@ class People:
         for token in tokens:
             hashed = _hash(token)
             if self._admin_hash is not None and hmac.compare_digest(hashed, self._admin_hash):
-                return Caller(ADMIN_SCOPE, ADMIN, person_id=ADMIN)
+                return Caller(ADMIN_SCOPE, ADMIN, is_admin=True, person_id=ADMIN)
             if not token.startswith(TEAM_TOKEN):
                 continue
             if (found := await self._with(hashed, self._with_token)) is not None:

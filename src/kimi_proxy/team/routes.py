@@ -376,7 +376,8 @@ def login_routes(logins: Logins | None) -> list[Route]:
         if logins is None:
             return _login_failure("off")
         try:
-            begun = await logins.begin(asked.place, request.client.host if request.client else "")
+            peer = request.client.host if request.client else ""
+            begun = await logins.begin(asked.place, peer, request.headers.getlist("x-forwarded-for"))
         except LoginFailed as e:
             return _login_failure(e.reason, e)
         except StoreUnavailable as e:

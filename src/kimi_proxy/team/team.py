@@ -35,7 +35,14 @@ class Team:
         self.shared_keys = SharedKeyGate(self.audit.add)
         self.people = People(team_tables(store), config.token, settings.share == "team")
         self.logins = (
-            Logins(settings.oidc, config.oidc_client_secret, team_tables(store), self.people, self.audit)
+            Logins(
+                settings.oidc,
+                config.oidc_client_secret,
+                team_tables(store),
+                self.people,
+                self.audit,
+                trusted_proxies=config.access.trusted_proxies,
+            )
             if settings.oidc.issuer
             else None
         )

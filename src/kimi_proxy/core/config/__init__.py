@@ -10,9 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
+from kimi_proxy.core.client_address import is_network
 from kimi_proxy.core.config.environment import over
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.removed import IgnoredSettings, without_removed
@@ -94,6 +104,15 @@ class AccessSettings(SettingsSection):
 
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = Field(default=32 * 1024**2, ge=1024)
+    trusted_proxies: tuple[str, ...] = ()
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            if not is_network(each):
+                raise ValueError(f"{each[:60]!r} is no address or network, such as 10.0.0.5 or 10.0.0.0/8")
+        return given
 
 
 class LogSettings(SettingsSection):

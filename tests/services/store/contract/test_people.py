@@ -30,7 +30,7 @@ from kimi_proxy.services.store.protocols import (
 
 ADA = Caller("person/ada", "ada", is_admin=False, person_id="ada")
 BEN = Caller("person/ben", "ben", is_admin=False, person_id="ben")
-DEE = Caller("person/dee", "dee", person_id="dee")  # an admin
+DEE = Caller("person/dee", "dee", is_admin=True, person_id="dee")  # an admin
 TEAM = Caller("team/x", "eve", "x", is_admin=False, also_reads=("person/eve",), person_id="eve")
 OTHERS = {"a member": BEN, "an admin": DEE, "another team": TEAM, "the server itself": LOCAL, "nobody": ANONYMOUS}
 
