@@ -15,8 +15,9 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 from tests.support.api.watching import MODEL
 
-from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES
-from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES
+from kimi_proxy.addons.clouds.routes import CLOUD_ROUTES, COUNTING_ROUTES
+from kimi_proxy.addons.code_assist.form import CODE_ASSIST_ROUTES
+from kimi_proxy.api.forms import GEMINI_FORMS
 from kimi_proxy.api.guard import Guard
 from kimi_proxy.api.routing import Access, DescribedRoute, PageRoute, SocketRoute
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -161,7 +162,7 @@ BODIES: Mapping[str, Sequence[JsonObject]] = {
     **{path: (ANTHROPIC, {**ANTHROPIC, "container": "<item>"}) for path in CLOUD_ROUTES},
     **dict.fromkeys(COUNTING_ROUTES, (ANTHROPIC,)),
     "/model/{model:path}/count-tokens": ({"input": {"invokeModel": {"body": _COUNTED}}},),
-    **dict.fromkeys(GEMINI_ROUTES, (GEMINI,)),
+    **dict.fromkeys(GEMINI_FORMS, (GEMINI,)),
     **dict.fromkeys(CODE_ASSIST_ROUTES, ({"model": "m", "project": "p", "request": GEMINI},)),
     **dict.fromkeys(("/v1beta/models", "/v1internal:{method}", "/v1internal/operations/{rest:path}"), ({},)),
     "/api/chat": (SHORT,),

@@ -14,8 +14,8 @@ from tests.support.evil import Evil, Heard, Line, Script, evil, http
 from tests.support.model import Call, Says, events
 from tests.support.services.chat.recall import LOG, THEIRS, Model, recovering
 
+from kimi_proxy.addons.ollama.texts import ChatLines
 from kimi_proxy.core.chat import Wire, parse
-from kimi_proxy.features.translation.ollama import ChatLines
 
 if TYPE_CHECKING:
     from ollama import AsyncClient

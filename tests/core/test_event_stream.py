@@ -9,8 +9,8 @@ from tests.support import aws
 from tests.support.deep import places
 from tests.support.model import Call, Says, events
 
+from kimi_proxy.addons.clouds.bodies import BedrockEvents, BedrockMessages
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.clouds import BedrockEvents, BedrockMessages
 from kimi_proxy.core.errors import UpstreamUnreadable
 from kimi_proxy.core.event_stream import StreamMessage, StreamMessageParser, encode
 

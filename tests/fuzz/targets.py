@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.fakes import MemoryFacts, MemoryOriginals
 
 from kimi_proxy.addons.hooks import events as hooks
+from kimi_proxy.addons.translation.translations import TRANSLATIONS
 from kimi_proxy.api.guard import Guard, Rules, cookie_in
 from kimi_proxy.assembly.apps import proxy_app
 from kimi_proxy.assembly.runtime import Runtime, running
@@ -41,9 +42,8 @@ from kimi_proxy.core.markers import MaskMarker, PruneMarker, is_id, quoted_id, q
 from kimi_proxy.core.sse import SseEvent, SseParser
 from kimi_proxy.features import gateway, masking
 from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.completions import ChatDialect
 from kimi_proxy.features.editing import jsonc, toml
-from kimi_proxy.features.translation import TRANSLATIONS
-from kimi_proxy.features.translation.chat import ChatDialect
 from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts

@@ -6,7 +6,7 @@ to one of its paths. It exports one value, `ADDON`, in `addon.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     from starlette.routing import BaseRoute
 
+    from kimi_proxy.api.forms import FormOf
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.section import AddonSettings
     from kimi_proxy.features.metering import NewerCount
     from kimi_proxy.features.models import Models
     from kimi_proxy.services.chat.facts import ChatFacts
+    from kimi_proxy.services.chat.forms import MakeForm
     from kimi_proxy.services.chat.handler import Chat
     from kimi_proxy.services.chat.messages import Messages
     from kimi_proxy.services.chat.observers import ChatObserver
@@ -99,4 +101,6 @@ class Addon:
     settings: type[AddonSettings]
     build: Callable[[Given], Built] | None = None
     routes: Callable[[Given, Serving], Sequence[BaseRoute]] | None = None
+    forms: Mapping[str, MakeForm] = field(default_factory=dict)  # of providers, by the types in `settings.PROVIDERS`
+    client_form: FormOf | None = None  # of requests to the paths in `settings.FORMS`
     files: Callable[[Config], PersonalFiles] | None = None

@@ -11,11 +11,10 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from kimi_proxy.api.azure import name_deployment
 from kimi_proxy.api.disconnect import ClientBody, until_disconnect
 from kimi_proxy.api.errors import refusal
-from kimi_proxy.api.forms import ollama
-from kimi_proxy.api.forms.clouds import CLOUD_ROUTES, COUNTING_ROUTES, GEMINI_ROUTES, CloudForm, name_deployment
-from kimi_proxy.api.forms.code_assist import CODE_ASSIST_ROUTES, relayed_form
+from kimi_proxy.api.forms import GEMINI_FORMS, ClientForm, FormOf
 from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, SocketRoute, caller_in, json_answer
 from kimi_proxy.core.chat.wires import BY_PATH, COUNT_PATHS, Wire, wire_of_client
 from kimi_proxy.core.errors import InvalidParams, UpstreamError
@@ -47,48 +46,46 @@ ONE = RouteSpec(
 )
 
 
-def routes(chat: Chat) -> list[BaseRoute]:
-    forms = {**GEMINI_ROUTES, **CODE_ASSIST_ROUTES}
+def routes(chat: Chat, form_of: FormOf) -> list[BaseRoute]:
+    """Return the routes of every API; `form_of` finds the forms of those that are not asked in their own."""
     asking: list[BaseRoute] = [
         DescribedRoute(
             "POST",
             path,
-            ChatEndpoint(chat.count_tokens if path in COUNT_PATHS else chat.answer, wire, forms.get(path)),
+            ChatEndpoint(
+                chat.count_tokens if path in COUNT_PATHS else chat.answer,
+                wire,
+                GEMINI_FORMS.get(path) or partial(form_of, path),
+            ),
             CHAT,
         )
         for path, wire in BY_PATH.items()
     ]
-    asking += [
-        DescribedRoute("POST", path, ChatEndpoint(ask, Wire.MESSAGES, form), CHAT)
-        for ask, cloud_forms in ((chat.count_tokens, COUNTING_ROUTES), (chat.answer, CLOUD_ROUTES))
-        for path, form in cloud_forms.items()
-    ]
-    asking.append(DescribedRoute("POST", ollama.CHAT_PATH, ChatEndpoint(chat.answer, Wire.CHAT, ollama.FORM), CHAT))
-    asking += ollama.routes(chat)
     listing = [DescribedRoute("GET", path, ByClient(partial(ChatEndpoint, chat.list_models)), LIST) for path in MODELS]
     passing: list[BaseRoute] = [
-        DescribedRoute(RELAYED_METHODS, path, RelayEndpoint(chat, wire), RELAY)
+        DescribedRoute(RELAYED_METHODS, path, RelayEndpoint(chat, wire, form_of), RELAY)
         for wire in Wire
         for path in wire.format.relayed
     ]
     passing += [
-        DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat)), RELAY)
+        DescribedRoute(RELAYED_METHODS, path, ByClient(partial(RelayEndpoint, chat, form_of=form_of)), RELAY)
         for path in Wire.CHAT.format.uploads
     ]
     sockets = [SocketRoute(path, _refuse_socket, Access.PEOPLE) for path in (*Wire.RESPONSES.format.paths, REALTIME)]
-    return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat), ONE), *passing, *sockets]
+    return [*asking, *listing, DescribedRoute("GET", MODEL, ModelEndpoint(chat, form_of), ONE), *passing, *sockets]
 
 
 class ChatEndpoint:
     """A bare ASGI application, because every layer around the pieces of an answer costs time."""
 
-    def __init__(self, ask: Ask, wire: Wire, form: CloudForm | None = None) -> None:
+    def __init__(self, ask: Ask, wire: Wire, form: ClientForm | Callable[[], ClientForm] | None = None) -> None:
         self._ask = ask
         self._wire = wire
-        self._form = form or CloudForm()
+        self._form = form or ClientForm()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        form, query = self._form, scope["query_string"].decode("latin-1")
+        form = self._form if isinstance(self._form, ClientForm) else self._form()
+        query = scope["query_string"].decode("latin-1")
         body = form.open(scope, name_deployment(scope, await _body(receive)))
         came_with = tuple(scope["headers"]), query, form.cloud, form.shows_usage
         incoming = ChatRequest(caller_in(scope), self._wire, body, *came_with)
@@ -101,16 +98,17 @@ class ChatEndpoint:
 class RelayEndpoint:
     """Forwards all other requests unchanged, except for the address and the key."""
 
-    def __init__(self, chat: Chat, wire: Wire) -> None:
+    def __init__(self, chat: Chat, wire: Wire, form_of: FormOf) -> None:
         self._chat = chat
         self._wire = wire
+        self._form_of = form_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if not _PLAIN_PATH.fullmatch(path):
             raise InvalidParams("path", "use only letters, digits and -._~:@ in each part")
         ask = partial(self._chat.relay, method=scope["method"], path=path)
-        await ChatEndpoint(ask, self._wire, relayed_form(path))(scope, receive, send)
+        await ChatEndpoint(ask, self._wire, self._form_of(path))(scope, receive, send)
 
 
 class ByClient:
@@ -127,15 +125,16 @@ class ByClient:
 class ModelEndpoint:
     """Answers with the facts about one model: ours if the settings name it, otherwise its provider's."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: Chat, form_of: FormOf) -> None:
         self._chat = chat
+        self._form_of = form_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, key = Request(scope, receive), scope["path_params"]["model"]
         wire = wire_of_client(request.headers)
         provider = next((model.provider for name, model in self._chat.models.offered_models() if name == key), None)
         if provider is None:
-            await RelayEndpoint(self._chat, wire)(scope, receive, send)
+            await RelayEndpoint(self._chat, wire, self._form_of)(scope, receive, send)
         else:
             await json_answer(wire.format.model_entry(key, provider))(scope, receive, send)
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kimi_proxy.api.forms.clouds import AZURE_ROOTS, rename_path
+from kimi_proxy.api.azure import AZURE_ROOTS, rename_path
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError, InvalidParams, KimiProxyError

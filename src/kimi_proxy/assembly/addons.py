@@ -1,14 +1,16 @@
 """The addons, in the order in which they observe a request: each is there if its folder is."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from kimi_proxy.api.addon import Addon, PersonalFiles
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import ADDON_SETTINGS, Config
+from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.services.chat.forms import Forms, ProviderForm
 
-ORDER = ("hooks", "guardrail", "recorder", "telemetry", "log_watcher")
+ORDER = ("translation", "clouds", "code_assist", "ollama", "hooks", "guardrail", "recorder", "telemetry", "log_watcher")
 INSTALLED = tuple(name for name in ORDER if name in ADDON_SETTINGS)
 
 
@@ -40,3 +42,23 @@ class AddonFiles(PersonalFiles):
     def _each(self) -> Sequence[PersonalFiles]:
         made = [load(name).files for name in INSTALLED]
         return [files(self._config) for files in made if files]
+
+
+class AddonForms(Forms):
+    """The forms of providers, each loaded with the first request to one of its providers."""
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        self._providers = providers
+        self._addons = {kind: name for name in INSTALLED for kind in ADDON_SETTINGS[name].PROVIDERS}
+        self._made: dict[str, ProviderForm] = {}
+
+    @property
+    def kinds(self) -> Collection[str]:
+        return self._addons.keys()
+
+    def form(self, kind: str) -> ProviderForm | None:
+        if kind not in self._made:
+            if kind not in self._addons:
+                return None
+            self._made[kind] = load(self._addons[kind]).forms[kind](self._providers)
+        return self._made[kind]

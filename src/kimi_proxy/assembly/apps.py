@@ -19,6 +19,7 @@ from kimi_proxy.api import chat, context, dashboard, gateway, metrics, pruning, 
 from kimi_proxy.api.addon import Serving
 from kimi_proxy.api.caller_watch import Headers
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
+from kimi_proxy.api.forms import ClientForm
 from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
@@ -220,7 +221,7 @@ def proxy_app(runtime: Runtime) -> ASGIApp:
     )
     routes: list[BaseRoute] = [
         *dashboard.routes(),
-        *chat.routes(runtime.chat),
+        *chat.routes(runtime.chat, _client_form),
         *gateway.routes(runtime.gateway, pruner_catalog(runtime)),
         *gateway.server_routes(runtime.supervisor),
         *sessions.SessionRoutes(runtime.sessions).routes(),
@@ -251,6 +252,16 @@ def _addon_routes(runtime: Runtime) -> Sequence[LateRoutes]:
         return make(runtime.given, serving) if make else ()
 
     return [LateRoutes(ADDON_SETTINGS[name].PATHS, partial(load, name)) for name in addons.INSTALLED]
+
+
+def _client_form(path: str) -> ClientForm:
+    """Return the form of requests to a path of the core; that of its API unless an addon has another."""
+    for name in addons.INSTALLED:
+        starts = ADDON_SETTINGS[name].FORMS
+        if starts and path.startswith(starts):
+            form_of = addons.load(name).client_form
+            return form_of(path) if form_of else ClientForm()
+    return ClientForm()
 
 
 def _team_routes(runtime: Runtime) -> Sequence[BaseRoute]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kimi_proxy.api.addon import Given
 from kimi_proxy.assembly import addons
-from kimi_proxy.assembly.addons import AddonFiles
+from kimi_proxy.assembly.addons import AddonFiles, AddonForms
 from kimi_proxy.assembly.store import open_store
 from kimi_proxy.assembly.tools import pruner_tools
 from kimi_proxy.core.caller import Caller
@@ -381,7 +381,7 @@ async def _providers(parts: _Parts) -> _Providers:
     upstreams = parts.end(LazyUpstreams(config))
     if any(provider.enabled for provider in config.providers.values()):
         await upstreams.open()
-    client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
+    client = TranslatingClient(upstreams, config.providers, upstreams.model_list, AddonForms(config.providers))
     return _Providers(client, RateLimiter(config.providers, replicas=store.replicas))
 
 

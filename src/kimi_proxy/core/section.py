@@ -13,10 +13,12 @@ class SettingsSection(BaseModel):
 
 
 class AddonSettings(SettingsSection):
-    """An addon's settings, and what loads the rest of it: that they switch it on, or a request to one of its paths."""
+    """An addon's settings, and what loads the rest of it: a switch among them, or the first request that needs it."""
 
     TABLE: ClassVar[str] = ""  # in config.toml; "" for an addon without settings
     PATHS: ClassVar[tuple[str, ...]] = ()  # how the paths of its routes begin
+    FORMS: ClassVar[tuple[str, ...]] = ()  # how the paths of the core begin that it reads in another form
+    PROVIDERS: ClassVar[tuple[str, ...]] = ()  # the types of providers that it asks in another form
 
     @property
     def is_on(self) -> bool:

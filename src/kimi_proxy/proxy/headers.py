@@ -1,6 +1,6 @@
 """The headers that are passed on: from a client to its provider, and back."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -136,6 +136,10 @@ def _is_token(credentials: bytes, token: str | None) -> bool:
     return token is not None and token.encode() in (whole, bare)
 
 
+# Returns the headers of a signature for a method, an address and a body.
+Sign = Callable[[str, str, bytes], Awaitable[list[tuple[str, str]]]]
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
     wire: Wire
@@ -146,4 +150,5 @@ class UpstreamRequest:
     method: str = "POST"
     caller: Caller = LOCAL  # the provider it is meant for
     cloud: str = ""  # the one whose API the client called: bedrock, vertex, or none
+    sign: Sign | None = None  # of a provider that takes a signature where there is no key
     address: str = ""  # what follows the provider's `base_url`, where that names the model; else the path decides

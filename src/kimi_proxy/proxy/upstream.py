@@ -12,8 +12,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat.code_assist import CODE_ASSIST
-from kimi_proxy.core.config.providers import CLOUDS, ENVIRONMENT, Provider, may_pass_key
+from kimi_proxy.core.config.providers import CLOUDS, CODE_ASSIST, ENVIRONMENT, Provider, may_pass_key
 from kimi_proxy.core.errors import (
     ParseError,
     UpstreamDisconnected,
@@ -25,7 +24,6 @@ from kimi_proxy.core.errors import (
 from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.timing import Deadline, measure_time
 from kimi_proxy.proxy import headers, http
-from kimi_proxy.proxy.aws import SERVICE, AwsSigner
 from kimi_proxy.proxy.headers import UpstreamRequest
 
 KEEP_ALIVE_S = 15.0  # shorter than servers keep a connection, so that it is rarely closed under our hands
@@ -128,7 +126,6 @@ class Upstreams:
         self._usual = http.client(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S), note_reuse=True)
         self._fresh = http.client(aiohttp.TCPConnector(limit=0, force_close=True))
         self._turns = FairTurns()
-        self._aws = AwsSigner()
 
     async def close(self) -> None:
         await self._usual.close()
@@ -173,8 +170,8 @@ class Upstreams:
     ) -> aiohttp.ClientResponse:
         url = _url(provider, question)
         sent = self._headers(name, question)
-        if provider.type == SERVICE and not any(key == "authorization" for key, _ in sent):
-            sent += await self._aws.sign(question.method, url, question.body)
+        if question.sign is not None and not any(key == "authorization" for key, _ in sent):
+            sent += await question.sign(question.method, url, question.body)
         return await client.request(
             question.method,
             URL(url, encoded=True) if question.address else url,  # exactly as signed

@@ -16,8 +16,7 @@ from tests.support.evil import Script
 
 from kimi_proxy.connect.clients import Name
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.core.chat.code_assist import CODE_ASSIST
-from kimi_proxy.core.config.providers import CLOUDS
+from kimi_proxy.core.config.providers import CLOUDS, CODE_ASSIST
 
 TASK = "Why does the test in app.log fail? Print it, then write made.txt."
 MODEL = "kimi-x"

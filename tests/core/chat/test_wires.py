@@ -18,11 +18,11 @@ SHARED = {f"{WIRES}.{name}" for name in ("__init__", "protocol", "recall", "call
 # Where the code branches on the wire format all the same, and why.
 ALLOWED = {
     "core/config/providers.py": "a setting names the formats that are translated",
-    "features/translation/__init__.py": "the table of translations, by the format that they translate",
-    "features/translation/anthropic_to_chat.py": "it knows both formats: that is its subject",
-    "features/translation/response_tools.py": "it knows both formats: that is its subject",
-    "features/translation/responses_to_chat.py": "it knows both formats: that is its subject",
-    "features/translation/chat.py": "it writes and reads the one format that all translations lead to",
+    "addons/translation/translations.py": "the table of translations, by the format that they translate",
+    "addons/translation/anthropic_to_chat.py": "it knows both formats: that is its subject",
+    "addons/translation/response_tools.py": "it knows both formats: that is its subject",
+    "addons/translation/responses_to_chat.py": "it knows both formats: that is its subject",
+    "features/completions.py": "it writes and reads the one format that all translations lead to",
     "lab/demo.py": "it plays a client, the other end of what we read",
     "lab/scripted_provider.py": "it plays a provider, the other end of what we write",
 }

@@ -13,6 +13,7 @@ from tests.support.clients.provider import CHAT
 from tests.support.core.chat.streams import said
 from tests.support.evil import Evil, Heard, Line, Script, answering, evil, http
 
+from kimi_proxy.assembly.addons import AddonForms
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
@@ -51,7 +52,7 @@ async def world(
     async with evil(script) as provider:
         config = parse(provider.toml(kind, **settings), env or {}, Path("home"))
         upstreams = Upstreams(config.providers, config.provider_keys)
-        client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
+        client = TranslatingClient(upstreams, config.providers, upstreams.model_list, AddonForms(config.providers))
         try:
             yield Chat(config, client, Metrics(), observers=[ends]), provider, ends
         finally:
@@ -241,7 +242,7 @@ async def test_a_provider_s_models_are_listed_in_its_own_api():
     async with evil(ok()) as provider:
         config = parse(provider.toml(), {}, Path("home"))
         upstreams = Upstreams(config.providers, {})
-        client = TranslatingClient(upstreams, config.providers, list_models)
+        client = TranslatingClient(upstreams, config.providers, list_models, AddonForms(config.providers))
         await client.model_list("openai-evil", UpstreamRequest(Wire.MESSAGES, b"", ((b"x-api-key", b"secret"),)))
         await upstreams.close()
 
@@ -253,7 +254,7 @@ async def test_openai_is_given_the_limit_under_its_newer_name():
         toml = f'[providers.openai]\nbase_url = "{provider.url}"\napi_key = ""\n'
         config = parse(toml, {}, Path("home"))
         upstreams = Upstreams(config.providers, {})
-        client = TranslatingClient(upstreams, config.providers, upstreams.model_list)
+        client = TranslatingClient(upstreams, config.providers, upstreams.model_list, AddonForms(config.providers))
         await ask(Chat(config, client, Metrics()))
         await upstreams.close()
 

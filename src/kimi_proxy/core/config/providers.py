@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.chat.wires import Wire
 
 ENVIRONMENT: Literal["environment"] = "environment"  # the proxy that HTTPS_PROXY names
+CODE_ASSIST = "code-assist"  # the type of the provider of a login of Google
 CLOUDS = ("bedrock", "vertex")  # types of providers that serve Anthropic's API in a form of their own
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)

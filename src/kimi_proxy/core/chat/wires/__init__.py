@@ -4,7 +4,6 @@ import re
 from collections.abc import Container
 from enum import Enum
 
-from kimi_proxy.core.chat.clouds import cloud_of_path
 from kimi_proxy.core.chat.wires.anthropic_messages import AnthropicMessages
 from kimi_proxy.core.chat.wires.gemini import GeminiContents
 from kimi_proxy.core.chat.wires.openai_chat import OpenAiChat
@@ -35,6 +34,11 @@ _MODELS = f"{ROOT}/models"
 _BEGINNINGS = [
     (path.partition("{")[0], wire) for wire in Wire for path in (*wire.format.relayed, *wire.format.beginnings)
 ]
+# Anthropic's API in the forms of clouds: the model is in the path.
+_OF_CLOUDS = re.compile(
+    r"/model/.+/(?:invoke(?:-with-response-stream)?|count-tokens)"
+    r"|(?:/v1)?/projects/.+/publishers/anthropic/models/.+:(?:streamR|r)awPredict"
+)
 BY_PATH = {path: wire for wire in Wire for path in wire.format.paths} | COUNT_PATHS
 
 
@@ -48,7 +52,7 @@ def wire_of_path(path: str, headers: Container[str] = ()) -> Wire | None:
     found = _WITH_MODEL.fullmatch(path)
     if found and (wire := BY_PATH.get(f"{found[1]}{{model}}{found[2]}")):
         return wire
-    if cloud_of_path(path):
+    if _OF_CLOUDS.fullmatch(path):
         return Wire.MESSAGES
     if path.startswith((*_UPLOADS, _MODELS)):
         return wire_of_client(headers)

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import code_assist, read
-from kimi_proxy.core.chat.clouds import without_members
+from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.members import ENVELOPED, without_members
 from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.chat.read import Content, Edit, JsonBody, Kind, Message, Part, Piece, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
@@ -181,22 +181,25 @@ class GeminiCallStream(CallStream):
         return {**item, "functionCall": {**call, "name": found.name, "args": object_or_empty(found.arguments)}}
 
 
+OPERATIONS = f"{ENVELOPED}/operations"  # of a user who is being enrolled
+
+
 class GeminiContents(WireFormat):
     name = "gemini"
     paths = tuple(
         f"{root}:{verb}"
-        for root in (f"{ROOT}/models/{{model}}", "/v1/models/{model}", code_assist.ROOT)
+        for root in (f"{ROOT}/models/{{model}}", "/v1/models/{model}", ENVELOPED)
         for verb in ("generateContent", "streamGenerateContent")
     )
     count_paths = (
         *(f"{root}/models/{{model}}:countTokens" for root in (ROOT, "/v1")),
-        f"{code_assist.ROOT}:countTokens",
+        f"{ENVELOPED}:countTokens",
     )
-    relayed = (f"{ROOT}/models", f"{code_assist.ROOT}:{METHOD}", f"{code_assist.OPERATIONS}/{{rest:path}}")
-    beginnings = (code_assist.ROOT, f"{ROOT}/", f"/upload{ROOT}/")
+    relayed = (f"{ROOT}/models", f"{ENVELOPED}:{METHOD}", f"{OPERATIONS}/{{rest:path}}")
+    beginnings = (ENVELOPED, f"{ROOT}/", f"/upload{ROOT}/")
     # Other methods of Code Assist enrol, change or delete the user that the login belongs to.
-    stateless = (f"{ROOT}/models", f"{code_assist.ROOT}:loadCodeAssist")
-    provider_types = ("gemini", code_assist.CODE_ASSIST)
+    stateless = (f"{ROOT}/models", f"{ENVELOPED}:loadCodeAssist")
+    provider_types = ("gemini", "code-assist")
     client_header = "x-goog-api-client"
     conversation = "contents"
     has_system_messages = False

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from tests.support.core.chat.streams import CHATS, DONE, STOP, TOOL_STOP, USAGE_ALONE, Stream, call, delta, line, said
 from tests.support.deep import places
 
+from kimi_proxy.addons.translation.anthropic_to_chat import MessagesTranslation
 from kimi_proxy.core import json as exact
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.errors import InvalidParams, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
-from kimi_proxy.features.translation.anthropic_to_chat import MessagesTranslation
-from kimi_proxy.features.translation.chat import ChatDialect
+from kimi_proxy.features.completions import ChatDialect
 
 READ: JsonObject = {"name": "Read", "description": "Reads.", "input_schema": {"type": "object"}}
 PNG: JsonObject = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}

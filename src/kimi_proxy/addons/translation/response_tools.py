@@ -11,8 +11,8 @@ from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.openai_responses import DEFAULT_NAMESPACE
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import Dropped, refuse
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import Dropped, refuse
 
 MAX_NAME_CHARS = 64
 BETWEEN = "__"  # a namespace and the name of a tool in it

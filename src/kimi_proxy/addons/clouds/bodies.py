@@ -5,13 +5,13 @@ removes it again for a provider of such a cloud. A request that stays within one
 """
 
 import base64
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
+from kimi_proxy.core.chat.members import open_body, without_members
 from kimi_proxy.core.chat.read import JsonBody, splice
 from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 from kimi_proxy.core.event_stream import StreamMessage, StreamMessageParser, encode
@@ -23,8 +23,6 @@ VERSIONS = {BEDROCK: "bedrock-2023-05-31", VERTEX: "vertex-2023-10-16"}
 STREAM_TYPE = "application/vnd.amazon.eventstream"
 
 _VERSION, _BETAS = "anthropic_version", "anthropic_beta"
-_BEDROCK_PATH = re.compile(r"/model/.+/(?:invoke(?:-with-response-stream)?|count-tokens)")
-_VERTEX_PATH = re.compile(r"(?:/v1)?/projects/.+/publishers/anthropic/models/.+:(?:streamR|r)awPredict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +31,6 @@ class CloudRequest:
 
     path: str
     body: bytes
-
-
-def cloud_of_path(path: str) -> str:
-    """Return the cloud whose API has a path of ours; "" if it is of neither."""
-    if _BEDROCK_PATH.fullmatch(path):
-        return BEDROCK
-    return VERTEX if _VERTEX_PATH.fullmatch(path) else ""
-
-
-def open_body(body: bytes, model: str, is_stream: bool) -> bytes:
-    """Return the body of Anthropic's own API. Raise ParseError if it is no JSON object."""
-    held = JsonBody(body)
-    missing: JsonObject = {"model": model} if "model" not in held.members else {}
-    if is_stream and "stream" not in held.members:
-        missing["stream"] = True
-    return _with_members(body, held, missing)
 
 
 def counted_body(body: bytes, model: str) -> bytes:
@@ -105,21 +87,6 @@ def _with_betas(body: bytes, betas: Sequence[str]) -> bytes:
     if not betas or _BETAS in held.members or held.is_crowded:
         return body
     return splice(body, [held.set(_BETAS, list(betas))])
-
-
-def _with_members(body: bytes, held: JsonBody, missing: JsonObject) -> bytes:
-    if not missing:
-        return body
-    end = held.body.rindex(b"}")
-    comma = b"," if held.members or held.is_crowded else b""
-    return body[:end] + comma + json.encode(missing)[1:-1] + body[end:]
-
-
-def without_members(body: bytes, *names: str) -> bytes:
-    for name in names:
-        if edit := JsonBody(body).remove(name):
-            body = splice(body, [edit])
-    return body
 
 
 class BedrockEvents:

@@ -3,11 +3,11 @@
 import pytest
 from tests.support.core.chat.streams import said
 
+from kimi_proxy.addons.translation.translations import TRANSLATIONS
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.errors import UpstreamDisconnected, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.translation import TRANSLATIONS
-from kimi_proxy.features.translation.chat import ChatDialect, StreamTranslator
+from kimi_proxy.features.completions import ChatDialect, StreamTranslator
 
 BODIES: dict[Wire, JsonObject] = {
     Wire.CHAT: {"model": "m", "messages": []},

@@ -12,8 +12,8 @@ from kimi_proxy.core.errors import InvalidParams, ParseError, UpstreamDisconnect
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.sse import SseParser
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import MAX_EVENT_BYTES, ChatDialect, Dropped, Translation
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import MAX_EVENT_BYTES, ChatDialect, Dropped, Translation
 
 DEFAULT_MAX_TOKENS = 8192  # a limit is required there; every model since Claude 3.5 takes this one
 

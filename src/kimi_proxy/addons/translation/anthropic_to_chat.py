@@ -7,8 +7,8 @@ from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.protocol import Usage
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import (
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import (
     THOUGHT_MARK,
     ChatAnswer,
     ChatDelta,

@@ -10,8 +10,8 @@ from kimi_proxy.core.chat.wires.protocol import DONE
 from kimi_proxy.core.errors import ParseError, UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.sse import SseParser
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import ChatAnswer, ChatDelta
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import ChatAnswer, ChatDelta
 
 VERSION = "0.12.6"  # of Ollama, whose API this is: editors ask for it, and refuse an old one
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
+from kimi_proxy.addons.translation.response_items import ResponseItems
+from kimi_proxy.addons.translation.response_tools import ResponseTools
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.chat.wires.openai_chat import ChatToolCall
 from kimi_proxy.core.chat.wires.protocol import Usage
 from kimi_proxy.core.errors import UpstreamUnreadable
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import (
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import (
     SUMMARY,
     ChatAnswer,
     ChatDialect,
@@ -18,8 +20,6 @@ from kimi_proxy.features.translation.chat import (
     Translation,
     refuse,
 )
-from kimi_proxy.features.translation.response_items import ResponseItems
-from kimi_proxy.features.translation.response_tools import ResponseTools
 
 # Every member of a request that is carried; those that are not here are left out, and named.
 _CARRIED = frozenset(

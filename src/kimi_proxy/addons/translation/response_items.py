@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from kimi_proxy.addons.translation.response_tools import ResponseTools
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.translation import chat
-from kimi_proxy.features.translation.chat import SUMMARY, Dropped, refuse
-from kimi_proxy.features.translation.response_tools import ResponseTools
+from kimi_proxy.features import completions as chat
+from kimi_proxy.features.completions import SUMMARY, Dropped, refuse
 
 _SYSTEM = ("system", "developer")  # few providers know the second
 _DETAILS = ("auto", "low", "high")

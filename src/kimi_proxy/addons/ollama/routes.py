@@ -6,15 +6,16 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from kimi_proxy.api.forms.clouds import CloudForm
-from kimi_proxy.api.routing import Access, RouteSpec, caller_of, json_route, object_in
+from kimi_proxy.addons.ollama import texts as ollama
+from kimi_proxy.addons.ollama.texts import OllamaModel, OllamaModels, OllamaVersion
+from kimi_proxy.api.chat import CHAT, ChatEndpoint
+from kimi_proxy.api.forms import ClientForm
+from kimi_proxy.api.routing import Access, DescribedRoute, RouteSpec, caller_of, json_route, object_in
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import Wire, read
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.json import OpenObject
 from kimi_proxy.features.models import models_in
-from kimi_proxy.features.translation import ollama
-from kimi_proxy.features.translation.ollama import OllamaModel, OllamaModels, OllamaVersion
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
 from kimi_proxy.services.chat.requests import ChatRequest
@@ -45,6 +46,7 @@ def routes(chat: Chat) -> list[BaseRoute]:
         return {"version": ollama.VERSION}
 
     return [
+        DescribedRoute("POST", CHAT_PATH, ChatEndpoint(chat.answer, Wire.CHAT, FORM), CHAT),
         json_route("GET", TAGS_PATH, tags, TAGS),
         json_route("POST", SHOW_PATH, show, SHOW),
         json_route("GET", VERSION_PATH, version, ABOUT),
@@ -86,4 +88,4 @@ async def _whole(answer: Answer) -> AsyncIterator[bytes]:
     yield json.encode(ollama.chat_answer(body) if answer.status == 200 else ollama.error_answer(body))
 
 
-FORM = CloudForm(open=_open, close=_close, shows_usage=True)
+FORM = ClientForm(open=_open, close=_close, shows_usage=True)

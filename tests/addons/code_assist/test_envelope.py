@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kimi_proxy.core.chat.code_assist import (
+from kimi_proxy.addons.code_assist.envelope import (
     AnswerEvents,
     close_answer,
     close_request,

@@ -9,14 +9,10 @@ from dataclasses import dataclass
 
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
-from kimi_proxy.core.chat.clouds import without_members
+from kimi_proxy.core.chat.members import ENVELOPED, without_members
 from kimi_proxy.core.chat.read import JsonBody, splice
 from kimi_proxy.core.errors import InvalidParams
 from kimi_proxy.core.sse import SseParser
-
-CODE_ASSIST = "code-assist"  # the type of its provider
-ROOT = "/v1internal"
-OPERATIONS = f"{ROOT}/operations"  # of a user who is being enrolled
 
 _ENVELOPE = "kimiProxyEnvelope"
 _OURS = ("model", "stream", _ENVELOPE)  # members that a request has inside of the proxy alone
@@ -58,9 +54,9 @@ def close_request(body: bytes, *, counts: bool) -> WrappedRequest:
     if counts:
         counted = json.encode(_MODELS + read.string(held.members.get("model")))
         wrapped = _fill(envelope, _with_members(inner, [("model", counted)], at_start=True), None)
-        return WrappedRequest(f"{ROOT}:countTokens", "", wrapped)
+        return WrappedRequest(f"{ENVELOPED}:countTokens", "", wrapped)
     verb, query = ("streamGenerateContent", "alt=sse") if is_stream else ("generateContent", "")
-    return WrappedRequest(f"{ROOT}:{verb}", query, _fill(envelope, inner, model))
+    return WrappedRequest(f"{ENVELOPED}:{verb}", query, _fill(envelope, inner, model))
 
 
 def plain_request(body: bytes) -> bytes:

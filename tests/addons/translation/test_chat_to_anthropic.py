@@ -6,12 +6,12 @@ import re
 import pytest
 from tests.support.model import Call, Says, body, events
 
+from kimi_proxy.addons.translation.chat_to_anthropic import ChatTranslation
 from kimi_proxy.core.chat import Wire, parse
 from kimi_proxy.core.chat.reply import ReplyReader
 from kimi_proxy.core.errors import InvalidParams, UpstreamDisconnected
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.translation.chat import ChatDialect
-from kimi_proxy.features.translation.chat_to_anthropic import ChatTranslation
+from kimi_proxy.features.completions import ChatDialect
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 USER: JsonObject = {"role": "user", "content": "hi"}

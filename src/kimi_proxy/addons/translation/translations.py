@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from kimi_proxy.addons.translation.anthropic_to_chat import MessagesTranslation
+from kimi_proxy.addons.translation.chat_to_anthropic import ChatTranslation
+from kimi_proxy.addons.translation.responses_to_chat import ResponsesTranslation
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.translation.anthropic_to_chat import MessagesTranslation
-from kimi_proxy.features.translation.chat import ChatDialect, Translation
-from kimi_proxy.features.translation.chat_to_anthropic import ChatTranslation
-from kimi_proxy.features.translation.responses_to_chat import ResponsesTranslation
+from kimi_proxy.features.completions import ChatDialect, Translation
 
 Translate: TypeAlias = Callable[[JsonObject, ChatDialect], Translation]
 

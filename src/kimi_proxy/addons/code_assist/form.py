@@ -5,8 +5,10 @@ from functools import partial
 
 from starlette.types import Scope
 
-from kimi_proxy.api.forms.clouds import CloudForm
-from kimi_proxy.core.chat.code_assist import CODE_ASSIST, ROOT, AnswerEvents, close_answer, open_request
+from kimi_proxy.addons.code_assist.envelope import AnswerEvents, close_answer, open_request
+from kimi_proxy.api.forms import ClientForm
+from kimi_proxy.core.chat.members import ENVELOPED
+from kimi_proxy.core.config.providers import CODE_ASSIST
 from kimi_proxy.services.chat.relay import Answer
 
 _EVENTS = b"text/event-stream"
@@ -38,14 +40,14 @@ async def _whole(answer: Answer) -> AsyncIterator[bytes]:
 
 
 # Its other methods, such as those by which a user is enrolled, are passed on.
-RELAYED = CloudForm(CODE_ASSIST)
+RELAYED = ClientForm(CODE_ASSIST)
 CODE_ASSIST_ROUTES = {
-    f"{ROOT}:generateContent": CloudForm(CODE_ASSIST, partial(_open, is_stream=False), _close),
-    f"{ROOT}:streamGenerateContent": CloudForm(CODE_ASSIST, partial(_open, is_stream=True), _close),
-    f"{ROOT}:countTokens": CloudForm(CODE_ASSIST, partial(_open, is_stream=False)),
+    f"{ENVELOPED}:generateContent": ClientForm(CODE_ASSIST, partial(_open, is_stream=False), _close),
+    f"{ENVELOPED}:streamGenerateContent": ClientForm(CODE_ASSIST, partial(_open, is_stream=True), _close),
+    f"{ENVELOPED}:countTokens": ClientForm(CODE_ASSIST, partial(_open, is_stream=False)),
 }
 
 
-def relayed_form(path: str) -> CloudForm | None:
-    """Return the form of a path whose requests are passed on; None if it is of no cloud."""
-    return RELAYED if path.startswith((f"{ROOT}:", f"{ROOT}/")) else None
+def form_of(path: str) -> ClientForm:
+    """Return the form of a path that begins with ENVELOPED."""
+    return CODE_ASSIST_ROUTES.get(path, RELAYED)

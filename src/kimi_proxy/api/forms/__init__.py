@@ -1,1 +1,0 @@
-"""Other forms of the chat APIs: those of clouds, and Ollama's."""
