@@ -345,6 +345,7 @@ def test_without_a_place_for_the_way_back_nothing_is_changed(cli: Cli, tmp_path:
 
 
 PROXY = {"KIMI_PROXY_PORT": "8010"}
+SEARCHES = {"ENABLE_TOOL_SEARCH": "true"}
 KEYED = {"ANTHROPIC_API_KEY": "sk-ant-api03-x"}
 ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = ""\n'
 
@@ -355,7 +356,7 @@ ANTHROPIC = '[providers.anthropic]\napi_key = ""\n[providers.openai]\napi_key = 
         (
             "claude",
             "home/.claude/settings.json",
-            {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}},
+            {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | SEARCHES},
         ),
         ("codex", "home/.codex/config.toml", {"openai_base_url": "http://127.0.0.1:8010/v1"}),
         (
@@ -434,13 +435,23 @@ ONLY_ANTHROPIC = '[providers.anthropic]\napi_key = ""\n'
     [
         (KIMI, {}, CHECKS_ITSELF, b"about 35,000 tokens for each checked action"),
         (MOONSHOT, {}, CHECKS_ITSELF, b"about 35,000 tokens for each checked action"),
-        (ONLY_ANTHROPIC, {}, {}, b""),
-        (ONLY_ANTHROPIC, CHECKS_ITSELF, {}, b""),  # an earlier run has set it for another provider
-        ("", {}, {}, b""),  # Anthropic answers a client that brings its own key
-        (f"{ONLY_ANTHROPIC}{KIMI}", {}, {}, b"for a model that is not Anthropic's"),
+        (ONLY_ANTHROPIC, {}, SEARCHES, b""),
+        (ONLY_ANTHROPIC, CHECKS_ITSELF, SEARCHES, b""),  # an earlier run has set it for another provider
+        (ONLY_ANTHROPIC, {"ENABLE_TOOL_SEARCH": "auto:5"}, {"ENABLE_TOOL_SEARCH": "auto:5"}, b""),
+        ("", {}, SEARCHES, b""),  # Anthropic answers a client that brings its own key
+        (f"{ONLY_ANTHROPIC}{KIMI}", {}, SEARCHES, b"for a model that is not Anthropic's"),
         (f"{ONLY_ANTHROPIC}{MOONSHOT}", CHECKS_ITSELF, CHECKS_ITSELF, b"for a model that is not Anthropic's"),
     ],
-    ids=["Kimi", "Moonshot's Anthropic API", "Anthropic", "no longer Kimi", "nothing", "both", "both, set by the user"],
+    ids=[
+        "Kimi",
+        "Moonshot's Anthropic API",
+        "Anthropic",
+        "no longer Kimi",
+        "tool search as the user set it",
+        "nothing",
+        "both",
+        "both, set by the user",
+    ],
 )
 def test_claude_code_checks_actions_by_itself_where_anthropic_does_not(
     toml: str, mine: dict[str, str], expected: dict[str, str], says: bytes, cli: Cli, world: Path
@@ -476,7 +487,7 @@ def test_claude_code_is_made_to_sign_requests_only_if_a_key_pays_and_they_may_be
 
     said = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}
     claim = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"} if signs else {}
-    assert read(world / "home/.claude/settings.json") == {"env": said | claim}
+    assert read(world / "home/.claude/settings.json") == {"env": said | SEARCHES | claim}
 
 
 def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli, world: Path):
@@ -493,7 +504,8 @@ def test_first_party_behaviour_is_asserted_only_where_anthropic_answers(cli: Cli
             == 0
         )
 
-    assert read(settings) == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | CHECKS_ITSELF}
+    said = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | SEARCHES  # it may be the user's own by now, so it stays
+    assert read(settings) == {"env": said | CHECKS_ITSELF}
 
 
 def test_the_proxy_and_the_server_of_one_file_are_taken_back_apart_or_together(cli: Cli, world: Path):
@@ -533,7 +545,9 @@ def test_on_a_clean_machine_the_clients_own_key_is_enough(cli: Cli, world: Path)
 
     assert [each.returncode for each in done] == [0, 0]
     assert all(b"provider" not in each.stderr for each in done)
-    assert read(world / "home/.claude/settings.json") == {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"}}
+    assert read(world / "home/.claude/settings.json") == {
+        "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8010"} | SEARCHES
+    }
     assert b"http://127.0.0.1:8010/v1" in (world / "home/.config/opencode/opencode.json").read_bytes()
 
 

@@ -246,6 +246,27 @@ def test_claude_code_checks_actions_by_itself_where_only_others_answer(
 
 
 @pytest.mark.parametrize(
+    ("providers", "mine", "expected"),
+    [
+        (("anthropic",), {}, b"true"),
+        (("anthropic", "kimi"), {}, b"true"),
+        (("anthropic",), {"ENABLE_TOOL_SEARCH": "false"}, b"false"),
+        (("kimi",), {}, b"unset"),
+    ],
+)
+def test_claude_code_searches_its_tools_where_anthropic_answers_unless_the_user_says_otherwise(
+    providers: tuple[str, ...], mine: dict[str, str], expected: bytes, cli: Cli, tmp_path: Path
+):
+    (tmp_path / "config.toml").write_text("".join(f'[providers.{name}]\napi_key = ""\n' for name in providers))
+    env = {"JEEVES_MCP_PRUNER_ENABLED": "false", "KIMI_PROXY_CONFIG": str(tmp_path / "config.toml"), **mine}
+    with answering({"server": "kimi-proxy", "version": "1", "status": "healthy"}) as port:
+        env |= {"KIMI_PROXY_PORT": str(port)}
+        done = cli(*("run", "--proxy", "--agent", "claude", "sh", "-c", 'echo "${ENABLE_TOOL_SEARCH-unset}"'), env=env)
+
+    assert done.stdout.split() == [expected]
+
+
+@pytest.mark.parametrize(
     ("agent", "why"), [("claude", b"it is not running"), ("other", b"only Claude Code, Codex and Copilot CLI")]
 )
 def test_without_a_proxy_the_agent_runs_as_it_would(agent: str, why: bytes, cli: Cli):

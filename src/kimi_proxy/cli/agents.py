@@ -63,6 +63,7 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
     """Return the command and an environment that send requests through the proxy; unchanged if it is not running."""
     from kimi_proxy.connect.agents import recognise
     from kimi_proxy.connect.proxied import (
+        UNLESS_SET,
         chosen_codex_provider,
         explain_auto_mode,
         proxied_run,
@@ -79,6 +80,7 @@ def _through_proxy(command: list[str], agent: Agent | None) -> tuple[list[str], 
     except (OSError, UnicodeDecodeError):
         provider = ""
     env, arguments = proxied_run(found, target, provider)
+    env = {name: value for name, value in env.items() if name not in UNLESS_SET or name not in os.environ}
     if address is None or not (env or arguments):
         why = (
             "it is not running (kimi-proxy start)"

@@ -110,20 +110,24 @@ class SharedFile:
 class SettingsKeys:
     """Values by the path of their table: `{("env",): {"ANTHROPIC_BASE_URL": …}}`; None for a key that must be absent.
 
+    Those of `unless_set` are written only where the user has none.
+
     Every result is parsed again to verify that the rest of the file is unchanged.
     """
 
     format: TextFormat
     values: Mapping[KeyPath, Mapping[str, JsonValue]]
+    unless_set: frozenset[str] = frozenset()
 
     def apply(self, text: str) -> str:
         """Return `text` with the values in it. Raise FileRefused if they cannot be written there."""
         mark, plain = split_bom(text)
         changed = plain
-        for place, value in self._places():
+        wanted = [(place, value) for place, value in self._places() if not self._is_the_users(plain, place)]
+        for place, value in wanted:
             changed = self._with(changed, place, value, plain)
         check_rest(plain, changed, self._rest)
-        for place, value in self._places():
+        for place, value in wanted:
             if self._value(changed, place) != value:
                 raise FileRefused(f"{'.'.join(place)} cannot be set: set it by hand")
         return mark + changed
@@ -136,6 +140,9 @@ class SettingsKeys:
             changed = self._with(changed, place, self._value(old, place), old)
         check_rest(plain, changed, self._rest)
         return mark + changed
+
+    def _is_the_users(self, text: str, place: KeyPath) -> bool:
+        return place[-1] in self.unless_set and self._value(text, place) is not None
 
     def _places(self) -> Iterator[tuple[KeyPath, JsonValue]]:
         for path, values in self.values.items():

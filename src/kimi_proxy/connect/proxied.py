@@ -22,6 +22,8 @@ BASE_URL = "ANTHROPIC_BASE_URL"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 COMPACT_WINDOW = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 AUTO_MODE_SERVER = "CLAUDE_CODE_AUTO_MODE_SERVER"
+TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
+UNLESS_SET = frozenset({TOOL_SEARCH})
 _APIS: tuple[Api, ...] = ("anthropic", "openai")
 
 _BARE = re.compile(r"[\w-]+", re.ASCII)
@@ -41,6 +43,7 @@ class ProxyTarget:
     apis: tuple[Api, ...] = ("anthropic", "openai")
     window: int = 0  # tokens that the smallest model behind it reads at once; 0 if that is not known
     answering: Answering = "anthropic"
+    searches_tools: bool = False  # whoever answers in Anthropic's own form understands its tool search
 
 
 def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarget:
@@ -53,7 +56,15 @@ def proxy_target(url: str, config: Config, env: Mapping[str, str]) -> ProxyTarge
     may_sign = config.sanitizer.change_attested and has_anthropic_key(config, env)
     is_anthropic = anthropic == {ANTHROPIC_HOST} and may_sign
     window = min((size for size in windows if size), default=0)
-    return ProxyTarget(url, is_anthropic, apis, window, who_answers(config))
+    return ProxyTarget(
+        url,
+        is_anthropic=is_anthropic,
+        apis=apis,
+        window=window,
+        answering=who_answers(config),
+        # Translation describes all tools to other providers, whatever the client defers.
+        searches_tools={each.base_url.host for each in _answering(config) if each.speaks_messages} == {ANTHROPIC_HOST},
+    )
 
 
 def _providers_on(config: Config) -> list[Provider]:
@@ -64,12 +75,17 @@ def _providers_on(config: Config) -> list[Provider]:
 
 def who_answers(config: Config) -> Answering:
     """Return whether Claude Code's requests reach Anthropic's own host, other providers, or both."""
+    able = _answering(config)
+    theirs = {each.type == "anthropic" and each.base_url.host == ANTHROPIC_HOST for each in able}
+    return "both" if len(theirs) > 1 else "anthropic" if theirs == {True} else "others"
+
+
+def _answering(config: Config) -> list[Provider]:
+    """Return the providers that may answer requests of Claude Code."""
     on = [provider for provider in config.providers.values() if provider.enabled]
     # Where none is, Anthropic answers with the client's own key or login, and others for which we have a key.
     on = on or [config.providers[name] for name in config.on_demand if name in ("anthropic", *config.provider_keys)]
-    able = [each for each in on if each.speaks_messages or each.translates(Wire.MESSAGES)]
-    theirs = {each.type == "anthropic" and each.base_url.host == ANTHROPIC_HOST for each in able}
-    return "both" if len(theirs) > 1 else "anthropic" if theirs == {True} else "others"
+    return [each for each in on if each.speaks_messages or each.translates(Wire.MESSAGES)]
 
 
 def explain_auto_mode(answering: Answering) -> str:
@@ -110,7 +126,7 @@ class BaseUrl:
     project: str = ""
 
     def keys(self, target: ProxyTarget) -> SettingsKeys:
-        return SettingsKeys(self.format, self.values(target))
+        return SettingsKeys(self.format, self.values(target), UNLESS_SET)
 
 
 def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
@@ -127,6 +143,9 @@ def claude_environment(target: ProxyTarget) -> dict[str, str | None]:
         # It takes a model that it does not know for one that reads a million tokens, and compacts too late.
         COMPACT_WINDOW: str(target.window) if target.window and "anthropic" not in target.apis else None,
     }
+    if target.searches_tools:
+        # Without it, 2.1.197 describes 24 tools in every request in place of 9.
+        found[TOOL_SEARCH] = "true"
     # With models of both, it depends on the session: what the user has set stays.
     if target.answering != "both":
         found[AUTO_MODE_SERVER] = "0" if target.answering == "others" else None
