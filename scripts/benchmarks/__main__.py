@@ -10,6 +10,7 @@ import gateway
 import hooks
 import image
 import load
+import played
 import pruning
 import relay
 import rivals
@@ -47,8 +48,9 @@ ASKED_FOR = {
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["sessions"]:  # it takes folders, so it runs alone
-        sessions.main(sys.argv[2:])
+    if sys.argv[1:2] in (["sessions"], ["played"]):  # they take folders, so they run alone
+        alone = sessions if sys.argv[1] == "sessions" else played
+        alone.main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["structured"]:  # it takes a rival
         structured.main(sys.argv[2:])

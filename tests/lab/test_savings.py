@@ -56,16 +56,16 @@ class Conversation:
 
 
 def cold(keep: int) -> SimulatedPolicy:
-    return SimulatedPolicy("cold", "", old=Policy(1000, spares_quoted=False, keep_newest=keep))
+    return SimulatedPolicy("cold", old=Policy(1000, spares_quoted=False, keep_newest=keep))
 
 
 def turns(within: int, keep: int) -> SimulatedPolicy:
     policy = Policy(1000, spares_quoted=False, keep_newest=9, pays_within=within, keep_cached=keep)
-    return SimulatedPolicy("turns", "", old=policy)
+    return SimulatedPolicy("turns", old=policy)
 
 
 def entry(spares_quoted: bool) -> SimulatedPolicy:
-    return SimulatedPolicy("entry", "", entry=Policy(1000, spares_quoted))
+    return SimulatedPolicy("entry", entry=Policy(1000, spares_quoted))
 
 
 def aged_saving(talk: "Conversation") -> float:
@@ -183,7 +183,7 @@ def test_after_a_compaction_nothing_is_saved_on_what_was_before():
     last = talk.transcript.requests[-1]
     last.is_compacted, last.usage = True, ProviderUsage(0, 0, FIXED + 100, 0, 1)
 
-    saved, _ = talk.under(SimulatedPolicy("oracle", "", oracle_over=100))
+    saved, _ = talk.under(SimulatedPolicy("oracle", oracle_over=100))
 
     assert saved == pytest.approx((words(LONG) - MARKER_TOKENS) * 1.25, abs=2)
 
@@ -194,7 +194,7 @@ def test_an_oracle_keeps_the_used_lines_and_harms_nothing():
     talk.ask(output=LONG)
     talk.ask("go on", said=LINE)
 
-    saved, figures = talk.under(SimulatedPolicy("oracle", "", oracle_over=100))
+    saved, figures = talk.under(SimulatedPolicy("oracle", oracle_over=100))
 
     assert saved == pytest.approx((words(LONG) - words(LINE) - MARKER_TOKENS) * (1.25 + 0.1))
     assert figures.harmed == 0
@@ -262,8 +262,8 @@ def test_a_file_that_is_read_again_becomes_a_pointer_until_its_target_is_cut():
     talk.ask("hello again", pause_s=900)
     for request in talk.transcript.requests[:2]:
         request.calls = [AgentCall(request.calls[0].id, "Read", '{"file_path": "/src/app.py"}')]
-    lossless = SimulatedPolicy("lossless", "", lossless=True)
-    both = SimulatedPolicy("both", "", lossless=True, old=Policy(1000, spares_quoted=False, keep_newest=1))
+    lossless = SimulatedPolicy("lossless", lossless=True)
+    both = SimulatedPolicy("both", lossless=True, old=Policy(1000, spares_quoted=False, keep_newest=1))
 
     first, second = (
         request.outputs[0] for request in measure(talk.transcript, count=words, scale=1.0).requests if request.outputs
@@ -281,7 +281,7 @@ def test_no_policy_lets_a_huge_output_enter_whole(name: str):
     talk.ask(output="\n".join(f"row {at} of a table in which every row is wanted" for at in range(12_000)))
     policy = next(policy for key, policy in POLICIES.items() if key == name)
 
-    assert talk.under(SimulatedPolicy(name, "", lossless=True, entry=policy, old=policy))[1].cut == 1
+    assert talk.under(SimulatedPolicy(name, lossless=True, entry=policy, old=policy))[1].cut == 1
 
 
 def cause_of(talk: Conversation) -> list[tuple[int, str, float]]:
@@ -393,19 +393,19 @@ def test_a_summary_takes_the_place_of_old_exchanges_when_the_window_is_nearly_fu
     session = measure(talk.transcript, count=words, scale=1.0)
     window = round(session.requests[-1].prompt)
 
-    off = simulate(session, SimulatedPolicy("off", ""), window)
-    done = simulate(session, SimulatedPolicy("compressed", "", compression=preset), window)
+    off = simulate(session, SimulatedPolicy("off"), window)
+    done = simulate(session, SimulatedPolicy("compressed", compression=preset), window)
 
     assert (off.compressions, done.compressions) == (0, 1)
     assert done.largest < off.largest <= window
     assert done.input < off.input
-    assert simulate(session, SimulatedPolicy("compressed", "", compression=preset), None) == simulate(
-        session, SimulatedPolicy("off", "")
+    assert simulate(session, SimulatedPolicy("compressed", compression=preset), None) == simulate(
+        session, SimulatedPolicy("off")
     )
 
 
 def parts(**more: object) -> SimulatedPolicy:
-    return SimulatedPolicy("parts", "", **more)  # type: ignore[arg-type]
+    return SimulatedPolicy("parts", **more)  # type: ignore[arg-type]
 
 
 def long_talk(*pauses_s: float) -> Conversation:

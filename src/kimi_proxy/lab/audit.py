@@ -106,6 +106,8 @@ class PolicyTotals:
     losing_much: float  # and those that lose more than 1 %
     worst: float  # the saving of the session that loses most
     median: float  # of the sessions' savings
+    compactions: int  # by the client
+    put_off: int  # of these
 
 
 @dataclass(slots=True)
@@ -264,6 +266,8 @@ class Audit:
             sum(one.is_losing(policy.name) and one.saved_share(policy.name) < -0.01 for one in whole) / count,
             min(savings, default=0.0),
             statistics.median(savings) if savings else 0.0,
+            sum(one.compactions for one in figures),
+            sum(one.put_off for one in figures),
         )
 
 
@@ -287,6 +291,11 @@ def audit(
 def examine(place: TranscriptPlace, policies: Sequence[SimulatedPolicy]) -> list[SessionAudit]:
     """Return the sessions of a place, one after the other in memory."""
     return [_examine(measure(transcript, place.source, _count), policies) for transcript in load(place)]
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return a version such that newer ones sort after older ones."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def name_source(path: Path) -> tuple[str, Path]:

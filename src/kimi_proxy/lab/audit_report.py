@@ -10,7 +10,7 @@ from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import tool_weights as tools
 from kimi_proxy.features.clients.deferral import is_core
-from kimi_proxy.lab.audit import MOST_PARTS, Audit, MissTotals, PolicyTotals, SessionAudit
+from kimi_proxy.lab.audit import MOST_PARTS, Audit, MissTotals, PolicyTotals, SessionAudit, numbers_of
 from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost
 
@@ -41,7 +41,6 @@ def as_text(audit: Audit) -> str:
     out += _wrap(_advise_on_tools(audit))
     out += ["", "What [sanitizer] policy would have saved, net of everything it costs"]
     out += _grid([_POLICY_HEAD, *_policy_rows(audit)])
-    out += [line for total in audit.totals() for line in _wrap(f"{total.policy.name}: {total.policy.title}")]
     out += _wrap(_describe_options(audit))
     for title, parts in (("source", audit.by_source()), ("version of the agent", _most(audit.by_version()))):
         if len(parts) > 1:
@@ -56,12 +55,20 @@ def as_text(audit: Audit) -> str:
 
 
 def summary(audit: Audit) -> str:
-    agents = ", ".join(sorted({session.agent for session in audit.sessions}))
+    agents = ", ".join(_name_versions(audit))
     helpers = f" and {_count(audit.sub_agents, 'sub-agent')}" if audit.sub_agents else ""
     return (
         f"{_count(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: {audit.requests:,} requests, "
         f"{audit.cost_usd:,.2f} USD at list prices"
     )
+
+
+def _name_versions(audit: Audit) -> Iterator[str]:
+    """Yield each agent with its oldest and newest version, as far as its sessions name them."""
+    for agent in sorted({session.agent for session in audit.sessions}):
+        found = sorted({one.version for one in audit.sessions if one.agent == agent and one.version}, key=numbers_of)
+        versions = f" {found[0]} to {found[-1]}" if len(found) > 1 else f" {found[0]}" if found else ""
+        yield agent + versions
 
 
 def _count(number: int, thing: str) -> str:
@@ -290,7 +297,6 @@ def _miss_to_json(total: MissTotals) -> JsonObject:
 def _policy_to_json(total: PolicyTotals) -> JsonObject:
     return {
         "name": total.policy.name,
-        "title": total.policy.title,
         "saved_percent": round(100 * total.saved, 2),
         "saved_usd": round(total.saved_usd, 6),
         "extra_turns_per_100": round(total.extra_turns_per_100, 2),
@@ -361,7 +367,6 @@ def as_html(audit: Audit) -> str:
         f"<p>{_READING}</p>",
         _bars([(total.policy.name, total.saved) for total in audit.totals()]),
         _html_table(_POLICY_HEAD, _policy_rows(audit)),
-        *(f"<p>{escape(total.policy.name)}: {escape(total.policy.title)}.</p>" for total in audit.totals()),
         f"<p>{escape(_describe_options(audit))}</p>",
         f"<h2>Each session with the policy {DEFAULT.name}</h2>",
         _strip(audit),

@@ -113,6 +113,7 @@ class MeasuredRequest:
     is_cold: bool = False  # the cache must have expired: a long pause, or another model
     is_changed: bool = False  # the client changed earlier messages, so only `read` tokens were still cached
     is_reset: bool = False  # the prompt contains none of the previous conversation
+    is_compacted: bool = False  # the client has put a summary in place of what was before
     is_user_turn: bool = False
     outputs: list[MeasuredOutput] = field(default_factory=list)
     uses: list[LineUse] = field(default_factory=list)
@@ -259,6 +260,7 @@ class _Measuring:
             read=0.0,
             output=float(usage.output) if usage and usage.output >= PARTIAL * written else written,
             price=self._price or self._listed_price(request.model, usage),
+            is_compacted=request.is_compacted,
             is_user_turn=request.is_user_turn,
             uses=self._uses.get(index, []),
             user=user,

@@ -25,6 +25,7 @@ PLACEHOLDER_TOKENS = 12  # what Anthropic puts in place of a cleared one
 CALL_TOKENS = 60  # of a call that reads something back
 READ_BACK_TOKENS = 2000  # of an output that was masked whole, at most
 KEPT_ARGUMENTS = 3  # the newest
+ROOM = 0.05  # of a window: at the usual growth of 1,000 tokens a request ten requests or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,6 @@ class SimulatedPolicy:
     """The results that are cut, and when. All thresholds are tokens."""
 
     name: str
-    title: str
     lossless: bool = False
     entry: Policy | None = None  # whose cuts are made as outputs come in
     old: Policy | None = None  # by which old outputs are cut, when that is free or pays
@@ -58,40 +58,45 @@ class SimulatedPolicy:
 def of_product(name: PolicyName, compression: Preset | None = None) -> SimulatedPolicy:
     """Return what `[sanitizer] policy` does under that name."""
     real = sanitizer.POLICIES[name]
-    quoted = f" ({HUGE_TOKENS:,} if likely to be quoted)" if real.spares_quoted else ""
-    title = f"drops repeats, shortens new results over {real.entry_tokens:,} tokens{quoted}, "
-    files = ", and files that no newer result shows," if real.keeps_files else ""
-    title += f"and all but the newest {real.keep_newest}{files} when the cache is cold"
-    if real.pays_within:
-        kept = f"files and the newest {real.keep_cached}" if real.spares_quoted else f"the newest {real.keep_cached}"
-        title += f", or all but {kept} at a new turn if that pays within {real.pays_within} requests"
-    return SimulatedPolicy(name, title, lossless=True, entry=real, old=real, compression=compression)
+    return SimulatedPolicy(name, lossless=True, entry=real, old=real, compression=compression)
 
 
-OFF = SimulatedPolicy("off", "as it was")
+OFF = SimulatedPolicy("off")
 DEFAULT = of_product("default")
 CHOICES = (of_product("careful"), DEFAULT, of_product("deep"))  # what `[sanitizer] policy` may say
 COMPARED = (
-    SimulatedPolicy("lossless", "lossless", lossless=True),
+    SimulatedPolicy("lossless", lossless=True),
     *CHOICES,
-    SimulatedPolicy("clear", "Anthropic's clear_tool_uses", clear_over=100_000),
-    SimulatedPolicy("oracle", "oracle: never-used lines, over 200", oracle_over=200),
+    SimulatedPolicy("clear_tool_uses", clear_over=100_000),  # Anthropic's, with its defaults
+    SimulatedPolicy("oracle", oracle_over=200),  # never-used lines of results over 200 tokens are gone
 )
 
 
 # Features of `[cache]` in addition to the default, by setting.
-OPTIONS = {
-    "clear_thinking": replace(DEFAULT, name="thinking", title="default, clear_thinking", clears_thinking=True),
-}
-# Each measure for the prompt cache, on and off.
+OPTIONS = {"clear_thinking": replace(DEFAULT, name="default, clear_thinking = true", clears_thinking=True)}
+_REAL = sanitizer.POLICIES["default"]
+
+
+def _part(name: str, **without: int | bool) -> SimulatedPolicy:
+    """Return the default with one of its parts switched off."""
+    real = replace(_REAL, **without)  # type: ignore[arg-type]
+    return replace(DEFAULT, name=name, entry=real, old=real)
+
+
+# Each part on and off.
 PARTS = (
-    replace(DEFAULT, name="no-change", title="default, cut_after_change = false", after_change=False),
-    replace(DEFAULT, title="default"),
+    SimulatedPolicy("lossless", lossless=True),
+    replace(DEFAULT, name="lossless, new results", old=None),
+    replace(DEFAULT, name="default, cut_after_change = false", after_change=False),
+    _part("default, no cuts at new turns", pays_within=0, patchers_pay_within=0),
+    _part("default, cuts at new turns pay within 20", patchers_pay_within=0),
+    _part("default, new files bounded at 8,000", file_tokens=HUGE_TOKENS),
+    _part("default, old files cut", keeps_files=False),
+    DEFAULT,
     *OPTIONS.values(),
-    replace(DEFAULT, name="keep-warm", title="default, caches kept warm by requests of our own", pings=2),
-    replace(CHOICES[2], title="deep"),
-    replace(CHOICES[2], name="arguments", title="deep, and long arguments of old calls", cuts_arguments=True),
-    SimulatedPolicy("ping", "caches kept warm, no cut", pings=2),
+    replace(DEFAULT, name="default, caches kept warm", pings=2),
+    CHOICES[2],
+    replace(CHOICES[2], name="deep, long arguments of old calls", cuts_arguments=True),
 )
 
 
@@ -114,6 +119,8 @@ class PolicyFigures:
     harmed: int = 0  # outputs of which a used line was cut
     cut: int = 0  # outputs
     compressions: int = 0
+    compactions: int = 0  # by the client
+    put_off: int = 0  # of these, where the prompt would have been so much smaller that the client had gone on
     pings: int = 0
     # Tokens of all requests, extra turns among them.
     input: float = 0.0
@@ -185,6 +192,7 @@ class _Simulation:
         if self._keep_warm(request):
             request = replace(request, is_cold=False, is_hit=True, read=self._whole_prompt)
         if request.is_reset:
+            self._count_compaction(request)
             self._held.clear()
             self._forget_dropped()
             self._arguments.clear()
@@ -210,6 +218,13 @@ class _Simulation:
         if request.kept_thinking:
             self._thinking[request.index] = request.kept_thinking
         self._arguments += request.long_arguments
+
+    def _count_compaction(self, request: MeasuredRequest) -> None:
+        """Count a compaction by the client, and whether its window would have had room for more turns without it."""
+        if not request.is_compacted:
+            return
+        self.figures.compactions += 1
+        self.figures.put_off += self._prompt <= (1 - ROOM) * self._whole_prompt
 
     def end(self) -> None:
         """Pay for the pings after the last request: that it was the last one was not known."""
