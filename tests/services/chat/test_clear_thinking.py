@@ -17,6 +17,7 @@ from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.chat.prompt_cache import keeps_last_turn
 from kimi_proxy.services.chat.requests import ChatRequest
 
 MODEL = "claude-opus-5"
@@ -97,7 +98,11 @@ class World:
 
 @asynccontextmanager
 async def a_world(
-    home: Path, is_on: bool = True, clock: Clock | None = None, settings: str = ""
+    home: Path,
+    setting: bool | str = True,
+    clock: Clock | None = None,
+    model: str = MODEL,
+    settings: str = "",
 ) -> AsyncIterator[World]:
     clock = clock or Clock(time.time())
     provider = CachedProvider(clock, anthropic, PRICES)
@@ -110,8 +115,8 @@ async def a_world(
 
     async with evil(script) as upstream:
         priced = "".join(f"{NAMES[name]}_usd_per_million = {usd}\n" for name, usd in PRICES.items())
-        model = f'[models."{MODEL}"]\nprovider = "anthropic-evil"\nmax_context_size = 1_000_000\n{priced}'
-        toml = f"{upstream.toml('anthropic')}{model}[cache]\nclear_thinking = {str(is_on).lower()}\n{settings}"
+        models = f'[models."{model}"]\nprovider = "anthropic-evil"\nmax_context_size = 1_000_000\n{priced}'
+        toml = f"{upstream.toml('anthropic')}{models}[cache]\nclear_thinking = {json.dumps(setting)}\n{settings}"
         async with running(parse(toml, {}, home), thread_max_chars=10**9, now=clock) as runtime:
             yield World(runtime, provider, upstream, clock)
 
@@ -153,14 +158,67 @@ async def test_none_goes_from_a_conversation_that_is_only_observed(tmp_path: Pat
     assert [heard.body for heard in world.upstream.heard] == bodies
 
 
-async def test_off_by_default_and_only_for_clients_that_know_the_edit(tmp_path: Path):
-    async with a_world(tmp_path / "off", is_on=False) as world:
+async def test_thinking_goes_too_when_the_client_changed_its_prompt_before_all_of_it(tmp_path: Path):
+    changed = {"system": "Be long. " * 800}
+    async with a_world(tmp_path) as world:
+        for turns in (1, 2, 3):
+            await world.ask(body(turns))
+        await world.ask(body(4, **changed))
+        await world.ask(body(5, **changed))
+
+    assert world.kept == [None, None, None, 1, 2]
+    first, second, third = world.provider.prompts[2:]
+    assert second[: len(first)] != first  # by the client
+    assert third[: len(second)] == second
+
+
+async def test_thinking_stays_where_some_of_it_is_still_cached(tmp_path: Path):
+    raw = json.loads(body(4))
+    raw["messages"][8]["content"][0]["text"] = "Question 2, in other words"
+    async with a_world(tmp_path) as world:
+        for turns in (1, 2, 3):
+            await world.ask(body(turns))
+        await world.ask(json.dumps(raw).encode())
+
+    assert world.kept == [None] * 4
+
+
+async def test_only_clients_that_know_the_edit_and_think_are_helped(tmp_path: Path):
+    async with a_world(tmp_path / "off", setting=False) as world:
         await world.ask(body(4))
         assert world.kept == [None]
     async with a_world(tmp_path / "on") as world:
         await world.ask(body(4), headers=())
         await world.ask(body(4, thinking={"type": "disabled"}), 900)
         assert world.kept == [None, None]
+
+
+PLAN = (b"anthropic-beta", b"oauth-2025-04-20,context-management-2025-06-27")
+
+
+@pytest.mark.parametrize(
+    ("model", "headers", "kept"),
+    [
+        ("claude-sonnet-4-5-20250929", BETA, 1),
+        ("claude-sonnet-4-5-20250929", PLAN, None),
+        ("claude-opus-5", BETA, None),
+    ],
+)
+async def test_by_default_it_goes_for_api_keys_where_the_provider_itself_keeps_one_turn(
+    tmp_path: Path, model: str, headers: tuple[bytes, bytes], kept: int | None
+):
+    async with a_world(tmp_path, setting="auto", model=model) as world:
+        await world.ask(body(4, model=model), headers=(headers,))
+
+    assert world.kept == [kept]
+
+
+def test_of_which_models_the_provider_keeps_one_turn_is_known():
+    last = ("claude-3-7-sonnet-20250219", "claude-opus-4-1", "claude-sonnet-4-20250514", "claude-haiku-4-5-20251001")
+    every = ("claude-opus-4-5-20251101", "claude-sonnet-4-6", "claude-opus-5", "claude-haiku-5-5", "claude-fable-5-1")
+
+    assert all(map(keeps_last_turn, last))
+    assert not any(map(keeps_last_turn, every))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.lines import decode_text
 from kimi_proxy.features import recovery
 from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.sessions import Session
+from kimi_proxy.features.models import Target
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.cuts import describe
@@ -268,6 +270,24 @@ async def test_a_file_stays_when_old_results_go_unless_a_newer_result_shows_it(t
         cold = await here.send(request(wire, [*items, Assistant("Done."), User("And now the tests.")]))
 
     assert shown_whole(cold) == ["r1", "again", "r202", "r203"]
+
+
+@pytest.mark.parametrize(("model", "whole"), [("claude-opus-5", 2), ("claude-fable-5-1", 8)])
+async def test_what_stands_before_thinking_that_is_bound_to_it_never_changes(tmp_path: Path, model: str, whole: int):
+    """Anthropic rejects a request in which the thinking of Fable 5.1 stands behind anything else than before."""
+    came = json.loads(body(Wire.MESSAGES, [User("Tidy up."), *outlines(8), Assistant("Done."), User("And the tests?")]))
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    answer = next(message for message in reversed(came["messages"]) if message["role"] == "assistant")
+    said = answer["content"]
+    answer["content"] = [thinking, *(said if isinstance(said, list) else [{"type": "text", "text": said}])]
+    tools = [{"name": "list_symbols", "input_schema": {"type": "object"}}]
+    sent = parse(json.dumps({**came, "model": model, "tools": tools}).encode(), Wire.MESSAGES)
+    async with world(tmp_path, BY_POLICY) as here:
+        draft = Draft(sent, Target("anthropic", model), Session("s-1"), LOCAL)
+        left = await here.sanitizer.shorten(draft)
+
+    assert len(shown_whole(left)) == whole
+    assert ("recover_text" in left.request.tool_names) is (whole < 8)
 
 
 @WIRES

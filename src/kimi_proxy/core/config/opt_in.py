@@ -16,7 +16,11 @@ class OptIn:
     settings: tuple[str, ...] = ()
 
     def is_on(self, config: BaseModel) -> bool:
-        return any(bool(_value(config, name.split("."))) for name in self.settings)
+        values = [_value(config, name.split(".")) for name in self.settings]
+        return any(bool(value) and value != AUTO for value in values)
+
+
+AUTO = "auto"  # on only where nothing speaks against it
 
 
 def _value(section: BaseModel, path: Sequence[str]) -> object:
@@ -64,7 +68,7 @@ OPT_IN = (
     ),
     OptIn(
         "clear thinking",
-        "asks Anthropic to drop the thinking of earlier turns while the prompt cache is cold",
+        "asks Anthropic to drop the thinking of earlier turns, of all its models, when none of it is cached",
         "[cache] clear_thinking = true",
         ("cache.clear_thinking",),
     ),

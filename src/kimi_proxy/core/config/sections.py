@@ -1,7 +1,7 @@
 """The sections of the settings that are plain lists of keys, each with its default and its bounds."""
 
 import re
-from typing import Literal
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -91,13 +91,16 @@ class MemorySettings(SettingsSection):
     max_bytes: int = Field(default=65_536, ge=1, le=1024**2)
 
 
+ClearThinking: TypeAlias = bool | Literal["auto"]
+
+
 class CacheSettings(SettingsSection):
     """Use of the provider's prompt cache, and of the moments when it is lost anyway."""
 
     marks: bool = True
     anchor: bool = True
     cut_after_change: bool = True
-    clear_thinking: bool = False
+    clear_thinking: ClearThinking = "auto"  # for API keys, of models for which the provider does so by default
 
 
 class DeferralSettings(SettingsSection):

@@ -258,14 +258,42 @@ def _kind_of_change(old: str, new: str, at: int) -> str:
     return ""
 
 
-def thinking_turns(request: Request) -> int:
-    """Return the number of turns with thinking; a turn ends with the next user message."""
-    turns, thinks = 0, False
-    for message in request.messages:
+# Models of which the provider itself keeps the thinking of the last turn only, unless the client asks for all of it:
+# "earlier Opus and Sonnet models, and all Haiku models through Claude Haiku 4.5. When you pass older thinking blocks
+# back, the API strips them automatically." (platform.claude.com, build-with-claude/extended-thinking)
+_KEEPS_LAST_TURN = re.compile(
+    r"claude-(?:3-|instant|2|haiku-4-5|(?:opus|sonnet)-4(?:-[01])?(?:$|-20)|sonnet-4-5(?:$|-20))"
+)
+
+
+def keeps_last_turn(model: str) -> bool:
+    """Return whether the provider keeps only the last turn's thinking of this model, unless it is asked for all."""
+    return _KEEPS_LAST_TURN.match(model) is not None
+
+
+# "Starting with Claude Fable 5.1 … If the `system` prompt, the `tools`, or any earlier message changes, the block is no
+# longer valid, and the API rejects the request or drops the block." (platform.claude.com, the same page)
+_BINDS_THINKING = re.compile(r"claude-fable-5-1")
+
+
+def binds_thinking(request: Request, model: str) -> bool:
+    """Return whether nothing that stands before the thinking in a request may change, even where no cache has it."""
+    if _BINDS_THINKING.match(model) is None:
+        return False
+    return any(map(_is_thinking, (part for message in request.messages for part in message.parts)))
+
+
+def thinking_turns(request: Request) -> list[int]:
+    """Return for each turn with thinking its first message that has some; a turn ends with the next user message."""
+    turns: list[int] = []
+    thinks = False
+    for at, message in enumerate(request.messages):
         if message.role == "user" and not any(part.kind == "tool_result" for part in message.parts):
-            turns, thinks = turns + thinks, False
-        thinks = thinks or (message.role == "assistant" and any(map(_is_thinking, message.parts)))
-    return turns + thinks
+            thinks = False
+        elif not thinks and message.role == "assistant" and any(map(_is_thinking, message.parts)):
+            turns.append(at)
+            thinks = True
+    return turns
 
 
 def _is_thinking(part: Part) -> bool:

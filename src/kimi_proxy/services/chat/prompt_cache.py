@@ -11,7 +11,7 @@ from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, edit
-from kimi_proxy.core.config.sections import CacheSettings
+from kimi_proxy.core.config.sections import CacheSettings, ClearThinking
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.features.chat.conversations import is_answered
@@ -27,6 +27,7 @@ from kimi_proxy.features.chat.prompt_cache import (
     first_difference,
     is_cold,
     is_compacted,
+    keeps_last_turn,
     marked_request,
     thinking_turns,
 )
@@ -277,8 +278,9 @@ class CacheMarks(ChangingStage[CacheMoment]):
         return draft if anchored is request else replace(draft, request=anchored)
 
 
-KEPT_TURNS = 1  # the newest, when the cache is cold
+KEPT_TURNS = 1  # the newest
 BETA, HEADER = b"context-management-", b"anthropic-beta"  # the provider refuses the edit of a client without it
+PLAN_BETA = b"oauth-"  # what a client with the login of a plan sends
 MAX_REMEMBERED = 10_000
 
 
@@ -295,20 +297,20 @@ class ThinkingPlan:
 class ThinkingClearer(ChangingStage[ThinkingPlan]):
     """Asks the provider to drop the thinking of old turns.
 
-    The number of cleared turns is decided when the cache is cold, and repeated while it is warm: the number of kept
-    turns grows with the conversation, so that no other thinking is dropped.
+    The number of cleared turns is decided when none of that thinking is cached any more, and repeated while it is: the
+    number of kept turns grows with the conversation, so that no other thinking is dropped.
     """
 
-    def __init__(self, is_on: bool, facts: ChatFacts) -> None:
-        self.is_on = is_on
+    def __init__(self, setting: ClearThinking, facts: ChatFacts) -> None:
+        self._setting = setting
         self._facts = facts
         self._cleared: LruCache[ScopedKey, int] = LruCache(MAX_REMEMBERED)
 
     async def decide(self, draft: Draft) -> ThinkingPlan | None:
         moment, request = draft.cache, draft.request
-        is_translated = draft.upstream_wire not in (None, request.wire)
-        if not self.is_on or moment is None or is_translated or BETA not in value_of(draft.headers, HEADER):
+        if moment is None or not self._is_on_for(draft):
             return None
+        turns = thinking_turns(request)
         place = draft.caller.scope, moment.conversation
         known = None if self._facts.is_shared else self._cleared.get(place)
         if known is None:
@@ -316,12 +318,13 @@ class ThinkingClearer(ChangingStage[ThinkingPlan]):
                 known = await self._facts.cleared_turns(draft.caller, moment.conversation)
             except StoreUnavailable:
                 known = self._cleared.get(place) or 0
-                return ThinkingPlan(thinking_turns(request), known, known, is_read=False)
-        turns = thinking_turns(request)
+                return ThinkingPlan(len(turns), known, known, is_read=False)
+        oldest = turns[known] if known < len(turns) else -1
+        is_uncached = moment.is_cold or (moment.cold_from is not None and moment.cold_from <= oldest)
         # In a request that must be sent unchanged, only thinking that was cleared before may be cleared again.
-        is_free = moment.is_cold and not (draft.is_attested or draft.is_observed)
-        free = turns - KEPT_TURNS if is_free else 0
-        return ThinkingPlan(turns, known, free if free > 0 else known)
+        is_free = is_uncached and not (draft.is_attested or draft.is_observed)
+        free = len(turns) - KEPT_TURNS if is_free else 0
+        return ThinkingPlan(len(turns), known, free if free > 0 else known)
 
     async def commit(self, draft: Draft, plan: ThinkingPlan) -> ThinkingPlan:
         """Write down how many turns are cleared; what cannot be repeated after a restart is not begun."""
@@ -344,3 +347,11 @@ class ThinkingClearer(ChangingStage[ThinkingPlan]):
         # If the client has edits of its own, they are not ours to change.
         is_ours = not request.is_cleared
         return draft if changed is request else replace(draft, request=changed, clears_thinking=is_ours)
+
+    def _is_on_for(self, draft: Draft) -> bool:
+        """Return whether the provider may be asked: by the settings, and because it knows the edit."""
+        betas = value_of(draft.headers, HEADER)
+        is_translated = draft.upstream_wire not in (None, draft.request.wire)
+        if not self._setting or is_translated or BETA not in betas:
+            return False
+        return self._setting is True or (PLAN_BETA not in betas and keeps_last_turn(draft.target.model))

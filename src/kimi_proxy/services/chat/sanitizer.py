@@ -25,7 +25,7 @@ from kimi_proxy.core.errors import Reason, StoreUnavailable, WarningCode
 from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
-from kimi_proxy.features.chat.prompt_cache import CacheMoment
+from kimi_proxy.features.chat.prompt_cache import CacheMoment, binds_thinking
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.sanitizer.decide import (
     Decided,
@@ -300,7 +300,8 @@ class Sanitizer(ChangingStage[CutPlan]):
         # An observed request is what really left: that has noted the state of its cache.
         cache = draft.cache if draft.caller.is_observed and draft.cache else await self._caches.observe(draft)
         deadline = WaitLimit.begin(self._cpu_s, self._now)
-        way_back = await self._tool.find(draft, cache, self._is_on_for(draft))
+        may_join = self._is_on_for(draft) and not binds_thinking(draft.request, draft.target.model)
+        way_back = await self._tool.find(draft, cache, may_join)
         planned = await self._decide_on(draft, CutPlan(cache, found, way_back, deadline, known={}))
         return await self._with_recalls(draft, planned)
 
@@ -426,7 +427,9 @@ class Sanitizer(ChangingStage[CutPlan]):
             new = [output for output in unknown if not self._decisions.is_short(who, output)]
         plan = replace(plan, known=known)
         restored: tuple[ShortenedOutput, ...] = ()
-        if plan.way_back.recalls.refused and not plan.way_back.had_tool and self._is_on_for(draft):
+        may_change = not binds_thinking(draft.request, draft.target.model)
+        is_lost = plan.way_back.recalls.refused and not plan.way_back.had_tool
+        if is_lost and may_change and self._is_on_for(draft):
             restored = restore_cuts(outputs, known, plan.cache)
         if refusal is not None:
             return replace(plan, made=Decided(old=restored), uncut=new, refusal=refusal)
@@ -434,7 +437,8 @@ class Sanitizer(ChangingStage[CutPlan]):
         if not new and not moment.allows_cuts(self._policy):
             return replace(plan, made=Decided(old=restored))
         whole = {one.output.key: Decision(one.shortened.why) for one in restored}
-        decided = await self._decide_new(draft, replace(plan, known={**known, **whole}), new, may_cut_old=not restored)
+        may_cut_old = may_change and not restored
+        decided = await self._decide_new(draft, replace(plan, known={**known, **whole}), new, may_cut_old)
         short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
         made = replace(decided, old=(*restored, *decided.old))
         return replace(plan, made=made, short=short, replacements=since)
