@@ -476,6 +476,25 @@ def test_everything_on_a_phone_can_be_touched_and_no_table_is_cut_off(windows: W
             expect(page.locator("tbody tr").first.locator(f'td[data-label="{label}"]')).to_be_visible()
 
 
+PAINTED = """const paint = CanvasRenderingContext2D.prototype.fillText;
+window.painted = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+  window.painted.push(text);
+  paint.call(this, text, ...where);
+};"""
+
+
+def test_a_single_request_has_its_own_minute_under_the_chart(windows: Windows, product: Product):
+    say(product, "alone", session="alone")
+    with windows.opened(product.address) as window:
+        window.page.add_init_script(PAINTED)
+        page = pinned(window, product, "alone").page
+        page.wait_for_function("painted.some((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
+        times = page.evaluate("painted.filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
+
+    assert len(set(times)) > 1, times
+
+
 def test_the_list_of_requests_fits_on_a_phone_while_it_pauses(windows: Windows, product: Product):
     say(product, "phone", session="phone")
     with windows.opened(product.address, locale="fr-FR", size=(390, 844)) as window:

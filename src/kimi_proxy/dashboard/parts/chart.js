@@ -98,7 +98,7 @@ function settings(Plot, series, format, setAt) {
     padding: [8, 26, 0, 0],
     cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
     hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
-    scales: { x: { range: (_, from, to) => (to > from ? [from, to] : [from - LONE_S, to + LONE_S]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+    scales: { x: { range: timesShown }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     axes: [
       {
         ...axis,
@@ -123,5 +123,8 @@ function settings(Plot, series, format, setAt) {
     ],
   };
 }
+
+// To a single point uPlot gives a whole day.
+const timesShown = (plot, from, to) => (plot.data[0].length > 1 && to > from ? [from, to] : [from - LONE_S, from + LONE_S]);
 
 const transparent = (hex) => `${hex}1f`;
