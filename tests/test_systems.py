@@ -105,5 +105,6 @@ def test_every_feature_that_is_off_by_default_is_on_the_page():
 
     for feature in OPT_IN:
         named = {name.rpartition(".")[::2] for name in feature.settings}
-        wanted = [f"[{section}] {key} = " for section, key in ((a, b) for a, b in named)] or [feature.turn_on]
+        is_command = feature.turn_on.startswith("kimi-proxy ")
+        wanted = [feature.turn_on] if is_command else [f"[{section}] {key} = " for section, key in named]
         assert any(switch.startswith(tuple(wanted)) for switch in switches), feature.name

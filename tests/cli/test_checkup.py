@@ -321,7 +321,9 @@ def test_all_lists_what_is_off_by_default_with_the_line_that_turns_it_on(cli: Cl
     assert b"Off by default" not in cli("doctor", env={"MCP_PRUNER_PORT": free_port()}).stdout
 
 
-@pytest.mark.parametrize("feature", [each for each in OPT_IN if each.settings], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "feature", [each for each in OPT_IN if each.turn_on.startswith("[")], ids=lambda each: each.name
+)
 def test_the_line_that_is_shown_turns_its_feature_on(feature: OptIn, cli: Cli):
     section, line = feature.turn_on.split(" ", 1)
     (cli.here / "config.toml").write_text(f"{section}\n{line}\n", "utf-8")
@@ -336,6 +338,12 @@ def test_the_command_that_is_shown_turns_the_memory_server_on(cli: Cli):
 
     assert (program, done.returncode) == ("kimi-proxy", 0)
     assert features(cli) == {each.name: each == feature for each in OPT_IN}
+
+
+def test_a_built_in_server_that_runs_is_a_feature_that_is_on(cli: Cli):
+    (cli.here / "config.toml").write_text("[mcp.servers.json-query]\nrun = true\n", "utf-8")
+
+    assert features(cli) == {each.name: each.name == "built-in MCP servers" for each in OPT_IN}
 
 
 def test_all_says_nothing_of_features_where_the_settings_are_refused(cli: Cli):

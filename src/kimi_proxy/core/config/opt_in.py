@@ -55,6 +55,12 @@ OPT_IN = (
         "kimi-proxy init continue --memory",
     ),
     OptIn(
+        "built-in MCP servers",
+        "run sequential-thinking, fast-filesystem, json-query or task-master, which npx downloads",
+        "kimi-proxy mcp up NAME",
+        ("mcp.built_in",),
+    ),
+    OptIn(
         "automatic compression",
         "compresses a session before its context window is full; the model writes the summary",
         "[compression] automatic = true",

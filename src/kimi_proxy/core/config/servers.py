@@ -185,6 +185,11 @@ class McpSettings(SettingsSection):
         )
 
     @property
+    def built_in(self) -> tuple[str, ...]:
+        """Return the names of those that are built in."""
+        return tuple(name for name in self.run if name in _DEFAULTS)
+
+    @property
     def without_root(self) -> tuple[str, ...]:
         """Return the names of those that are not started because they have no `root`."""
         return tuple(name for name, server in self.servers.items() if server.enabled and server.lacks_root)
