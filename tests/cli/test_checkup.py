@@ -16,6 +16,7 @@ from kimi_proxy.core.config.opt_in import OPT_IN, OptIn
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.pruning import model
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
 from .conftest import Cli, stop
@@ -103,7 +104,7 @@ def test_hooks_whose_cuts_may_not_be_read_back_are_a_warning(cli: Cli):
 def test_a_session_in_which_a_hook_met_a_refusal_is_a_warning(cli: Cli):
     async def write() -> None:
         store = await SqliteStore.open(Path(cli.env["KIMI_PROXY_HOME"]), ttl_s=3600, max_bytes=2**30, timeout_s=60)
-        await ChatFacts(store.facts).save_refused_recall(LOCAL, "ses_1")
+        await ChatFacts(Notes(store.facts)).save_refused_recall(LOCAL, "ses_1")
         await store.close()
 
     anyio.run(write)

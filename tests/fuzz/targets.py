@@ -48,6 +48,7 @@ from kimi_proxy.lab.transcripts.places import read_lines
 from kimi_proxy.proxy.files import Workspace, workspace
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.messages import Messages
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.team.report import columns
@@ -270,7 +271,7 @@ def compressed_messages(data: bytes) -> None:
         (keep_whole,),
         LocalSessions().find,
         Recovery(MemoryOriginals()),
-        ChatFacts(MemoryFacts()),
+        ChatFacts(Notes(MemoryFacts())),
         lambda stage, error: None,
     )
     model, session = (value if isinstance(value := given.get(key), str) else "" for key in ("model", "session_id"))

@@ -28,6 +28,7 @@ from kimi_proxy.features.sanitizer.policy import POLICIES
 from kimi_proxy.features.sanitizer.shorten import HUGE_TOKENS, ShortenedText, Task, shorten
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -114,7 +115,7 @@ class World:
     def restart(self) -> None:
         decisions, caches = ChatDecisions(self.store, self.stored_decisions), PromptCaches(self.last_request)
         self.sanitizer = Sanitizer(
-            SETTINGS, "http://127.0.0.1:8000", decisions, ChatFacts(self.facts), self.workers, Metrics(), caches
+            SETTINGS, "http://127.0.0.1:8000", decisions, ChatFacts(Notes(self.facts)), self.workers, Metrics(), caches
         )
 
     async def last_request(self, who: Caller, session: str) -> float | None:
@@ -259,7 +260,7 @@ class Fleet:
             *(self.originals, self.stored, 3600.0, lambda: self.now), self.is_shared, self.remember_max
         )
         settings = Settings(budget_ms=60_000)
-        facts = ChatFacts(self.facts, 3600.0, lambda: self.now, self.is_shared)
+        facts = ChatFacts(Notes(self.facts, 3600.0, lambda: self.now, self.is_shared))
         return Sanitizer(settings, "http://127.0.0.1:8000", decisions, facts, self.workers, Metrics(), self.caches)
 
     async def send(self, server: int, request: Request) -> Request:

@@ -24,6 +24,7 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -141,7 +142,7 @@ class Fleet:
     def new_server(self, at: int) -> Sanitizer:
         is_shared = self.notes is not None
         decisions = ChatDecisions(self.originals, self.decisions, is_shared=is_shared)
-        facts = ChatFacts(self.facts, is_shared=is_shared)
+        facts = ChatFacts(Notes(self.facts, is_shared=is_shared))
         self.unwritten[at] = decisions, facts
         caches = PromptCaches(self.last_request, now=self.clock, replicas=self.notes)
         return Sanitizer(SETTINGS, "http://127.0.0.1:8000", decisions, facts, self.workers, Metrics(), caches)

@@ -28,6 +28,7 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -360,7 +361,7 @@ async def test_results_that_one_replica_cuts_at_a_cold_moment_stay_cut_on_all(se
                 SanitizerSettings(budget_ms=60_000),
                 "http://127.0.0.1:8000",
                 ChatDecisions(store.originals, store.decisions, 600.0, clock, is_shared=True),
-                ChatFacts(store.facts, 600.0, clock, is_shared=True),
+                ChatFacts(Notes(store.facts, 600.0, clock, is_shared=True)),
                 workers,
                 Metrics(),
                 PromptCaches(now=clock, replicas=store.replicas),

@@ -145,6 +145,11 @@ class MemoryFacts(FactStore):
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         return {key: self.facts[who.scope, kind, key] for key in keys if (who.scope, kind, key) in self.facts}
 
+    async def read(
+        self, who: Caller, wanted: Mapping[FactKind, Collection[bytes]]
+    ) -> Mapping[FactKind, Mapping[bytes, bytes]]:
+        return {kind: await self.get(who, kind, keys) for kind, keys in wanted.items()}
+
     async def put_if_absent(
         self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:

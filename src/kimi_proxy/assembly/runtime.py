@@ -266,7 +266,7 @@ async def running(
             now=now,
             draw=draw,
             memory=memory,
-            notes=Notes(store.facts, memory),
+            notes=Notes(store.facts, remember_s(config), is_shared=store.replicas is not None, memory=memory),
             is_erased=is_erased,
         )
         mode = ObserveMode(config.sanitizer.mode == "observe")
@@ -357,19 +357,25 @@ def _pruner(parts: _Parts) -> Pruner:
     return Pruner(parts.config.mcp_pruner, originals, parts.workers, rerank, parts.metrics, publish=publish)
 
 
+def remember_s(config: Config) -> float:
+    """How long what was read is not read again."""
+    return min(REMEMBER_S, config.mcp_pruner.prune_id_ttl_s / 10)
+
+
 async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
     store, is_shared = parts.store, parts.is_shared
     names = SessionNames(store.sessions)
     if team:
         await names.read_secret()
-    remember_s = min(REMEMBER_S, parts.config.mcp_pruner.prune_id_ttl_s / 10)
     by_answer = parts.end(SessionsByAnswer(store.facts, is_shared))
     return _Conversations(
         names,
         parts.end(
-            ChatDecisions(store.originals, store.decisions, remember_s, is_shared=is_shared, memory=parts.memory)
+            ChatDecisions(
+                store.originals, store.decisions, remember_s(parts.config), is_shared=is_shared, memory=parts.memory
+            )
         ),
-        parts.end(ChatFacts(parts.notes, remember_s, is_shared=is_shared)),
+        parts.end(ChatFacts(parts.notes)),
         SessionsByResponse(by_answer, is_shared),
         Conversations(by_answer),
         RememberedMessages(),
@@ -425,7 +431,6 @@ def _forgetters(parts: _Parts, known: _Conversations, stages: ChatStages, seen_b
         also_observed(stages.memory.forget),
         also_observed(stages.lineage.forget),
         also_observed(known.decisions.forget),
-        also_observed(known.facts.forget),
         lambda who, session: known.messages.forget(),
         parts.counter.forget,
     ]
@@ -473,14 +478,14 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         rules=models.cache_rules,
         settings=config.cache,
     )
-    routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions, parts.is_shared)
+    routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions)
     memory = ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions)
     sanitizer = Sanitizer(
         config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode, draw=parts.draw
     )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(
-        lineage=parts.end(Lineage(parts.notes, heirs, metrics)),
+        lineage=parts.end(Lineage(parts.notes, heirs, metrics, (facts.wanted, memory.wanted, routing.wanted))),
         memory=memory,
         caches=caches,
         sanitizer=sanitizer,

@@ -22,6 +22,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.messages import Messages, ShortenedMessages
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.requests import LocalSessions
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.store.protocols import FactKind
@@ -131,7 +132,11 @@ async def test_a_name_that_cannot_be_kept_is_not_given_out(tmp_path: Path):
 
     async def shortened(facts: MemoryFacts) -> ShortenedMessages:
         stage = Messages(
-            (cut,), LocalSessions().find, Recovery(MemoryOriginals()), ChatFacts(facts), lambda stage, error: None
+            (cut,),
+            LocalSessions().find,
+            Recovery(MemoryOriginals()),
+            ChatFacts(Notes(facts)),
+            lambda stage, error: None,
         )
         return await stage.shorten(LOCAL, MESSAGES)
 

@@ -20,6 +20,7 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.sanitizer.shorten import Task, shorten
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.session_lookup import SessionNames
 from kimi_proxy.services.cuts import Cuts
 from kimi_proxy.services.metrics import Metrics
@@ -80,7 +81,7 @@ async def world(home: Path, toml: str = PATIENT, originals: Originals | None = N
     try:
         pruner = Pruner(config.mcp_pruner, kept, workers, metrics=metrics)
         names = SessionNames(store.sessions)
-        facts = ChatFacts(store.facts)
+        facts = ChatFacts(Notes(store.facts))
         outcomes: list[object] = []
 
         def publish(who: Caller, name: str, fields: Mapping[str, object]) -> None:

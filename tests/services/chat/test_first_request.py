@@ -18,6 +18,7 @@ from kimi_proxy.core.chat import Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.chat.session_lookup import MAX_STORED_KEYS, SessionsByAnswer, StoredKeys
 from kimi_proxy.services.store.sqlite.store import store_path
@@ -74,7 +75,7 @@ def test_where_too_many_keys_are_on_disk_any_key_may_be():
 
 async def test_conversations_that_begin_at_once_share_the_commit_for_our_tool():
     stored = MemoryFacts()
-    facts = ChatFacts(stored)
+    facts = ChatFacts(Notes(stored))
     for number in range(5):
         facts.save_has_tool(LOCAL, bytes([number]) * 32)
         assert await facts.has_tool(LOCAL, bytes([number]) * 32)

@@ -18,6 +18,7 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -48,7 +49,7 @@ def memories(home: Path, store: SqliteStore, now: Clock | None = None) -> Memori
 async def world(home: Path, settings: Settings = ON) -> AsyncIterator[World]:
     async with opened(home) as store:
         clock = Clock(1_800_000_000.0)
-        yield World(ProjectMemory(memories(home, store, clock), settings, store.facts, store.sessions), store)
+        yield World(ProjectMemory(memories(home, store, clock), settings, Notes(store.facts), store.sessions), store)
 
 
 def told(asked: Request) -> list[str]:
@@ -167,7 +168,7 @@ class SickFacts(MemoryFacts):
 async def test_who_began_without_because_the_disk_was_slow_goes_on_without(tmp_path: Path):
     async with world(tmp_path) as w:
         stored = SickFacts(w.store)
-        slow = World(ProjectMemory(memories(tmp_path, w.store), ON, stored, w.store.sessions), w.store)
+        slow = World(ProjectMemory(memories(tmp_path, w.store), ON, Notes(stored), w.store.sessions), w.store)
         await slow.memory.save(LOCAL, "tabs, not spaces")
         first = await slow.send(FIRST)
         stored.is_sick = False

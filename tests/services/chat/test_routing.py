@@ -23,6 +23,7 @@ from kimi_proxy.features.metering import Metric
 from kimi_proxy.features.models import Models
 from kimi_proxy.services.chat.context import TokenCounter
 from kimi_proxy.services.chat.models import Routing
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.store.protocols import FactKind
 from kimi_proxy.services.store.sqlite.store import SqliteStore
 
@@ -70,7 +71,7 @@ async def world(
     models = Models(PROVIDERS, known)
     async with opened(home) as store:
         scale = store.sessions
-        yield World(Routing(settings or Settings(), models, counting, store.facts, scale), models, store)
+        yield World(Routing(settings or Settings(), models, counting, Notes(store.facts), scale), models, store)
     counting.close()
 
 
@@ -236,7 +237,7 @@ class SickFacts(MemoryFacts):
 async def test_without_a_disk_it_routes_all_the_same(tmp_path: Path):
     counting, models = TokenCounter(counted), Models(PROVIDERS, KNOWN)
     async with opened(tmp_path) as store:
-        w = World(Routing(Settings(), models, counting, SickFacts(), store.sessions), models, store)
+        w = World(Routing(Settings(), models, counting, Notes(SickFacts()), store.sessions), models, store)
         places = [went(await w.send(chars)) for chars in (950, 700)]
     counting.close()
 

@@ -102,17 +102,14 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
         self.chosen = chosen
         self._facts = facts
         self._now = now
-        self._known: LruCache[ScopedKey, frozenset[str]] = LruCache(MAX_REMEMBERED)
-        self._noted: LruCache[tuple[str, str, str], int] = LruCache(MAX_REMEMBERED)  # the last day of each tool
 
     async def decide(self, draft: Draft) -> DeferralPlan | None:
         moment, request = draft.cache, draft.request
         if moment is None or not request.tool_names:
             return None
-        place = draft.caller.scope, moment.conversation
         is_automatic = self._is_opted_in(draft)
         is_on = is_automatic or bool(self.chosen.names)
-        known = self._known.get(place) if not (is_on and self._facts.is_shared) else None
+        known = self._facts.knows_deferred_tools(draft.caller, moment.conversation)
         if known is None and moment.is_cold and not request.is_kept and not is_answered(draft.request):
             known = frozenset()  # it is new
         if not is_on and known is not None and not known:
@@ -127,7 +124,7 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
             # While the cache is warm, what was left out before is left out again.
             names = await self._names(draft, is_on, is_automatic, known) if moment.is_cold else known
         except StoreUnavailable:
-            before = known or self._known.get(place) or frozenset()
+            before = known or self._facts.last_deferred_tools(draft.caller, moment.conversation)
             return DeferralPlan(before, before, is_native)
         return DeferralPlan(known, names, is_native, days, is_read=True)
 
@@ -141,13 +138,12 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
         try:
             if plan.days:
                 await self._facts.save_tool_days(who, client, plan.days)
-            for name, (_, last) in plan.days.items():
-                self._noted.put((who.scope, client, name), last)
             if plan.names != plan.before:
                 await self._facts.save_deferred_tools(who, conversation, plan.names)
+            elif not plan.names:
+                self._facts.assume_no_deferred_tools(who, conversation)
         except StoreUnavailable:
             return replace(plan, names=plan.before)
-        self._known.put((who.scope, conversation), plan.names)
         return plan
 
     def render(self, draft: Draft, plan: DeferralPlan) -> Draft:
@@ -187,7 +183,7 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
         """Return the first day and today for the tools that were called, unless that was noted today."""
         who, today, client = draft.caller, self._today(), client_of(draft.request.tool_names)
         called = deferral.called_names(draft.request).intersection(draft.request.tool_names)
-        new = [name for name in called if self._noted.get((who.scope, client, name)) != today]
+        new = [name for name in called if self._facts.last_tool_day(who, client, name) != today]
         before = await self._facts.tool_days(who, client, new) if new else {}
         return {name: (before.get(name, (today, today))[0], today) for name in new}
 

@@ -2,28 +2,26 @@
 
 import asyncio
 import logging
-import sys
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
 
 from kimi_proxy.core import json
-from kimi_proxy.core.cache import LruCache, in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
 from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.sanitizer.stage import result_call_ids
+from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.store.protocols import FactKind, FactStore
 
 WRITE_AFTER_S = 0.25  # many conversations that begin at once share a commit, during which nothing can be read
 WRITE_AGAIN_S = 1.0
 UNWRITTEN_MAX = 10_000
 AT_ONCE = 64  # calls of one request: thousands would keep the event loop from its other turns
-REMEMBER_MAX, PENDING_BYTES = 20_000, 4 * 1024**2
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ class LateFacts:
     While the store cannot be written they are tried again.
     """
 
-    def __init__(self, facts: FactStore, kind: FactKind, is_shared: bool) -> None:
+    def __init__(self, facts: Notes | FactStore, kind: FactKind, is_shared: bool) -> None:
         self._facts = facts
         self._kind = kind
         self._after_s = 0.0 if is_shared else WRITE_AFTER_S  # other servers look for it at once
@@ -101,44 +99,36 @@ class LateFacts:
 class ChatFacts:
     """Recall results that wait for a request, the real ids of responses, and which tools conversations have."""
 
-    def __init__(
-        self,
-        facts: FactStore,
-        remember_s: float = 0,  # not read again within this time
-        now: Callable[[], float] = time.monotonic,
-        is_shared: bool = False,  # other servers write facts, too
-    ) -> None:
-        self.is_shared = is_shared
-        self._facts = facts
-        self._tools = LateFacts(facts, "tool", is_shared)
-        # Empty if none is pending: a call returns with its result after the response that made it.
-        self._recent_pending: LruCache[tuple[str, bytes], str] = LruCache(
-            REMEMBER_MAX, max_bytes=PENDING_BYTES, ttl_s=0 if is_shared else remember_s, now=now
-        )
+    def __init__(self, notes: Notes) -> None:
+        self.is_shared = notes.is_shared
+        self._facts = notes
+        self._tools = LateFacts(notes, "tool", notes.is_shared)
+
+    def wanted(self, draft: Draft) -> Wanted:
+        """The notes that the stages ask for about a conversation."""
+        place = draft.conversation.place.hex()
+        calls = result_call_ids(draft.request)
+        return {
+            "tool": [_key("tool", place)],
+            "thinking": [_key("thinking", place)],
+            "deferred": [_key("deferred", place)],
+            "owed": [_key("owed", draft.session.id, call) for call in calls],
+        }
 
     async def save_pending_result(self, who: Caller, session: str, call: str, text: str) -> None:
         """Remember a recall result that the model reads with the result of this call, from the next request on."""
         key = _key("owed", session, call)
-        self._recent_pending.forget((who.scope, key))
+        self._facts.forget(who, "owed", key)
         await self._facts.put_if_absent(who, "owed", {key: encode_text(text)}, session)
 
     async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
         """Return the recall results that the model reads with the results of these calls."""
         keys: dict[bytes, str] = {}
-        known: dict[bytes, str | None] = {}
         for some in in_batches(calls, AT_ONCE):
-            named = {_key("owed", session, call): call for call in some}
-            keys |= named
-            known |= {key: self._recent_pending.get((who.scope, key)) for key in named}
+            keys |= {_key("owed", session, call): call for call in some}
             await asyncio.sleep(0)
-        unread = [key for key, text in known.items() if text is None]
-        found = await self._facts.get(who, "owed", unread) if unread else {}
-        for part in in_batches(unread, AT_ONCE):
-            for key in part:
-                known[key] = text = decode_text(found.get(key, b""))
-                self._recent_pending.put((who.scope, key), text, sys.getsizeof(text))
-            await asyncio.sleep(0)
-        return {keys[key]: text for key, text in known.items() if text}
+        found = await self._facts.get(who, "owed", keys)
+        return {call: decode_text(found[key]) for key, call in keys.items() if key in found}
 
     async def save_response_id(self, who: Caller, shown: str, real: str) -> None:
         """Remember which response is meant by an id that the client knows."""
@@ -159,6 +149,22 @@ class ChatFacts:
         found = (await self._facts.get(who, "open", [key])).get(key)
         results = None if found is None else json.decode(found)
         return {id: str(text) for id, text in results.items()} if isinstance(results, Mapping) else {}
+
+    def knows_tool(self, who: Caller, conversation: bytes) -> bool | None:
+        """Return whether our tool is in the tools of a conversation; None if that has to be read."""
+        key = _key("tool", conversation.hex())
+        if self._tools.is_unwritten(who, key):
+            return True
+        known = self._facts.known(who, "tool", key)
+        return None if known is None else bool(known)
+
+    def assume_tool(self, who: Caller, conversation: bytes, has_tool: bool) -> None:
+        """Remember that it is, or that it is not, for as long as no other server may add it."""
+        key = _key("tool", conversation.hex())
+        if has_tool or not self.is_shared:
+            self._facts.assume(who, "tool", key, b"offered" if has_tool else b"")
+        else:
+            self._facts.forget(who, "tool", key)
 
     async def has_tool(self, who: Caller, conversation: bytes) -> bool:
         """Return whether our tool is in the tools of a conversation."""
@@ -200,23 +206,40 @@ class ChatFacts:
         key = _key("thinking", conversation.hex())
         return int((await self._facts.get(who, "thinking", [key])).get(key) or 0)
 
+    def last_cleared_turns(self, who: Caller, conversation: bytes) -> int:
+        """Return that number as it was last seen."""
+        return int(self._facts.last(who, "thinking", _key("thinking", conversation.hex())) or 0)
+
     async def save_cleared_turns(self, who: Caller, conversation: bytes, turns: int) -> None:
         key = _key("thinking", conversation.hex())
         await self._facts.delete(who, "thinking", [key])
         await self._facts.put_if_absent(who, "thinking", {key: str(turns).encode()})
 
+    def knows_deferred_tools(self, who: Caller, conversation: bytes) -> frozenset[str] | None:
+        """Return the names of the tools that a conversation leaves out; None if they have to be read."""
+        known = self._facts.known(who, "deferred", _key("deferred", conversation.hex()))
+        return None if known is None else _names(known)
+
+    def last_deferred_tools(self, who: Caller, conversation: bytes) -> frozenset[str]:
+        """Return those names as they were last seen."""
+        return _names(self._facts.last(who, "deferred", _key("deferred", conversation.hex())))
+
     async def deferred_tools(self, who: Caller, conversation: bytes) -> frozenset[str]:
         """Return the names of the tools that a conversation leaves out."""
         key = _key("deferred", conversation.hex())
-        found = (await self._facts.get(who, "deferred", [key])).get(key)
-        names = json.decode(found) if found else None
-        return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+        return _names((await self._facts.get(who, "deferred", [key])).get(key, b""))
 
     async def save_deferred_tools(self, who: Caller, conversation: bytes, names: Collection[str]) -> None:
         key = _key("deferred", conversation.hex())
         await self._facts.delete(who, "deferred", [key])
         if names:
             await self._facts.put_if_absent(who, "deferred", {key: json.encode(sorted(names))})
+        else:
+            self._facts.assume(who, "deferred", key, b"")
+
+    def assume_no_deferred_tools(self, who: Caller, conversation: bytes) -> None:
+        """Remember that a new conversation leaves out none."""
+        self._facts.assume(who, "deferred", _key("deferred", conversation.hex()), b"")
 
     async def tool_days(self, who: Caller, client: str, names: Collection[str]) -> dict[str, tuple[int, int]]:
         """Return the first and the last day on which tools were called, for those that were."""
@@ -224,6 +247,11 @@ class ChatFacts:
         found = await self._facts.get(who, "tool_use", list(keys))
         days = {keys[key]: value.decode().partition(" ") for key, value in found.items()}
         return {name: (int(first), int(last)) for name, (first, _, last) in days.items()}
+
+    def last_tool_day(self, who: Caller, client: str, name: str) -> int | None:
+        """Return the last day on which a tool was called, as far as this process knows."""
+        days = self._facts.last(who, "tool_use", _key("tool_use", client, name))
+        return int(days.split()[1]) if days else None
 
     async def save_tool_days(self, who: Caller, client: str, days: Mapping[str, tuple[int, int]]) -> None:
         facts = {_key("tool_use", client, name): b"%d %d" % each for name, each in days.items()}
@@ -241,12 +269,13 @@ class ChatFacts:
         """Return whether another gateway was given this name of an original."""
         return bool(await self._facts.get(who, "handed_over", [_key("handed over", hashed)]))
 
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget the texts of a person's recalls when a session is deleted; those of others are read again."""
-        self._recent_pending.forget_matching(lambda place: place[0] == who.scope)
-
     async def close(self) -> None:
         await self._tools.close()
+
+
+def _names(stored: bytes) -> frozenset[str]:
+    names = json.decode(stored) if stored else None
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
 
 
 def _key(kind: str, *names: str) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -25,8 +25,9 @@ from kimi_proxy.features.chat.conversations import (
 )
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.services.chat.facts import LateFacts
+from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.metrics import Metrics
-from kimi_proxy.services.store.protocols import FactStore
+from kimi_proxy.services.store.protocols import FactKind
 
 MAX_KNOWN = 10_000
 MAX_MARKS = 64  # of the first results of a conversation, and as many of the last
@@ -36,6 +37,9 @@ LOOK_S, COPY_S, HUNG_S = 1.5, 3.0, 0.25
 
 # Gives a conversation a copy of what is remembered of another; returns whether there was anything.
 Inherit = Callable[[Draft, Conversation], Awaitable[bool]]
+
+# Names the notes that a stage will ask for about the conversation of a request.
+Wants = Callable[[Draft], Wanted]
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +58,9 @@ class Lineage:
     prompt. The other conversation stays as it is.
     """
 
-    def __init__(self, facts: FactStore, heirs: Sequence[Inherit], metrics: Metrics) -> None:
+    def __init__(self, facts: Notes, heirs: Sequence[Inherit], metrics: Metrics, wants: Sequence[Wants] = ()) -> None:
         self._facts = facts
+        self._wants = wants
         self._heirs = heirs
         self._metrics = metrics
         # Other servers may wait a moment: a fork is known by its older results as well.
@@ -111,7 +116,7 @@ class Lineage:
         who, own = draft.caller, draft.conversation
         known_key = _known_key(own)
         keys = [known_key, *marks]
-        stored = await self._read(who, keys)
+        stored = await self._read(draft, keys)
         unwritten = self._late.unwritten(who, keys)
         owners = {mark: _owners(stored.get(mark), unwritten.get(mark)) for mark in marks}
         has_own = any((own.session, words) in found for found in owners.values())
@@ -129,10 +134,14 @@ class Lineage:
             await self._add_owner(who, (own.session, words), owners)
         return replace(own, parent=copied)
 
-    async def _read(self, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    async def _read(self, draft: Draft, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the notes for `keys`; the same read brings whatever the stages need of the conversation."""
+        wanted: dict[FactKind, Collection[bytes]] = {"conversation": keys}
+        for wants in self._wants:
+            wanted |= wants(draft)
         try:
             async with asyncio.timeout(self._patience_s):
-                stored = await self._facts.get(who, "conversation", keys)
+                stored = (await self._facts.read(draft.caller, wanted))["conversation"]
         except TimeoutError:
             self._patience_s = HUNG_S
             raise

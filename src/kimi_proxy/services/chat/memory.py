@@ -23,8 +23,9 @@ from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.memory import is_new_conversation, memory_block, with_memory
 from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.proxy import private_files
+from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.events import iso_time
-from kimi_proxy.services.store.protocols import FactStore, MemoryStore, SessionStore, StoredMemory
+from kimi_proxy.services.store.protocols import MemoryStore, SessionStore, StoredMemory
 
 NAME = "project_memory.json"
 USER_FOLDER = ".kimi-proxy"  # in the user's home directory: where other proxies look for the file
@@ -164,13 +165,13 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
         self,
         memories: Memories,
         settings: Settings,
-        facts: FactStore,
+        notes: Notes,
         session_store: SessionStore,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_on = settings.inject
         self._memories = memories
-        self._facts = facts
+        self._facts = notes
         self._session_store = session_store
         self._monotonic = monotonic
         self._people: frozenset[str] = frozenset()  # who had some when it was last looked
@@ -222,6 +223,10 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
 
     def render(self, draft: Draft, plan: MemoryPlan) -> Draft:
         return with_memory(draft, plan.block, plan.tokens)
+
+    def wanted(self, draft: Draft) -> Wanted:
+        """The note with the block that a session began with."""
+        return {"memory": [_memory_key(draft.session.id)]}
 
     async def _has_some(self, who: Caller) -> bool:
         """Return whether a person may have conversations that began with memory."""

@@ -19,11 +19,12 @@ from kimi_proxy.features.models import Models, Target, lines_to_paste, window_in
 from kimi_proxy.features.models.routing import RETURN_SHARE, ModelWindow, Route, apply_route, choose_model
 from kimi_proxy.proxy.headers import UpstreamRequest
 from kimi_proxy.services.chat.context import TokenCounter
+from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
-from kimi_proxy.services.store.protocols import FactStore, SessionStore
+from kimi_proxy.services.store.protocols import SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
 DISK_S = 0.25
@@ -61,19 +62,16 @@ class Routing(ChangingStage[Route]):
         settings: Settings,
         models: Models,
         counter: TokenCounter,
-        facts: FactStore,
+        notes: Notes,
         session_store: SessionStore,
-        is_shared: bool = False,  # other servers route conversations too
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
-        self._is_shared = is_shared
         self._threshold = settings.fallback_threshold
         self._fallback_models = settings.fallback_models
         self._models = models
         self._counter = counter
-        self._facts = facts
+        self._notes = notes
         self._session_store = session_store
-        self._routes: LruCache[tuple[str, bytes], str] = LruCache(MAX_SESSIONS)  # the model where a conversation is
         self._stranded: LruCache[tuple[str, bytes], bool] = LruCache(
             MAX_SESSIONS
         )  # conversations without a larger model
@@ -157,35 +155,37 @@ class Routing(ChangingStage[Route]):
         """Return the tokens below which a conversation returns to the requested model."""
         return self._limit(draft, wanted) * RETURN_SHARE
 
+    def wanted(self, draft: Draft) -> Wanted:
+        """The note about where a conversation is."""
+        return {"routed": [_route_key(draft)]}
+
     async def _current(self, draft: Draft, route_key: bytes, wanted: ModelWindow) -> ModelWindow:
         """Return where a conversation has been, in this process or in an earlier one."""
-        key = self._routes.get((draft.caller.scope, route_key))
-        key = await self._read(draft, route_key) if key is None or self._is_shared else key
+        key = await self._read(draft, route_key)
         was = (each for each in self._others(wanted.target) if each.target.name == key and each.size > wanted.size)
         return next(was, wanted)
 
     async def _read(self, draft: Draft, route_key: bytes) -> str:
-        """Return the route on disk; if it cannot be read now, the next request looks again."""
+        """Return the name of the model; if it cannot be read now, the next request looks again."""
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                found = (await self._facts.get(draft.caller, "routed", [route_key])).get(route_key)
+                found = await self._notes.get(draft.caller, "routed", [route_key])
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route cannot be read", extra={"what": str(e)[:300]})
-            return self._routes.get((draft.caller.scope, route_key)) or STAYS
-        key = STAYS if found is None else decode_text(found)
-        self._routes.put((draft.caller.scope, route_key), key)
-        return key
+            return decode_text(self._notes.last(draft.caller, "routed", route_key))
+        return decode_text(found.get(route_key, b""))
 
     async def _remember(self, draft: Draft, route_key: bytes, key: str) -> None:
-        self._routes.put((draft.caller.scope, route_key), key)
+        route = encode_text(key)
         try:
             async with asyncio.timeout(ROUTING_DISK_S):
-                await self._facts.delete(draft.caller, "routed", [route_key])
+                await self._notes.delete(draft.caller, "routed", [route_key])
                 if key != STAYS:
-                    route = {route_key: encode_text(key)}
-                    await self._facts.put_if_absent(draft.caller, "routed", route, draft.session.id)
+                    await self._notes.put_if_absent(draft.caller, "routed", {route_key: route}, draft.session.id)
         except (StoreUnavailable, TimeoutError) as e:
             log.warning("a route was not stored", extra={"what": str(e)[:300]})
+        finally:
+            self._notes.assume(draft.caller, "routed", route_key, route, draft.session.id)
 
     def _window(self, target: Target) -> ModelWindow | None:
         size = self._models.window(target)

@@ -281,7 +281,6 @@ class CacheMarks(ChangingStage[CacheMoment]):
 KEPT_TURNS = 1  # the newest
 BETA, HEADER = b"context-management-", b"anthropic-beta"  # the provider refuses the edit of a client without it
 PLAN_BETA = b"oauth-"  # what a client with the login of a plan sends
-MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,21 +303,17 @@ class ThinkingClearer(ChangingStage[ThinkingPlan]):
     def __init__(self, setting: ClearThinking, facts: ChatFacts) -> None:
         self._setting = setting
         self._facts = facts
-        self._cleared: LruCache[ScopedKey, int] = LruCache(MAX_REMEMBERED)
 
     async def decide(self, draft: Draft) -> ThinkingPlan | None:
         moment, request = draft.cache, draft.request
         if moment is None or not self._is_on_for(draft):
             return None
         turns = thinking_turns(request)
-        place = draft.caller.scope, moment.conversation
-        known = None if self._facts.is_shared else self._cleared.get(place)
-        if known is None:
-            try:
-                known = await self._facts.cleared_turns(draft.caller, moment.conversation)
-            except StoreUnavailable:
-                known = self._cleared.get(place) or 0
-                return ThinkingPlan(len(turns), known, known, is_read=False)
+        try:
+            known = await self._facts.cleared_turns(draft.caller, moment.conversation)
+        except StoreUnavailable:
+            known = self._facts.last_cleared_turns(draft.caller, moment.conversation)
+            return ThinkingPlan(len(turns), known, known, is_read=False)
         oldest = turns[known] if known < len(turns) else -1
         is_uncached = moment.is_cold or (moment.cold_from is not None and moment.cold_from <= oldest)
         # In a request that must be sent unchanged, only thinking that was cleared before may be cleared again.
@@ -335,7 +330,6 @@ class ThinkingClearer(ChangingStage[ThinkingPlan]):
                 await self._facts.save_cleared_turns(draft.caller, draft.cache.conversation, plan.cleared)
             except StoreUnavailable:
                 return replace(plan, cleared=plan.before)
-        self._cleared.put((draft.caller.scope, draft.cache.conversation), plan.cleared)
         return plan
 
     def render(self, draft: Draft, plan: ThinkingPlan) -> Draft:

@@ -147,7 +147,6 @@ class ToolOffer:
         self._address = address
         self._facts = facts
         self._grace = grace
-        self._has_tool: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)
         # Of conversations that the provider keeps: their requests show the newest calls only.
         self._recalls: LruCache[ScopedKey, ClientRecalls] = LruCache(MAX_REMEMBERED)
 
@@ -160,7 +159,7 @@ class ToolOffer:
             return WayBack(recalls)
         client_reads = stage.reads_back(request, recalls) and not recalls.refused
         would_join = may_join and cache.is_cold and not client_reads
-        had_tool = self._has_tool.get(place)
+        had_tool = self._facts.knows_tool(who, cache.conversation)
         if had_tool is None and (recalls.refused or not would_join):
             # Nearly every conversation has the tool: if the store cannot be read, leaving it out would cost more.
             had_tool = await self._grace.read(self._facts.has_tool(who, cache.conversation), may_join)
@@ -169,10 +168,7 @@ class ToolOffer:
             # The request does not wait for the disk: losing this in a crash costs one rewrite of the cached prefix.
             self._facts.save_has_tool(who, cache.conversation)
         way_back = WayBack(recalls, bool(had_tool), adds_tool)
-        if way_back.offers_tool or not self._facts.is_shared:
-            self._has_tool.put(place, way_back.offers_tool)
-        else:
-            self._has_tool.forget(place)  # another server may add it
+        self._facts.assume_tool(who, cache.conversation, way_back.offers_tool)
         return way_back
 
     def _read_recalls(self, draft: Draft, place: ScopedKey) -> ClientRecalls:

@@ -352,6 +352,11 @@ class FactStore(Protocol):
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         """Return the facts for `keys`, as far as there are any. Counts as use."""
 
+    async def read(
+        self, who: Caller, wanted: Mapping[FactKind, Collection[bytes]]
+    ) -> Mapping[FactKind, Mapping[bytes, bytes]]:
+        """Return facts of several kinds at once, as far as there are any. Counts as use."""
+
     async def put_if_absent(
         self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:

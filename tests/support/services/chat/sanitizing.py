@@ -15,6 +15,7 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.prompt_cache import LastRequest, PromptCaches, never
 from kimi_proxy.services.chat.sanitizer import Sanitizer
 from kimi_proxy.services.metrics import Metrics
@@ -64,7 +65,7 @@ async def world(
         async with opened(home) as real:
             metrics = Metrics()
             decisions = ChatDecisions(originals or real.originals, stored_decisions or real.decisions)
-            facts = ChatFacts(stored_facts or real.facts)
+            facts = ChatFacts(Notes(stored_facts or real.facts))
             caches = PromptCaches(last_request, now=clock or Clock())
             sanitizer = Sanitizer(settings, "http://127.0.0.1:8000", decisions, facts, workers, metrics, caches)
             try:

@@ -250,17 +250,27 @@ class SqlFacts(SqlTables[D]):
         self._used: dict[str, set[bytes]] = {}  # keys by scope, of uses that are not written yet
 
     async def get(self, who: Caller, kind: FactKind, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return (await self.read(who, {kind: keys})).get(kind, {})
+
+    async def read(
+        self, who: Caller, wanted: Mapping[FactKind, Collection[bytes]]
+    ) -> Mapping[FactKind, Mapping[bytes, bytes]]:
         # A use is written once a day, or twice within a short ttl: not with every request.
         stale = self.database.clock.look().earliest - min(DAY_S, self._ttl_s / 2)
-        found: dict[bytes, bytes] = {}
-        for some in in_batches(list(keys), AT_ONCE):
+        found: dict[FactKind, dict[bytes, bytes]] = {}
+        places = [(kind, key) for kind, keys in wanted.items() for key in keys]
+        for some in in_batches(places, AT_ONCE):
+            kinds = list(dict.fromkeys(kind for kind, _ in some))
+            of_kind = [[key for each, key in some if each == kind] for kind in kinds]
+            either = " OR ".join(f"kind = ? AND key IN ({marks(len(keys))})" for keys in of_kind)
+            values = (value for kind, keys in zip(kinds, of_kind, strict=True) for value in (kind, *keys))
             rows = await self.database.rows(
-                f"""SELECT key, hash, frame, last_used FROM fact
-                   WHERE scope = ? AND kind = ? AND key IN ({marks(len(some))})""",
-                (encode_text(who.scope), kind, *some),
+                f"SELECT kind, key, hash, frame, last_used FROM fact WHERE scope = ? AND ({either})",
+                (encode_text(who.scope), *values),
             )
-            for key, hashed, frame, last_used in rows:
-                found[key] = decompress(CompressedText(hashed, frame))  # type: ignore[index, arg-type]
+            for kind, key, hashed, frame, last_used in rows:
+                text = decompress(CompressedText(hashed, frame))  # type: ignore[arg-type]
+                found.setdefault(kind, {})[key] = text  # type: ignore[arg-type, index]
                 if last_used < stale:  # type: ignore[operator]
                     self._used.setdefault(who.scope, set()).add(key)  # type: ignore[arg-type]
         return found
