@@ -17,6 +17,10 @@ from tests.support.evil import Heard, Line, http
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.tokens import count as tokens_of
 
+CALL_TOKENS = 60
+MARKER = re.compile(r"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-")
+_DONE = {"role": "assistant", "content": "Done."}
+
 Block = tuple[str, str | None]  # what the model reads, and the life that a mark on it asks for ("" by default)
 
 
@@ -42,6 +46,8 @@ class CachedProvider:
     refused: list[str] = field(default_factory=list)
     written: int = 50  # tokens of its next answer, thinking included
     reasoned: int = 0  # of these, what it thinks and the client does not send back
+    recalls: int = 0  # so many times it reads something back before its next answer
+    recalled: int = 0  # how often it has
 
     async def answer(self, heard: Heard, line: Line) -> None:
         asked = json.loads(heard.body)
@@ -52,7 +58,8 @@ class CachedProvider:
         blocks = rendered(asked)
         self.prompts.append([text for text, _ in blocks])
         counts = self.cache(self, blocks)
-        counts.output = self.written
+        call = self._recall(asked, is_messages)
+        counts.output = CALL_TOKENS if call else self.written
         names = ("plain", "read", "write", "output")
         self.bill += sum(getattr(counts, name) * self.prices[name] for name in names) / 1e6
         self.bill += counts.hour * (self.prices["hour"] - self.prices["write"]) / 1e6
@@ -64,19 +71,37 @@ class CachedProvider:
                 "cache_creation": {"ephemeral_1h_input_tokens": counts.hour},
                 "output_tokens": counts.output,
             }
-            content = [{"type": "text", "text": "Done."}]
-            head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
-            return {**head, "content": content, "usage": usage}
+            content = [call or {"type": "text", "text": "Done."}]
+            head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
+            return {**head, "stop_reason": "tool_use" if call else "end_turn", "content": content, "usage": usage}
         details = {"cached_tokens": counts.read, "cache_write_tokens": counts.write}
         prompt = counts.plain + counts.read + counts.write
         if "input" in asked:
             usage = {"input_tokens": prompt, "input_tokens_details": details, "output_tokens": counts.output}
-            return {"id": "r", "object": "response", "model": "m", "status": "completed", "output": [], "usage": usage}
+            answer = {"id": "r", "object": "response", "model": "m", "status": "completed", "usage": usage}
+            return {**answer, "output": [call] if call else []}
         usage = {"prompt_tokens": prompt, "completion_tokens": counts.output, "prompt_tokens_details": details}
-        if self.reasoned:
+        if self.reasoned and not call:
             usage["completion_tokens_details"] = {"reasoning_tokens": self.reasoned}
-        choice = {"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]} if call else _DONE
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
         return {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+
+    def _recall(self, asked: JsonObject, is_messages: bool) -> JsonObject | None:
+        """Return a call that reads back the first lines that were cut; None if it has no more to read."""
+        marker = MARKER.search(json.dumps(asked, ensure_ascii=False))
+        if self.recalls < 1 or marker is None:
+            return None
+        self.recalls -= 1
+        self.recalled += 1
+        id, start = f"own_{self.recalled}", int(marker[2])
+        wanted = {"id": marker[1], "start": start, "end": start + 20}
+        if is_messages:
+            return {"type": "tool_use", "id": id, "name": "recover_text", "input": wanted}
+        called = {"name": "recover_text", "arguments": json.dumps(wanted)}
+        if "input" in asked:
+            return {"type": "function_call", "id": f"fc_{id}", "call_id": id, "status": "completed", **called}
+        return {"id": id, "type": "function", "function": called}
 
     def lives(self, key: bytes) -> bool:
         return key in self.entries and self.entries[key][0] >= self.now()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -67,6 +67,18 @@ async def test_so_it_is_if_the_proxy_restarts_before_the_request_that_cuts_most(
     assert played.net == pytest.approx(played.saved, abs=0.01 * played.uncut)
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("name", list(CASES))
+async def test_so_it_is_where_the_model_reads_back_what_was_cut(name: str, kind: str, tmp_path: Path):
+    """Each time it pays for one more answer, and reads the whole conversation again."""
+    case = replace(CASES[name], **KINDS[kind])
+
+    played = await play(case, a_day(case), tmp_path, recalls={14: 1, 20: 2, 37: 1})
+
+    assert played.recalled == 4
+    assert played.net == pytest.approx(played.saved, abs=0.01 * played.uncut)
+
+
 @dataclass(frozen=True)
 class Played:
     """A day's bills, and what the account says of it."""
@@ -74,13 +86,20 @@ class Played:
     uncut: float
     bill: float
     net: float
+    recalled: int = 0
 
     @property
     def saved(self) -> float:
         return self.uncut - self.bill
 
 
-async def play(case: Case, day: Sequence[tuple[float, bytes]], home: Path, restarts: Collection[int] = ()) -> Played:
+async def play(
+    case: Case,
+    day: Sequence[tuple[float, bytes]],
+    home: Path,
+    restarts: Collection[int] = (),
+    recalls: Mapping[int, int] | None = None,  # how often the model reads back before its answer to a request
+) -> Played:
     """Play a day through the proxy and beside it."""
     clock = Clock(time.time())
     provider, alone = (CachedProvider(clock, case.cache, case.prices) for _ in range(2))
@@ -90,8 +109,9 @@ async def play(case: Case, day: Sequence[tuple[float, bytes]], home: Path, resta
         config = parse(toml(upstream.toml(case.kind), case), {}, home)
         for first, end in pairwise(ends):
             async with running(config, thread_max_chars=10**9, now=clock) as runtime:
-                for (pause_s, raw), (written, hidden) in turns[first:end]:
+                for at, ((pause_s, raw), (written, hidden)) in enumerate(turns[first:end], first):
                     clock.advance(pause_s)
+                    provider.recalls = (recalls or {}).get(at, 0)
                     provider.written, provider.reasoned, alone.written = written, hidden, written
                     alone.charge(json.loads(raw), case.wire is Wire.MESSAGES)
                     async with runtime.chat.answer(ChatRequest(LOCAL, case.wire, raw)) as answer:
@@ -102,7 +122,7 @@ async def play(case: Case, day: Sequence[tuple[float, bytes]], home: Path, resta
     assert len(accounts) == len(day)
     assert sum(metric.cost_usd or 0 for metric in metrics) == pytest.approx(provider.bill, rel=0.0001)
     net = sum(one.net_saved_usd or 0 for one in accounts)
-    return Played(alone.bill, provider.bill, net)
+    return Played(alone.bill, provider.bill, net, provider.recalled)
 
 
 @pytest.mark.parametrize("name", list(CASES))
