@@ -123,7 +123,7 @@ def _id(marker: re.Match[bytes]) -> str:
 
 def _arguments(name: str) -> JsonObject:
     return {
-        "read": {"file_path": "app.log"},
+        "read": {"file_path": "app.log", "context_focus_question": LOG.goal},
         "grep": {"pattern": "PASSED", "path": "app.log"},
         "bash": {"command": "cat app.log"},
     }[name]
