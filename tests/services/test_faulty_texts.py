@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.deep import IS_DEEP
 from tests.support.records import KINDS, damaged
 from tests.support.texts import a_question
 
+from kimi_proxy.assembly.apps import proxy_app
 from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import json
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
@@ -35,6 +37,7 @@ budget_ms = 10000
 threshold_tokens = 300
 budget_ms = 10000
 """
+AS_JSON = {"content-type": "application/json"}
 GOAL = "why is web-7 not running?"
 EMPTY_FIELD = "".join(
     f"Name:   web-{n}\nLabels:{' app=web' if n != 4 else ''}\nIP:     10.1.0.{n}\n\n" for n in range(60)
@@ -56,9 +59,10 @@ class Servers(McpClients):
 
 
 class World:
-    def __init__(self, runtime: Runtime, folder: Path) -> None:
+    def __init__(self, runtime: Runtime, folder: Path, http: httpx.AsyncClient) -> None:
         self.runtime = runtime
         self.folder = folder
+        self.http = http
         self.servers = Servers(runtime.config.mcp)
         runtime.gateway.clients = self.servers
 
@@ -68,7 +72,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     folder = tmp_path_factory.mktemp("workspace")
     config = parse(SETTINGS, {"MCP_PRUNER_CWD": str(folder)}, tmp_path_factory.mktemp("home"))
     async with running(config, thread_max_chars=10**9) as runtime:
-        yield World(runtime, folder)
+        transport = httpx.ASGITransport(app=proxy_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", timeout=60) as http:
+            yield World(runtime, folder, http)
 
 
 async def call_server(server: str, world: World, text: str) -> str:
@@ -108,7 +114,9 @@ async def run_hook(world: World, text: str) -> str:
         "tool_response": {"stdout": text, "stderr": ""},
         "tool_use_id": str(hash(text)),
     }
-    match await world.runtime.hooks.answer(LOCAL, event):
+    answered = await world.http.post("/api/hooks/claude", content=json.encode(event), headers=AS_JSON)
+    assert answered.status_code == 200, answered.text
+    match answered.json():
         case {"hookSpecificOutput": {"updatedToolOutput": {"stdout": str(shown)}}}:
             return shown
     return text
