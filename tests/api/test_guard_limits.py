@@ -1,13 +1,15 @@
 """What all requests share: the room for their bodies, and the patience with wrong tokens."""
 
 import asyncio
+import gzip
 import time
+from math import ceil
 
 from starlette.types import Message, Receive, Scope, Send
 from tests.support.processes import until
 
 from kimi_proxy.api import guard
-from kimi_proxy.api.guard import Guard, Rules
+from kimi_proxy.api.guard import MEMORY_SHARE, WORK_FACTOR, Guard, Room, Rules
 
 HOST = (b"host", b"127.0.0.1:8000")
 
@@ -38,8 +40,8 @@ async def test_bodies_that_need_too_much_room_together_are_sent_again_later() ->
         await go_on.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    size = guard.MAX_HELD_BYTES // 2 + 1
-    guarded = Guard(app, Rules(max_body_bytes=size))
+    size = 1024
+    guarded = Guard(app, Rules(max_body_bytes=size), room=Room(0, size))
     body = bytes(size)
     scope = a_scope((b"content-type", b"application/json"), (b"content-length", str(size).encode()))
     first = asyncio.create_task(asked(guarded, scope, body))
@@ -100,7 +102,9 @@ async def test_bodies_that_do_not_all_fit_are_served_as_far_as_they_do() -> None
         await gate.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    guarded = Guard(app, Rules(max_body_bytes=4 * step), room=64 * step)
+    guarded = Guard(
+        app, Rules(max_body_bytes=4 * step), room=Room(int(WORK_FACTOR * 64.01 * step / MEMORY_SHARE), 4 * step)
+    )
     piece = bytes(step)
 
     async def ask() -> int:
@@ -147,3 +151,55 @@ async def test_a_refused_body_is_read_to_its_end_unless_that_would_ask_for_it() 
 
     assert (read["status"], read.get("connection")) == (415, None)
     assert (waiting["status"], waiting.get("connection")) == (415, "close")
+
+
+def bodies(count: float) -> Room:
+    """A room for so many bodies of 1 MiB."""
+    return Room(ceil(WORK_FACTOR * count * 1024**2 / MEMORY_SHARE), 1024**2)
+
+
+async def test_small_bodies_that_inflate_to_large_ones_take_no_more_than_there_is_room() -> None:
+    """60 of 31 KB took 2 GB: room was asked for when they were inflated already."""
+    served = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await served.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    bomb = gzip.compress(bytes(1024**2 - 64))
+    guarded = Guard(app, Rules(max_body_bytes=1024**2), room=bodies(4.5))
+    asking = [asyncio.create_task(ask_with(guarded, bomb)) for _ in range(12)]
+    await until(lambda: sum(one.done() for one in asking) >= 8)
+    served.set()
+    statuses = [await one for one in asking]
+
+    assert sorted(statuses) == [200] * 4 + [503] * 8
+    assert await ask_with(guarded, bomb) == 200, "all of the room is given back"
+
+
+async def ask_with(guarded: Guard, body: bytes) -> int:
+    return int(
+        (await asked(guarded, a_scope(*GZIP, (b"content-length", str(len(body)).encode())), body))["status"]  # type: ignore[call-overload]
+    )
+
+
+GZIP = ((b"content-type", b"application/json"), (b"content-encoding", b"gzip"))
+
+
+def test_one_person_leaves_room_for_the_others_and_one_body_always_fits() -> None:
+    room = bodies(9)
+
+    own = [room.take("psn_ada", 1024**2) for _ in range(4)]
+
+    assert own == [True, True, True, False]
+    assert room.take("psn_ben", 1024**2)
+    assert Room(0, 1024**2).take("psn_ada", 1024**2)
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    room = bodies(1)
+    for _ in range(3):
+        assert room.take("psn_ada", 1024**2)
+        assert not room.take("psn_ben", 1)
+        room.give_back("psn_ada", 1024**2)

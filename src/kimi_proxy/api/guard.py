@@ -23,10 +23,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kimi_proxy.api.caller_watch import CallerWatch, Headers, Identify
 from kimi_proxy.api.errors import RefusalCode, refusal
 from kimi_proxy.api.routing import Access
+from kimi_proxy.core.aside import aside
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
 from kimi_proxy.core.chat.wires import takes_form
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.proxy import peer
+from kimi_proxy.proxy.memory import UNKNOWN_BYTES
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -38,12 +40,17 @@ OWN_PAGES = (b"same-origin", b"none")
 # The headers in which clients of various APIs send their key; ours can accompany a key or login of theirs.
 KEY_HEADERS = (b"x-kimi-proxy-token", b"x-api-key", b"api-key", b"x-goog-api-key")
 DRAIN_TIMEOUT_S = 1.0
-MAX_HELD_BYTES = 512 * 1024**2  # of all bodies that are worked on
+# A body in work takes about four times its size: the bytes, the parsed values, and the texts that stages look at.
+WORK_FACTOR = 4
+MEMORY_SHARE, MAX_ROOM_BYTES = 0.4, 2 * 1024**3  # of the process's memory, for bodies in work
+PERSON_SHARE = 1 / 3  # of that room, for each person of a team
+INFLATED_BYTES = 1024**2  # of a compressed body at a time
 # So many wrong tokens are answered at once; after them there are ten in a second, whichever client sends them.
 FREE_GUESSES, FREE_AGAIN_S, GUESS_S = 50, 10.0, 0.1
 MAX_TOKENS = 4  # the maximum in one request: its own key, ours, and other values that clients add
 # Of a connection that a proxy on this machine makes for a client elsewhere.
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+SMALL_BYTES = 16 * 1024  # compressed
 MAX_WINDOW_LOG = 25  # zstd keeps 2 ** this many bytes in memory: as long as a body may be
 PROTOCOL = "kimi-proxy"  # the WebSocket subprotocol that a page offers in addition to the token
 
@@ -121,19 +128,19 @@ class Guard:
         rules: Rules,
         on_refusal: Callable[[Refusal], None] = lambda _: None,
         access: Callable[[Scope], Access] = lambda _: Access.PEOPLE,  # who may send a request
-        room: int = MAX_HELD_BYTES,
+        room: "Room | None" = None,  # for bodies in work; other servers of the process may share it
     ) -> None:
         self.app = app
         self.rules = rules
         self.on_refusal = on_refusal
         self.access = access
-        self._room = max(room, rules.max_body_bytes)
+        self.room = room or Room(UNKNOWN_BYTES, rules.max_body_bytes)
         self._guesses: deque[float] = deque(maxlen=FREE_GUESSES)
         self._guessing = asyncio.Lock()
         self._watch = CallerWatch(rules.identify) if rules.identify is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held = HeldBytes(self)
+        held = HeldBytes(self.room)
         try:
             is_request = scope["type"] != "lifespan"
             admitted = await self._admit(scope, receive, held) if is_request else Admission(receive)
@@ -154,13 +161,6 @@ class Guard:
         else:
             await self._watch.run(self.app, scope, admitted.receive, send, admitted.caller)
 
-    def take(self, size: int) -> bool:
-        """Return whether there is room for so many bytes more; it is taken then."""
-        if size > self._room:
-            return False
-        self._room -= size
-        return True
-
     async def _slow_down(self, refused: Refusal, headers: Headers) -> None:
         """Let wrong tokens wait for each other, once there are many of them."""
         if refused is not TOKEN_REQUIRED:
@@ -179,6 +179,7 @@ class Guard:
         who = self._refusal(scope, access) or await self._caller(scope, access)
         if isinstance(who, Refusal) or not _has_body(scope["headers"]):
             return who if isinstance(who, Refusal) else Admission(receive, who)
+        held.person = who.person_id
         body = await self._body(scope["headers"], receive, held)
         return body if isinstance(body, Refusal) else Admission(_replay_body(body, receive), who)
 
@@ -240,8 +241,7 @@ class Guard:
         coding = next(iter(_values(headers, b"content-encoding")), CODINGS[0])
         if isinstance(body, Refusal) or coding == CODINGS[0]:
             return body
-        body = await asyncio.to_thread(_decompress, body, coding, limit)
-        return body if isinstance(body, Refusal) or held.take(len(body)) else BUSY
+        return await _decompress(body, coding, limit, held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,22 +252,57 @@ class Admission:
     caller: Caller = LOCAL
 
 
+class Room:
+    """The memory for all bodies in work; in a team, each person has a share of it."""
+
+    def __init__(self, memory_bytes: int, max_body_bytes: int) -> None:
+        """`memory_bytes` may be taken at most; one body has room in any case."""
+        one = WORK_FACTOR * max_body_bytes
+        self._left = max(min(int(memory_bytes * MEMORY_SHARE), MAX_ROOM_BYTES), one)
+        self._each = max(int(self._left * PERSON_SHARE), one)
+        self._taken: dict[str, int] = {}  # by the id of a person
+
+    def take(self, person: str, size: int) -> bool:
+        """Return whether there is room for a body's next bytes; it is taken then."""
+        wanted = WORK_FACTOR * size
+        taken = self._taken.get(person, 0) + wanted
+        if wanted > self._left or (person and taken > self._each):
+            return False
+        self._give(person, -wanted)
+        return True
+
+    def give_back(self, person: str, size: int) -> None:
+        self._give(person, WORK_FACTOR * size)
+
+    def _give(self, person: str, size: int) -> None:
+        self._left += size
+        taken = self._taken.get(person, 0) - size
+        if person and taken:
+            self._taken[person] = taken
+        else:
+            self._taken.pop(person, None)
+
+
 class HeldBytes:
     """The share that one request has of the memory for all bodies."""
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    def __init__(self, room: Room) -> None:
+        self.person = ""
+        self._room = room
         self._size = 0
 
     def take(self, size: int) -> bool:
-        """Return whether there is room for so many bytes more; it is taken then. Bytes below zero are given back."""
-        is_room = self._guard.take(size)
+        """Return whether there is room for so many bytes more; it is taken then."""
+        is_room = self._room.take(self.person, size)
         self._size += size if is_room else 0
         return is_room
 
+    def give_back(self, size: int) -> None:
+        self._size -= size
+        self._room.give_back(self.person, size)
+
     def release(self) -> None:
-        self._guard.take(-self._size)
-        self._size = 0
+        self.give_back(self._size)
 
 
 @lru_cache(maxsize=8)
@@ -401,20 +436,50 @@ async def _receive_body(receive: Receive, limit: int, take: Callable[[int], bool
             return bytes(body)
 
 
-def _decompress(body: bytes, coding: bytes, limit: int) -> bytes | Refusal:
-    """Return at most `limit` bytes; raise as soon as the decompressed body exceeds that."""
-    try:
+async def _decompress(body: bytes, coding: bytes, limit: int, held: HeldBytes) -> bytes | Refusal:
+    """Return a decompressed body of at most `limit` bytes; room is asked for before each part of it is inflated."""
+    inflater = Inflater(coding, body)
+    plain = bytearray()
+    while not inflater.is_over:
+        if not held.take(INFLATED_BYTES):
+            return BUSY
+        try:
+            # Of what is small, the first part is all: to wait for a thread would take longer.
+            piece = await aside(len(body) <= SMALL_BYTES and not plain, inflater.next_part)
+        except (zstd.ZstdError, zlib.error):
+            return BODY_UNREADABLE
+        held.give_back(INFLATED_BYTES - len(piece))
+        plain += piece
+        if len(plain) > limit:
+            return refuse_size(limit)
+        if not piece and not inflater.is_over:
+            return BODY_UNREADABLE
+    held.give_back(len(body))
+    return bytes(plain)
+
+
+class Inflater:
+    """A compressed body, inflated part by part. Raise ZstdError or zlib.error for a damaged one."""
+
+    def __init__(self, coding: bytes, body: bytes) -> None:
+        self._left = body
+        self._zstd: zstd.ZstdDecompressor | None = None
         if coding == b"zstd":
-            decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
-            plain, is_whole = decompressor.decompress(body, limit + 1), decompressor.eof
-        else:
-            inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            plain, is_whole = inflater.decompress(body, limit + 1), inflater.eof
-    except (zstd.ZstdError, zlib.error):
-        return BODY_UNREADABLE
-    if len(plain) > limit:
-        return refuse_size(limit)
-    return plain if is_whole else BODY_UNREADABLE
+            self._zstd = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
+        self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def is_over(self) -> bool:
+        return self._zlib.eof if self._zstd is None else self._zstd.eof
+
+    def next_part(self) -> bytes:
+        """Return at most INFLATED_BYTES more; none if the body ends too early."""
+        given, self._left = self._left, b""
+        if self._zstd is not None:
+            return self._zstd.decompress(given, INFLATED_BYTES)
+        part = self._zlib.decompress(given, INFLATED_BYTES)
+        self._left = self._zlib.unconsumed_tail
+        return part
 
 
 async def _drain(headers: Headers, receive: Receive) -> bool:

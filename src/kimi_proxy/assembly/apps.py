@@ -20,7 +20,7 @@ from kimi_proxy.api.addon import Serving
 from kimi_proxy.api.caller_watch import Headers
 from kimi_proxy.api.errors import on_fault, on_http_exception, on_own_error
 from kimi_proxy.api.forms import ClientForm
-from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Rules, cookie_in, tokens_in
+from kimi_proxy.api.guard import LOOPBACK, Guard, Refusal, Room, Rules, cookie_in, tokens_in
 from kimi_proxy.api.live import Live
 from kimi_proxy.api.mcp import MCP, RPC, Catalog
 from kimi_proxy.api.mcp.catalogs import pruner_catalog, tools_catalog
@@ -34,6 +34,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import ADDON_SETTINGS, Config
 from kimi_proxy.core.errors import ConfigError, KimiProxyError
 from kimi_proxy.proxy.local_server import local_url, outward_address, port_owner
+from kimi_proxy.proxy.memory import memory_limit
 from kimi_proxy.services.background import announce
 from kimi_proxy.services.store.protocols import Store
 from kimi_proxy.services.tools.agent import over_http
@@ -304,7 +305,7 @@ def behind_guard(
         },
     )
     app.router = table
-    return Guard(app, rules, on_refusal, table.access)
+    return Guard(app, rules, on_refusal, table.access, Room(memory_limit(), rules.max_body_bytes))
 
 
 def is_closed(config: Config) -> bool:
