@@ -9,6 +9,8 @@ from tests.support.browser.product import INVOICE, Product, demo
 from tests.support.browser.window import Window, Windows
 from tests.support.deep import deep
 
+from kimi_proxy.core.json import JsonValue
+
 
 def test_the_day_is_listed_request_by_request(window: Window):
     page = window.open("live").page
@@ -26,6 +28,26 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
 
     assert re.search(r"[\d.,]+\s?k\s+tokens in this session", window.card("Savings").inner_text())
     assert all(part in window.card("What fills it").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
+
+
+def test_what_the_memory_server_answers_is_the_violet_part_of_the_bar(window: Window, shop: Product):
+    call: JsonValue = {"id": "c1", "type": "function", "function": {"name": "read_graph", "arguments": "{}"}}
+    graph = '{"entities": [{"name": "importer", "observations": ["is written in Rust"]}]}' * 20
+    asked: list[JsonValue] = [
+        {"role": "user", "content": "What do you remember?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": graph},
+    ]
+    assert shop.chat("graph", asked) == 200
+    page = window.open("live").page
+    page.get_by_role("button", name="graph").first.click()
+    violet = window.card("What fills it").locator(".bar-part.of-memory")
+
+    expect(window.card("What fills it").locator(".legend-row", has_text="Memory")).not_to_contain_text("0%")
+    assert float(violet.evaluate("(part) => parseFloat(part.style.width)")) > 50
+    red, green, blue = violet.evaluate("(part) => getComputedStyle(part).backgroundColor.match(/[0-9]+/g).map(Number)")
+    assert blue > red > green
+    expect(page.locator("tbody tr", has_text="graph").first.locator(".badge.memory")).to_have_text("MCP")
 
 
 def test_the_prompt_cache_says_what_was_read_from_it_and_why_it_was_missed(window: Window):
