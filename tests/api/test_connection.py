@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,12 +15,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 from tests.support.api import wire
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from kimi_proxy.api.server import BoundedProtocol, BoundedSocket
+from kimi_proxy.api.guard import Guard, Rules
+from kimi_proxy.api.known_addresses import KnownAddresses
+from kimi_proxy.api.server import STRANGERS_SHARE, BoundedProtocol, BoundedSocket
 
 HEAD_S = 0.4
 
@@ -26,6 +31,7 @@ HEAD_S = 0.4
 class Impatient(BoundedProtocol):
     head_s = HEAD_S
     max_connections = 20
+    known = KnownAddresses()
 
 
 class ImpatientSocket(BoundedSocket):
@@ -45,8 +51,9 @@ async def echo(websocket: WebSocket) -> None:
 
 
 @contextmanager
-def serving() -> Iterator[int]:
-    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), WebSocketRoute("/ws", echo)])
+def serving(token: str = "") -> Iterator[int]:
+    app: ASGIApp = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), WebSocketRoute("/ws", echo)])
+    app = Guard(app, Rules(token=token)) if token else app
     config = uvicorn.Config(app, port=0, http=Impatient, ws=ImpatientSocket, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -159,7 +166,7 @@ def test_a_head_that_comes_during_an_answer_is_bounded_too(port: int):
 
 def test_a_connection_too_many_is_closed_and_says_when_to_come_again(port: int):
     with ExitStack() as lines:
-        for _ in range(Impatient.max_connections):
+        for _ in range(int(Impatient.max_connections * STRANGERS_SHARE)):
             line = lines.enter_context(wire.connect(port))
             line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             assert wire.hear(line).body == b"hello"
@@ -188,3 +195,25 @@ def test_messages_that_come_in_time_may_take_long_together(port: int):
             websocket.send(iter(["a", str(number)]))
             assert websocket.recv(60) == f"a{number}"
             time.sleep(HEAD_S / 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="each address of 127.0.0.0/8 is ours on Linux alone")
+def test_silent_strangers_leave_connections_for_an_address_that_showed_its_token() -> None:
+    """1,000 silent connections kept a whole team out, ten seconds a wave."""
+    token = "a-token-that-is-long-enough"
+
+    def line_of(address: str) -> socket.socket:
+        return alive.enter_context(socket.create_connection(("127.0.0.1", port), 30, (address, 0)))
+
+    def status(line: socket.socket, sent: str) -> bytes:
+        head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {sent}\r\n\r\n"
+        line.sendall(head.encode())
+        return line.recv(65536).split(b"\r\n")[0]
+
+    with serving(token) as port, ExitStack() as alive:
+        assert status(line_of("127.0.0.7"), token) == b"HTTP/1.1 200 OK"
+        assert status(line_of("127.0.0.8"), "wrong") == b"HTTP/1.1 401 Unauthorized"
+        silent = [line_of("127.0.0.9") for _ in range(Impatient.max_connections)]
+        assert b"503" in silent[-1].recv(65536)
+        assert b"503" in line_of("127.0.0.8").recv(65536)
+        assert status(line_of("127.0.0.7"), token) == b"HTTP/1.1 200 OK"

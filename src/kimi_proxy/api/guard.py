@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_proxy.api.caller_watch import CallerWatch, Headers, Identify
 from kimi_proxy.api.errors import RefusalCode, refusal
+from kimi_proxy.api.known_addresses import KNOWN
 from kimi_proxy.api.routing import Access
 from kimi_proxy.core.aside import aside
 from kimi_proxy.core.caller import ANONYMOUS, LOCAL, Caller
@@ -144,6 +145,8 @@ class Guard:
         try:
             is_request = scope["type"] != "lifespan"
             admitted = await self._admit(scope, receive, held) if is_request else Admission(receive)
+            if is_request:
+                self._note_address(scope, admitted)
             if isinstance(admitted, Refusal):
                 self.on_refusal(admitted)
                 held.release()  # a body that is refused makes room for the others before its rest is read
@@ -154,6 +157,14 @@ class Guard:
                 await self._run(scope, admitted, send)
         finally:
             held.release()
+
+    def _note_address(self, scope: Scope, admitted: "Admission | Refusal") -> None:
+        """Tell the server whether this request had a valid token, if it needs one."""
+        known, client = scope.get("state", {}).get(KNOWN), scope.get("client")
+        if known is None or not client or self.access(scope) < Access.PEOPLE:
+            return
+        if isinstance(admitted, Admission) or admitted is TOKEN_REQUIRED:
+            known.note(client[0], is_valid=isinstance(admitted, Admission))
 
     async def _run(self, scope: Scope, admitted: "Admission", send: Send) -> None:
         if self._watch is None or not admitted.caller.person_id:

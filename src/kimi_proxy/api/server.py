@@ -21,6 +21,7 @@ from websockets import http11
 from websockets.frames import CloseCode, Frame
 
 from kimi_proxy.api.errors import refusal
+from kimi_proxy.api.known_addresses import KNOWN, KnownAddresses
 from kimi_proxy.core.config.sections import ShutdownSettings
 from kimi_proxy.core.errors import ConfigError
 from kimi_proxy.proxy import peer
@@ -34,6 +35,7 @@ CROWDED = (
     b'content-length: 62\r\n\r\n{"error":{"code":"crowded","message":"too many connections"}}\n'
 )
 MAX_CONNECTIONS = 1000
+STRANGERS_SHARE = 2 / 3  # of them, for addresses whose last request had no valid token
 # Facts about a connection are in the state of each of its requests.
 CONNECTION, OWNER = "connection", "owner"
 
@@ -42,6 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Limits the connections, and the time and the size of a request's head, which uvicorn does not."""
 
     max_connections = MAX_CONNECTIONS
+    known: ClassVar[KnownAddresses] = KnownAddresses()  # a third of the connections is kept for these
 
     head_s = 10.0
     max_head_bytes = 64 * 1024
@@ -53,9 +56,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, CONNECTION: set()}
+        self.app_state = {**self.app_state, CONNECTION: set(), KNOWN: self.known}
         self._deadline = self.loop.call_later(self.head_s, transport.abort)
-        if len(self.connections) > self.max_connections:
+        is_known = self.client is not None and self.client[0] in self.known
+        if len(self.connections) > self.max_connections * (1 if is_known else STRANGERS_SHARE):
             transport.write(CROWDED)
             transport.close()
 
