@@ -14,15 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kimi_proxy.addons.tools_on_demand import deferral
+from kimi_proxy.addons.tools_on_demand.deferral import Choice
 from kimi_proxy.assembly.tools import running_directory
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.clients import deferral
-from kimi_proxy.features.clients.deferral import Choice
-from kimi_proxy.features.tool_search import ListedTool, rank_tools
+from kimi_proxy.features.tool_search import rank_tools
+from kimi_proxy.features.tool_words import ListedTool
 from kimi_proxy.services.gateway.tool_directory import search_tools
 
 FOLDER = Path(os.environ.get("KIMI_PROXY_BENCH_SERVERS", Path(tempfile.gettempdir()) / "kimi-proxy-mcp-servers"))

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.tool_search import ListedTool, rank_tools, thin_schema
+from kimi_proxy.features.tool_search import rank_tools, thin_schema
+from kimi_proxy.features.tool_words import ListedTool
 
 
 def tool(server: str, name: str, about: str = "", **more: object) -> ListedTool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.config import Config
     from kimi_proxy.core.section import AddonSettings
+    from kimi_proxy.features.chat.pipeline import Stage
     from kimi_proxy.features.metering import NewerCount
     from kimi_proxy.features.models import Models
     from kimi_proxy.services.chat.facts import ChatFacts
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kimi_proxy.services.events import Publish
     from kimi_proxy.services.metrics import Metrics
     from kimi_proxy.services.sessions import Forget
-    from kimi_proxy.services.settings import ObserveMode
+    from kimi_proxy.services.settings import NameList, ObserveMode
     from kimi_proxy.services.store.protocols import Store
     from kimi_proxy.services.workers.pool import Workers
 
@@ -58,6 +59,8 @@ class Given:
     metrics: Metrics
     mode: ObserveMode
     publish: Publish
+    now: Callable[[], float]
+    lists: Mapping[str, NameList]  # of names that people may change, by their names in the file
     is_erased: Callable[[str], bool]  # whether the data of the person of an id was erased
     forgetters: list[Forget]  # called for each session that is deleted, and for all of a person's
 
@@ -79,6 +82,7 @@ class Serving:
 class Built:
     """What an addon adds to chat requests."""
 
+    stage: Stage | None = None
     observers: Sequence[ChatObserver] = ()
     newer_count: NewerCount | None = None  # of a session, where the addon knows one
 

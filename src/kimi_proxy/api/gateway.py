@@ -4,7 +4,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Literal, TypedDict
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -13,7 +14,6 @@ from starlette.routing import Route
 
 from kimi_proxy.api import mcp
 from kimi_proxy.api.mcp import NOTHING, Catalog, RpcReply, rpc_failure
-from kimi_proxy.api.mcp.gateway_catalog import gateway_catalog
 from kimi_proxy.api.mcp.http import (
     EVENTS,
     cancel_on_disconnect,
@@ -46,8 +46,10 @@ from kimi_proxy.core.prune import Numbering
 from kimi_proxy.features.recovery import EVERYTHING, TO_END, LineRange, Selection, check
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.supervisor import LOG_LINES, ServerBody, Supervisor
-from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 from kimi_proxy.services.recover import Recovery
+
+if TYPE_CHECKING:
+    from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 
 ALL = "/api/mcp-gateway"
 PATH = f"{ALL}/{{server_name}}"
@@ -80,7 +82,14 @@ def routes(gateway: Gateway, pruner: Catalog) -> list[DescribedRoute]:
         return answer if isinstance(answer, dict) else None
 
     gateway.own_pruner = call_pruner
-    directory = ToolDirectory(gateway)
+
+    @cache
+    def directory() -> "ToolDirectory":
+        # It is loaded with the first question about the tools of all servers.
+        from kimi_proxy.services.gateway.tool_directory import ToolDirectory
+
+        return ToolDirectory(gateway)
+
     return [
         DescribedRoute("POST", f"{PATH}/rpc", _endpoint(gateway, mcp.RPC), CALL),
         DescribedRoute("POST", f"{PATH}/mcp", _endpoint(gateway, mcp.MCP), CALL),
@@ -89,10 +98,12 @@ def routes(gateway: Gateway, pruner: Catalog) -> list[DescribedRoute]:
     ]
 
 
-def _all_tools_endpoint(directory: ToolDirectory, versions: mcp.ProtocolVersions) -> Endpoint:
+def _all_tools_endpoint(directory: "Callable[[], ToolDirectory]", versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
+        from kimi_proxy.api.mcp.gateway_catalog import gateway_catalog
+
         asked = query(request, ToolsQuery)
-        catalog = await gateway_catalog(directory, caller_of(request), asked.tools == "all")
+        catalog = await gateway_catalog(directory(), caller_of(request), asked.tools == "all")
         return await endpoint(versions, catalog)(request)
 
     return post

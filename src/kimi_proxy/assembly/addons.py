@@ -3,14 +3,30 @@
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
-from kimi_proxy.api.addon import Addon, PersonalFiles
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.api.addon import Addon, Given, PersonalFiles
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.config import ADDON_SETTINGS, Config
 from kimi_proxy.core.config.providers import Provider
+from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.features.chat.pipeline import Draft, Stage
 from kimi_proxy.services.chat.forms import Forms, ProviderForm
+from kimi_proxy.services.settings import Names
+from kimi_proxy.services.store.protocols import FactKind
 
-ORDER = ("translation", "clouds", "code_assist", "ollama", "hooks", "guardrail", "recorder", "telemetry", "log_watcher")
+ORDER = (
+    "tools_on_demand",
+    "translation",
+    "clouds",
+    "code_assist",
+    "ollama",
+    "hooks",
+    "guardrail",
+    "recorder",
+    "telemetry",
+    "log_watcher",
+)
 INSTALLED = tuple(name for name in ORDER if name in ADDON_SETTINGS)
 
 
@@ -62,3 +78,51 @@ class AddonForms(Forms):
                 return None
             self._made[kind] = load(self._addons[kind]).forms[kind](self._providers)
         return self._made[kind]
+
+
+def lists_of(config: Config) -> Mapping[str, Names]:
+    """Return the lists of names in the addons' settings that people may change, by their names in the file."""
+    tables = [config.of(ADDON_SETTINGS[name]) for name in INSTALLED]
+    return {f"{table.TABLE}.{name}": Names(getattr(table, name)) for table in tables for name in table.LISTS}
+
+
+class LateStage:
+    """The stage of an addon that is switched off: it is loaded once people name something in one of its lists.
+
+    It is loaded as well if it has changed conversations before, which have to go on as they are.
+    """
+
+    def __init__(self, name: str, given: Given) -> None:
+        self._name = name
+        self._given = given
+        self._stage: Stage | None = None
+        self._has_notes: bool | None = None  # None: not known yet
+
+    async def change(self, draft: Draft) -> Draft:
+        if self._stage is None:
+            if not (self._is_named() or await self._has_changed()):
+                return draft
+            build = load(self._name).build
+            self._stage = build(self._given).stage if build else None
+        return await self._stage(draft) if self._stage else draft
+
+    def _is_named(self) -> bool:
+        settings = ADDON_SETTINGS[self._name]
+        return any(self._given.lists[f"{settings.TABLE}.{each}"].names for each in settings.LISTS)
+
+    async def _has_changed(self) -> bool:
+        if self._has_notes is None:
+            notes = [kind for kind in get_args(FactKind) if kind in ADDON_SETTINGS[self._name].NOTES]
+            try:
+                found = [await self._given.store.facts.keys(LOCAL, kind, 1) for kind in notes]
+            except StoreUnavailable:
+                return False
+            # Notes of other people, or of another server, are not looked for: with a team it is always loaded.
+            self._has_notes = self._given.config.team.enabled or any(found)
+        return self._has_notes
+
+
+def late_stages(given: Given) -> Sequence[Stage]:
+    """Return the stages of the addons that are switched off, and whose conversations may have to go on."""
+    off = [name for name in INSTALLED if not given.config.of(ADDON_SETTINGS[name]).is_on]
+    return [LateStage(name, given).change for name in off if ADDON_SETTINGS[name].NOTES]

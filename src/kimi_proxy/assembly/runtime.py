@@ -28,7 +28,6 @@ from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
-from kimi_proxy.services.chat.deferral import NativeSearch, ToolDeferral, ToolNames
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.lineage import Lineage
@@ -61,7 +60,7 @@ from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.remembered import Memory
 from kimi_proxy.services.sessions import Forget, Sessions
-from kimi_proxy.services.settings import OBSERVE, LiveSettings, NameList, ObserveMode, Switchable
+from kimi_proxy.services.settings import OBSERVE, LiveSettings, ObserveMode, Switchable
 from kimi_proxy.services.store.protocols import Replicas, Store, StoredEvent
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
@@ -113,7 +112,7 @@ class ChatStages:
     compressor: Compressor
     automatic: AutoCompression
     rescue: Rescue
-    deferral: ToolDeferral
+    added: Sequence[Stage]  # of addons
     marks: CacheMarks
     reinjection: Reinjection
     routing: Routing
@@ -131,7 +130,7 @@ class ChatStages:
             # Repeated instructions are not in the next request, so no cache mark may follow them.
             self.automatic.change,
             self.rescue.change,
-            self.deferral.change,
+            *self.added,
             self.routing.change,
             self.marks.change,
             self.reinjection.change,
@@ -145,7 +144,7 @@ class ChatStages:
             self.sanitizer.change,
             self.thinking.change,
             self.compressor.change,
-            self.deferral.change,
+            *self.added,
         )
 
     @property
@@ -160,11 +159,6 @@ class ChatStages:
             "compression.automatic": self.automatic,
             "compression.rescue": self.rescue,
         }
-
-    @property
-    def lists(self) -> Mapping[str, NameList]:
-        """Return the lists of names that can be changed while they run."""
-        return {"deferred_tools.tools": self.deferral.chosen}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +266,17 @@ async def running(
         mode = ObserveMode(config.sanitizer.mode == "observe")
         pruner = _pruner(parts)
         recovery = Recovery(store.originals, metrics)
-        gateway = parts.end(Gateway(config, store.originals, pruner, metrics, env=env, publish=hub.publish))
-        gateway.mode = mode
+        gateway = parts.end(Gateway(config, store.originals, pruner, metrics, env=env, publish=hub.publish, mode=mode))
         supervisor = parts.end(Supervisor(gateway))
 
         known = await _conversations(parts, team)
         providers = await _providers(parts)
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
-        stages = _stages(parts, known, summaries, mode)
         forgetters: list[Forget] = []
         given = _given(parts, known, mode, env, forgetters)
         built = [addon.build(given) for addon in addons.switched_on(config) if addon.build]
+        added_stages = [each.stage for each in built if each.stage]
+        stages = _stages(parts, known, summaries, mode, (*added_stages, *addons.late_stages(given)))
         added = [observer for each in built for observer in each.observers]
         seen_by = _observers(parts, known, providers, stages, (*added, *observers))
         newer_count = next((each.newer_count for each in built if each.newer_count), no_newer_count)
@@ -300,7 +294,7 @@ async def running(
             display=config.display,
         )
         publish = team.audit.publishing(hub.publish) if team else hub.publish
-        settings = LiveSettings(config, stages.switches, env, publish, lists=stages.lists)
+        settings = LiveSettings(config, stages.switches, env, publish, lists=given.lists)
         both = presets(config.compression, config.compaction)
         compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
         if store.replicas is not None:
@@ -327,7 +321,7 @@ async def running(
                 metrics,
                 stages.in_order,
                 seen_by.in_order,
-                Recall(recovery, known.facts, config.sanitizer.recover_rounds, stages.deferral.native),
+                Recall(recovery, known.facts, config.sanitizer.recover_rounds),
                 providers.rate_limiter,
                 models,
                 sessions=known.finder,
@@ -417,6 +411,8 @@ def _given(
         metrics=parts.metrics,
         mode=mode,
         publish=parts.hub.publish,
+        now=parts.now,
+        lists=addons.lists_of(parts.config),
         is_erased=parts.is_erased,
         forgetters=forgetters,
     )
@@ -452,7 +448,9 @@ def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery
     return Messages(shortening, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
 
 
-def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: ObserveMode) -> ChatStages:
+def _stages(
+    parts: _Parts, known: _Conversations, summaries: Summaries, mode: ObserveMode, added: Sequence[Stage]
+) -> ChatStages:
     config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
     usual, _ = presets(config.compression, config.compaction)
     address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
@@ -493,9 +491,7 @@ def _stages(parts: _Parts, known: _Conversations, summaries: Summaries, mode: Ob
         compressor=compressor,
         automatic=AutoCompression(config.compression, usual, compressor, store.sessions, parts.now),
         rescue=Rescue(config.compression, usual, compressor, routing.largest_window, store.sessions),
-        deferral=ToolDeferral(
-            config.deferred_tools, ToolNames(config.deferred_tools.tools), facts, parts.now, NativeSearch(models)
-        ),
+        added=added,
         marks=CacheMarks(config.cache),
         reinjection=Reinjection(config.reinjection, models, counter),
         routing=routing,

@@ -3,19 +3,22 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kimi_proxy.assembly.store import own_store
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config import Config
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.services.gateway import Gateway
-from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 from kimi_proxy.services.metrics import Metrics
 from kimi_proxy.services.pruner import Pruner, reranker
 from kimi_proxy.services.recover import Recovery
 from kimi_proxy.services.tools import prune_text, recover_text
 from kimi_proxy.services.tools.agent import agent_tools
 from kimi_proxy.services.workers.pool import Workers
+
+if TYPE_CHECKING:
+    from kimi_proxy.services.gateway.tool_directory import ToolDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,10 @@ def pruner_tools(pruner: Pruner, recovery: Recovery) -> Mapping[str, AnyTool]:
 
 
 @asynccontextmanager
-async def running_directory(config: Config, env: Mapping[str, str]) -> AsyncIterator[tuple[ToolDirectory, Caller]]:
+async def running_directory(config: Config, env: Mapping[str, str]) -> AsyncIterator[tuple["ToolDirectory", Caller]]:
     """Start the gateway without a server, and end it and its programs; with whom it works for."""
+    from kimi_proxy.services.gateway.tool_directory import ToolDirectory
+
     async with AsyncExitStack() as alive:
         store, who = await alive.enter_async_context(own_store(config))
         workers = Workers()

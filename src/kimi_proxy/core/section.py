@@ -19,6 +19,8 @@ class AddonSettings(SettingsSection):
     PATHS: ClassVar[tuple[str, ...]] = ()  # how the paths of its routes begin
     FORMS: ClassVar[tuple[str, ...]] = ()  # how the paths of the core begin that it reads in another form
     PROVIDERS: ClassVar[tuple[str, ...]] = ()  # the types of providers that it asks in another form
+    LISTS: ClassVar[tuple[str, ...]] = ()  # of names in its table, which people may change while the server runs
+    NOTES: ClassVar[tuple[str, ...]] = ()  # what its stage has noted of conversations, and has to repeat
 
     @property
     def is_on(self) -> bool:

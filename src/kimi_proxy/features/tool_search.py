@@ -1,66 +1,26 @@
 """Find the tool for a request among those of many MCP servers, and describe tools in fewer tokens."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import TypeAlias
 
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.pruning.goal import STOP_WORDS, WORD, parts
+from kimi_proxy.features.pruning.goal import STOP_WORDS, parts
+from kimi_proxy.features.tool_words import ListedTool, ToolWords, stems, texts_of, weigh_words
 
-SEPARATOR = "__"  # between the names of a server and of its tool
 MAX_HITS = 8
 MAX_QUERY_CHARS = 1000
 
-# How much a word counts by where it stands: what a tool is called says most.
-NAME_WEIGHT, DESCRIPTION_WEIGHT, SERVER_WEIGHT, ARGUMENT_WEIGHT = 4.0, 1.0, 1.5, 0.5
 SYNONYM = 0.7  # what a word counts that means the same as one of the request
 SMALL_WORD = 0.4  # what "show" or "which" counts: it hints at what a tool does
-FIRST_CHARS = 300  # of a description: what follows are rules of use, which every tool of a server repeats
-MAX_ARGUMENT_CHARS = 20_000
 K1, B = 2.0, 0.75
 
-# Kept although goals ignore them: in a request they name what a tool does.
-_ACTIONS = frozenset("show get make add find look give where which what know all who".split())
 _DROPPED = frozenset(
     {"$schema", "$id", "$comment", "title", "examples", "example", "deprecated", "readOnly", "writeOnly"}
 )
 _BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"default", "const", "enum", "required", "dependentRequired"})
-
-
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """A tool of a server behind the gateway, as that server lists it."""
-
-    server: str
-    listing: JsonObject
-
-    @property
-    def own_name(self) -> str:
-        return str(self.listing.get("name", ""))
-
-    @property
-    def name(self) -> str:
-        """Return its name with its server's, which no tool of another server has."""
-        return f"{self.server}{SEPARATOR}{self.own_name}"
-
-    @property
-    def description(self) -> str:
-        return str(self.listing.get("description", ""))
-
-    @property
-    def schema(self) -> JsonObject:
-        given = self.listing.get("inputSchema")
-        return given if isinstance(given, dict) else {"type": "object"}
-
-    @property
-    def is_read_only(self) -> bool:
-        """Return whether the server says that calling it changes nothing; without a word it may."""
-        hints = self.listing.get("annotations")
-        return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
 
 
 MAX_DESCRIPTION_CHARS = 800
@@ -77,11 +37,6 @@ def describe_tool(tool: ListedTool) -> JsonObject:
     }
 
 
-ToolTexts: TypeAlias = tuple[str, str, str, str, str]  # its name, title, server, description and arguments
-ToolWords: TypeAlias = dict[str, float]  # its words, and how much each counts
-_WEIGHTS = (NAME_WEIGHT, 1.0, SERVER_WEIGHT, DESCRIPTION_WEIGHT, ARGUMENT_WEIGHT)
-
-
 def rank_tools(
     tools: Sequence[ListedTool], request: str, limit: int = MAX_HITS, words: Sequence[ToolWords] | None = None
 ) -> list[ListedTool]:
@@ -89,7 +44,7 @@ def rank_tools(
 
     `words` are those of each tool, if they are known: to find them takes most of the time.
     """
-    wanted = _expand(_stems(request[:MAX_QUERY_CHARS]))
+    wanted = _expand(stems(request[:MAX_QUERY_CHARS]))
     texts = [weigh_words(texts_of(tool)) for tool in tools] if words is None else words
     mean = sum(sum(each.values()) for each in texts) / max(1, len(texts)) or 1.0
     every = {word for meanings in wanted.values() for word in meanings}
@@ -117,38 +72,6 @@ def _score(
                 best = max(best, weight * rarity * words[word] * (K1 + 1) / (words[word] + norm))
         total += best
     return total
-
-
-def texts_of(tool: ListedTool) -> ToolTexts:
-    """Return the texts by which a tool is found; no text of a listing is read further than a search needs."""
-    return (
-        tool.own_name[:FIRST_CHARS],
-        str(tool.listing.get("title", ""))[:FIRST_CHARS],
-        tool.server,
-        tool.description[:FIRST_CHARS],
-        " ".join(_argument_texts(tool.schema))[:MAX_ARGUMENT_CHARS],
-    )
-
-
-def weigh_words(texts: ToolTexts) -> ToolWords:
-    words: ToolWords = {}
-    for text, weight in zip(texts, _WEIGHTS, strict=True):
-        for word in set(_stems(text)):
-            words[word] = words.get(word, 0.0) + weight
-    return words
-
-
-def _argument_texts(schema: JsonObject) -> Iterable[str]:
-    properties = schema.get("properties")
-    for name, about in properties.items() if isinstance(properties, Mapping) else ():
-        yield name
-        if isinstance(about, Mapping):
-            yield str(about.get("description", ""))[:FIRST_CHARS]
-
-
-def _stems(text: str) -> list[str]:
-    found = (piece for word in WORD.findall(text) for piece in parts(word))
-    return [piece for piece in found if piece not in STOP_WORDS or piece in _ACTIONS]
 
 
 def _expand(stems: Sequence[str]) -> dict[str, dict[str, float]]:

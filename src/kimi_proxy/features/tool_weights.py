@@ -20,6 +20,25 @@ _KNOWN_BY: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
+# What agents do most of their work with, however they spell it: without dashes, underscores and capitals.
+_CORE = frozenset(
+    """
+    agent applydiff applypatch askfollowupquestion askuserquestion attemptcompletion bash bashoutput container.exec
+    createfile delete edit editfile exec execcommand executecommand exitplanmode fileedit fileread filewrite
+    findtools glob grep insert killshell list listdir listdirectory listfiles localshell ls multiedit multiread
+    notebookedit patch plan question read readfile readmanyfiles replace replaceinfile runcommand runshellcommand
+    runterminalcmd search searchfilecontent searchfiles searchreplace shell shellcommand skill strreplace
+    strreplacebasededittool strreplaceeditor strreplacefile task taskoutput think todo todoread todowrite updateplan
+    updatetodolist usetool viewimage webfetch websearch write writefile writestdin writetodos writetofile
+    """.split()
+)
+# Ours, by way of MCP: they come with a prefix of the client's.
+_OURS = (
+    *("recover_text", "prune_text", "search_tools", "describe_tool", "call_read_tool", "call_write_tool"),
+    *("pruner__read", "pruner__grep", "pruner__bash", "pruner_read", "pruner_grep", "pruner_bash"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolWeight:
     name: str
@@ -127,3 +146,8 @@ def to_json(one: DescribedTools) -> DescribedToolsBody:
         "switch_off": one.switch_off,
         "pattern": one.pattern,
     }
+
+
+def is_core(name: str) -> bool:
+    """Return whether an agent needs a tool all the time, or it is one of ours."""
+    return name.translate({ord("_"): None, ord("-"): None}).lower() in _CORE or name.endswith(_OURS)

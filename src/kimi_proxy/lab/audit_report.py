@@ -9,7 +9,7 @@ from itertools import islice
 from kimi_proxy import __version__
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import tool_weights as tools
-from kimi_proxy.features.clients.deferral import is_core
+from kimi_proxy.features.tool_weights import is_core
 from kimi_proxy.lab.audit import MOST_PARTS, Audit, MissTotals, PolicyTotals, SessionAudit, numbers_of
 from kimi_proxy.lab.measured import STAND_IN
 from kimi_proxy.lab.savings import DEFAULT, Lost

@@ -31,7 +31,7 @@ from kimi_proxy.core.prune import Annotation, Cut, Numbering, Pruned, Question, 
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
-from kimi_proxy.features.tool_search import ListedTool, ToolWords, texts_of, weigh_words
+from kimi_proxy.features.tool_words import ListedTool, ToolWords, texts_of, weigh_words
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import (

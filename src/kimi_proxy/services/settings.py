@@ -67,6 +67,13 @@ class NameList(Protocol):
     names: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class Names:
+    """A list of names, as the settings have it until people change it."""
+
+    names: tuple[str, ...] = ()
+
+
 Wanted = Mapping[str, bool | Sequence[str]]  # of switches and lists, by their names in the file
 
 

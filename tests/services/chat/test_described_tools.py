@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from tests.support.conversations import Assistant, Call, Result, User, request
 
+from kimi_proxy.addons.tools_on_demand import deferral
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.features.chat.sessions import Session
-from kimi_proxy.features.clients import deferral
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.services.chat.context import LatestRequests, TokenCounter
 from kimi_proxy.services.store.protocols import SessionRecord

@@ -31,7 +31,6 @@ from kimi_proxy.core.config.sections import (
     CacheSettings,
     CompactionSettings,
     CompressionSettings,
-    DeferralSettings,
     DisplaySettings,
     MemorySettings,
     MetricsSettings,
@@ -132,7 +131,6 @@ class CoreSettings(SettingsSection):
     sanitizer: SanitizerSettings = SanitizerSettings()
     memory: MemorySettings = MemorySettings()
     cache: CacheSettings = CacheSettings()
-    deferred_tools: DeferralSettings = DeferralSettings()
     reinjection: ReinjectionSettings = ReinjectionSettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()

@@ -103,14 +103,6 @@ class CacheSettings(SettingsSection):
     clear_thinking: ClearThinking = "auto"  # for API keys, of models for which the provider does so by default
 
 
-class DeferralSettings(SettingsSection):
-    """Descriptions of rarely used tools are left out of requests; the model finds them when it needs them."""
-
-    clients: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    always: tuple[str, ...] = ()
-
-
 class DisplaySettings(SettingsSection):
     """The currency in which the dashboard and the status line show money; prices are in USD."""
 

@@ -8,7 +8,6 @@ from kimi_proxy.core.chat import Message, Part, Request
 from kimi_proxy.features.chat.compression import History
 from kimi_proxy.features.chat.context import HEADING, Composition, MessageWeight
 from kimi_proxy.features.chat.pipeline import ActiveCompression
-from kimi_proxy.features.clients.deferral import is_deferred_part
 
 PREVIEW_CHARS = 160
 
@@ -41,7 +40,7 @@ class Pair:
         """Return whether it was shortened: a call of a tool on demand, and its first result, only get longer."""
         before = [part for message in self.received for part in message.parts]
         parts = list(zip(before, self.sent.parts, strict=False))
-        longer = all(new.text == old.text or is_deferred_part(new, old) for old, new in parts)
+        longer = all(new.name != old.name or new.text.startswith(old.text) for old, new in parts)
         return self.is_changed and not (longer and len(parts) == len(before) == len(self.sent.parts))
 
     @property

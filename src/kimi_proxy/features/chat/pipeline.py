@@ -6,19 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kimi_proxy.core.aside import PARSED_BYTES, aside
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, Wire, edit
+from kimi_proxy.core.chat.wires.calls import UnwrappedCall
 from kimi_proxy.core.config.providers import Provider, maker_at
 from kimi_proxy.core.errors import AnyReason, OtherReason, location
+from kimi_proxy.core.json import JsonValue
 from kimi_proxy.core.timing import Timings
 from kimi_proxy.features.chat.conversations import Conversation, name_conversation
 from kimi_proxy.features.chat.prompt_cache import ATTRIBUTION, CacheMoment
 from kimi_proxy.features.chat.safety_checks import SAFETY_CHECK, is_safety_check
 from kimi_proxy.features.chat.sessions import Session
-from kimi_proxy.features.clients.deferral import DeferredTools
 from kimi_proxy.features.models import Target
 
 Header = tuple[bytes, bytes]
@@ -45,6 +46,42 @@ class Note:
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
+class ProviderSearch(Protocol):
+    """A search for tools that the provider runs, and that it may refuse."""
+
+    def note_answer(self, draft: "Draft") -> None: ...
+
+    def has_answered(self, draft: "Draft") -> bool:
+        """Return whether it has run in this conversation while its prompt cache was kept."""
+
+    def note_refusal(self, draft: "Draft") -> None:
+        """Note that the provider refused a request with it, and answered the same without."""
+
+    def without(self, draft: "Draft") -> "Draft":
+        """Return the draft with a search of our own in its place."""
+
+
+class OwnTools(Protocol):
+    """Tools of ours that stand for those of the client's that a request leaves out."""
+
+    @property
+    def own_tools(self) -> tuple[str, ...]:
+        """Their names."""
+
+    @property
+    def wrapper(self) -> str:
+        """The one of them that calls tools of the client's; "" if the provider loads those itself."""
+
+    @property
+    def search(self) -> ProviderSearch | None: ...
+
+    def unwrap(self, arguments: str) -> UnwrappedCall | None:
+        """Return the call of the client's tool that a call of `wrapper` stands for, if it names one."""
+
+    def answer(self, tool: str, arguments: str) -> JsonValue:
+        """Return what the model reads for a call of one of them: a text, or what the provider is to load."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A request in progress, and the remarks of its stages."""
@@ -64,7 +101,7 @@ class Draft:
     known_as: Conversation | None = field(default=None, repr=False)  # None: not looked up yet
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
-    deferred: DeferredTools | None = None  # tools of the client's that are left out, and found when they are needed
+    deferred: "OwnTools | None" = None  # tools of the client's that are left out, and found when they are needed
     is_marked: bool = False  # the marks for the provider's prompt cache are ours
     cache: CacheMoment | None = field(default=None, repr=False, compare=False)  # the provider's prompt cache
     clears_thinking: bool = False  # the provider drops old thinking because we asked for it

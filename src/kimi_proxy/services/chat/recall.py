@@ -31,12 +31,10 @@ from kimi_proxy.core.timing import measure_time
 from kimi_proxy.features import recovery
 from kimi_proxy.features.accounting import Recalled
 from kimi_proxy.features.chat.pipeline import Draft, Header
-from kimi_proxy.features.clients.deferral import CALL, leave_out
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.sanitizer.stage import unique_call_id
 from kimi_proxy.features.tool import validate
 from kimi_proxy.proxy.headers import UpstreamRequest, retry_after_s, value_of
-from kimi_proxy.services.chat.deferral import NativeSearch
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.relay import ReplyStream, RewrittenReply, read_up_to
 from kimi_proxy.services.recover import Recovery
@@ -122,7 +120,9 @@ class _Progress:
     def rewrites_calls(self) -> CallStream | None:
         """Return what turns calls of tools that were left out into calls of the client's, in one round."""
         deferred = self.draft.deferred
-        return self.request.format.call_stream(CALL, deferred.unwrap) if deferred and not deferred.native else None
+        if deferred is None or not deferred.wrapper:
+            return None
+        return self.request.format.call_stream(deferred.wrapper, deferred.unwrap)
 
     def knows(self, id: str) -> bool:
         """Return whether the model was given this id; assume so if only the end of a conversation is sent to us."""
@@ -160,9 +160,7 @@ class Recall:
         recovery: Recovery,
         facts: ChatFacts,
         max_rounds: int,
-        native: NativeSearch | None = None,
     ) -> None:
-        self._native = native or NativeSearch()
         self._recovery = recovery
         self._facts = facts
         self._max_rounds = max_rounds
@@ -178,18 +176,18 @@ class Recall:
                 await opened.aclose()  # the previous round has ended, or was rejected
                 return await opened.enter_async_context(ask(replace(question, body=request.body)))
 
-            if draft.deferred and draft.deferred.native:
+            search = draft.deferred.search if draft.deferred else None
+            if search is not None:
                 question = _with_beta(question, draft.request)
             reply = await opened.enter_async_context(ask(question))
-            before = draft.deferred.native if draft.deferred else None
-            if before and reply.status == 200:
-                self._native.note_answer(draft)
-            elif before and reply.status == _REFUSED[0] and not self._native.has_answered(draft):
+            if search is not None and reply.status == 200:
+                search.note_answer(draft)
+            elif search is not None and reply.status == _REFUSED[0] and not search.has_answered(draft):
                 # Any mistake of a request gives this status: the search is at fault only if it works without.
-                draft = _without_native_search(draft, before)
+                draft = search.without(draft)
                 reply = await ask_again(draft.request)
                 if reply.status == 200:
-                    self._native.note_refusal(draft)
+                    search.note_refusal(draft)
             progress = _Progress(draft, ask_again, on_recall)
             if reply.status != 200 or reply.encoding not in _PLAIN:
                 yield reply
@@ -273,7 +271,7 @@ class Recall:
         deferred = progress.draft.deferred
         if deferred is None or call.name not in deferred.own_tools:
             return await self._recover(call, progress)
-        return deferred.find(call.arguments) if deferred.native else deferred.answer(call.name, call.arguments)
+        return deferred.answer(call.name, call.arguments)
 
     async def _recover(self, call: RecallCall, progress: _Progress) -> str:
         with measure_time("recall"):
@@ -356,13 +354,6 @@ def _with_beta(question: UpstreamRequest, request: Request) -> UpstreamRequest:
         return question
     others = tuple(header for header in question.headers if header[0] != name)
     return replace(question, headers=(*others, (name, given + b"," + beta if given else beta)))
-
-
-def _without_native_search(draft: Draft, before: Request) -> Draft:
-    """Return the draft with a search of our own: the provider has refused its own, or something else in the request."""
-    names = draft.deferred.tools if draft.deferred else ()
-    request, deferred = leave_out(edit.with_model(before, draft.request.model), names)
-    return replace(draft, request=request, deferred=deferred)
 
 
 async def with_pings(

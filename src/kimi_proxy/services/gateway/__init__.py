@@ -43,7 +43,7 @@ from kimi_proxy.features.masking import Long, MaskCut, MaskPlan, ViewPlan
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
-from kimi_proxy.features.tool_search import ListedTool, ToolWords
+from kimi_proxy.features.tool_words import ListedTool, ToolWords
 from kimi_proxy.proxy.local_server import local_url
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.fail_open import FailOpen
@@ -95,10 +95,11 @@ class Gateway:
         env: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
         publish: Publish = no_op,
+        mode: ObserveMode | None = None,
     ) -> None:
         self.servers, self._is_own_pruner = _with_own_pruner(config)
         self.own_pruner: OwnPruner | None = None  # by JSON-RPC; the server that offers it sets it
-        self.mode = ObserveMode()
+        self.mode = mode or ObserveMode()
         self.named = config.named_servers
         self._switched_on = self.servers.switched_on()
         self.clients = McpClients(self.servers, os.environ if env is None else env, config.team.enabled, now)

@@ -18,7 +18,8 @@ from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features import recovery
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import AnyTool, Integer, Tool, ToolAnswer
-from kimi_proxy.features.tool_search import MAX_HITS, ListedTool, ToolWords, describe_tool, rank_tools, thin_schema
+from kimi_proxy.features.tool_search import MAX_HITS, describe_tool, rank_tools, thin_schema
+from kimi_proxy.features.tool_words import ListedTool, ToolWords
 from kimi_proxy.services.gateway import Gateway
 
 FRESH_S = 300.0  # how long a tool list is cached

@@ -26,7 +26,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import Guard, parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
-from kimi_proxy.features.tool_search import ToolTexts, ToolWords, weigh_words
+from kimi_proxy.features.tool_words import ToolTexts, ToolWords, weigh_words
 from kimi_proxy.proxy.fork import in_fork
 from kimi_proxy.proxy.process import STDIN, Command, Process
 from kimi_proxy.services.workers import worker

@@ -23,7 +23,7 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.pruning.structure import syntax
 from kimi_proxy.features.pruning.structure.syntax import parsing_by
 from kimi_proxy.features.sanitizer.shorten import ShortenedText, Task, shorten
-from kimi_proxy.features.tool_search import ToolTexts, ToolWords, weigh_words
+from kimi_proxy.features.tool_words import ToolTexts, ToolWords, weigh_words
 from kimi_proxy.proxy.fork import StandingFork
 
 HEADER = struct.Struct(">cI")

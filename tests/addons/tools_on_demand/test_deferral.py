@@ -5,9 +5,9 @@ import json
 import pytest
 from tests.support.conversations import Assistant, Call, Item, Result, User, request
 
+from kimi_proxy.addons.tools_on_demand import deferral
+from kimi_proxy.addons.tools_on_demand.deferral import Choice
 from kimi_proxy.core.chat import Wire
-from kimi_proxy.features.clients import deferral
-from kimi_proxy.features.clients.deferral import Choice
 
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 OPENED: list[Item] = [

@@ -5,20 +5,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kimi_proxy.addons.tools_on_demand import deferral
+from kimi_proxy.addons.tools_on_demand.deferral import Choice
+from kimi_proxy.addons.tools_on_demand.settings import DeferralSettings
 from kimi_proxy.core import tokens
 from kimi_proxy.core.cache import LruCache
-from kimi_proxy.core.config.sections import DeferralSettings
+from kimi_proxy.core.chat import edit
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.conversations import is_answered
 from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
-from kimi_proxy.features.clients import deferral
-from kimi_proxy.features.clients.deferral import Choice
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.tool_weights import client_of
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.decisions import ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.settings import NameList
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,15 @@ class NativeSearch:
         if draft.cache is not None:
             self._answered.put((draft.caller.scope, draft.cache.conversation), True)
 
+    def without(self, draft: Draft) -> Draft:
+        """Return the draft with a search of our own: the provider has refused its own, or something else in it."""
+        left_out = draft.deferred
+        if not isinstance(left_out, deferral.DeferredTools) or left_out.native is None:
+            return draft
+        before = edit.with_model(left_out.native, draft.request.model)
+        request, deferred = deferral.leave_out(before, left_out.tools)
+        return replace(draft, request=request, deferred=deferred)
+
     def note_refusal(self, draft: Draft) -> None:
         """Note that the provider refused a request with its own search for tools, and answered the same without."""
         self._refused.add(draft.target)
@@ -62,13 +73,6 @@ class NativeSearch:
             "the provider's own search for tools was refused, ours is used from now on",
             extra={"provider": draft.target.provider, "model": draft.target.model[:80]},
         )
-
-
-@dataclass(slots=True)
-class ToolNames:
-    """Names of tools that people may change while everything runs."""
-
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
     def __init__(
         self,
         settings: DeferralSettings,
-        chosen: ToolNames,
+        chosen: NameList,
         facts: ChatFacts,
         now: Callable[[], float] = time.time,
         native: NativeSearch | None = None,
@@ -149,7 +153,10 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
     def render(self, draft: Draft, plan: DeferralPlan) -> Draft:
         """Return the draft without the tools that its conversation leaves out."""
         changed, deferred = deferral.leave_out(draft.request, plan.names, plan.is_native)
-        return draft if deferred is None else replace(draft, request=changed, deferred=deferred)
+        if deferred is None:
+            return draft
+        search = self.native if deferred.native else None
+        return replace(draft, request=changed, deferred=replace(deferred, search=search))
 
     def _is_opted_in(self, draft: Draft) -> bool:
         if not self._settings.clients:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from kimi_proxy.core import json
-from kimi_proxy.core.chat import Part, Request, edit, read
+from kimi_proxy.core.chat import Request, edit, read
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.chat.wires.calls import UnwrappedCall
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
-from kimi_proxy.features.tool_search import ListedTool, describe_tool, rank_tools
-from kimi_proxy.features.tool_weights import client_of, server_of
+from kimi_proxy.features.chat.pipeline import ProviderSearch
+from kimi_proxy.features.tool_search import describe_tool, rank_tools
+from kimi_proxy.features.tool_weights import client_of, is_core, server_of
+from kimi_proxy.features.tool_words import ListedTool
 
 SEARCH, CALL = "find_tools", "use_tool"
 LEAST_TOKENS = 1_000  # below that, one search that reads the whole prompt again costs more than a session saves
@@ -24,23 +26,6 @@ USED_WITHIN_DAYS = 7
 MAX_NAMED_CHARS = 6_000  # of the names in the description; then only how many each server has
 NEAR_NAMES = 5
 
-# What agents do most of their work with, however they spell it: without dashes, underscores and capitals.
-_CORE = frozenset(
-    """
-    agent applydiff applypatch askfollowupquestion askuserquestion attemptcompletion bash bashoutput container.exec
-    createfile delete edit editfile exec execcommand executecommand exitplanmode fileedit fileread filewrite
-    findtools glob grep insert killshell list listdir listdirectory listfiles localshell ls multiedit multiread
-    notebookedit patch plan question read readfile readmanyfiles replace replaceinfile runcommand runshellcommand
-    runterminalcmd search searchfilecontent searchfiles searchreplace shell shellcommand skill strreplace
-    strreplacebasededittool strreplaceeditor strreplacefile task taskoutput think todo todoread todowrite updateplan
-    updatetodolist usetool viewimage webfetch websearch write writefile writestdin writetodos writetofile
-    """.split()
-)
-# Ours, by way of MCP: they come with a prefix of the client's.
-_OURS = (
-    *("recover_text", "prune_text", "search_tools", "describe_tool", "call_read_tool", "call_write_tool"),
-    *("pruner__read", "pruner__grep", "pruner__bash", "pruner_read", "pruner_grep", "pruner_bash"),
-)
 
 _SEARCH_SCHEMA: JsonObject = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _CALL_SCHEMA: JsonObject = {
@@ -68,13 +53,18 @@ class DeferredTools:
     """The tools that a request leaves out, by name."""
 
     tools: Mapping[str, ClientTool] = field(repr=False)
-    native: Request | None = field(default=None, repr=False)  # as it was before, where the provider loads them
+    native: Request | None = field(default=None, repr=False)  # the request before, where the provider loads them
+    search: ProviderSearch | None = field(default=None, repr=False)  # by which it does
 
     @property
     def own_tools(self) -> tuple[str, ...]:
         return (self.native.format.search_tool or SEARCH,) if self.native else (SEARCH, CALL)
 
-    def find(self, arguments: str) -> JsonValue:
+    @property
+    def wrapper(self) -> str:
+        return "" if self.native else CALL
+
+    def _find(self, arguments: str) -> JsonValue:
         """Return what a provider that loads tools reads for a search."""
         names = [tool.name for tool in self._search(arguments)]
         return found_tools(self.native, names) if self.native else None
@@ -97,8 +87,10 @@ class DeferredTools:
                 return UnwrappedCall(name, "{}")
         return None
 
-    def answer(self, tool: str, arguments: str) -> str:
+    def answer(self, tool: str, arguments: str) -> JsonValue:
         """Return what the model reads for a search, or for a call that could not be passed on."""
+        if self.native:
+            return self._find(arguments)
         given = _read(arguments)
         asked = given if isinstance(given, dict) else {}
         if tool == SEARCH:
@@ -165,11 +157,6 @@ def weigh_ours(names: Collection[str], count: Callable[[str], int]) -> int:
 
 def _is_rare(name: str, choice: Choice) -> bool:
     return not (is_core(name) or fits(name, choice.always) or name in choice.used)
-
-
-def is_core(name: str) -> bool:
-    """Return whether an agent needs a tool all the time, or it is one of ours."""
-    return name.translate({ord("_"): None, ord("-"): None}).lower() in _CORE or name.endswith(_OURS)
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:
@@ -269,11 +256,6 @@ def _with_definitions(request: Request, deferred: DeferredTools) -> Iterator[tup
         waiting = {call: name for call, name in waiting.items() if name not in found}
     for name, place in found.items():
         yield place, f"{request.part(*place).text}\n\n{deferred.definition(name)}"
-
-
-def is_deferred_part(sent: Part, received: Part) -> bool:
-    """Return whether a part differs because its tool was left out: a call of ours, or a result with a definition."""
-    return sent.name == CALL or sent.text.startswith(f"{received.text}\n\n[{CALL}, ")
 
 
 def _search_text(names: Collection[str], how: str = f" with their inputSchema; call one with {CALL}") -> str:

@@ -1,1 +1,0 @@
-"""What differs by client."""
