@@ -32,6 +32,7 @@ COMMANDS = {
     "eval": "evaluation:evaluate",
     "audit": "audit:audit",
     "report": "report:report",
+    "sessions": "sessions:sessions",
     "team": "team:team",
     "replay": "evaluation:replay",
     "store": "store:store",

@@ -25,6 +25,7 @@ from kimi_proxy.core.chat.read import as_object
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.config.environment import PREFIX, VARIABLES
 from kimi_proxy.core.config.removed import REMOVED_VARIABLES
+from kimi_proxy.core.counting import count_of
 from kimi_proxy.core.errors import ConfigError, FileRefused, KimiProxyError, Reason
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
@@ -288,10 +289,14 @@ async def _refused_recalls(opened: Store) -> Sequence[Check]:
     sessions = len(await opened.facts.keys(LOCAL, "recall_refused", MAX_REFUSED))
     checks: list[Check] = []
     if requests:
-        found = f"nothing new was cut in {requests:,} requests of the last 7 days: the agent refused recover_text"
+        found = (
+            f"nothing new was cut in {count_of(requests, 'request')} of the last 7 days: the agent refused recover_text"
+        )
         checks.append(Check("way back", "warning", found, GRANT))
     if sessions:
-        found = f"hooks cut nothing new in {sessions:,} sessions: the agent had no permission for recover_text"
+        found = (
+            f"hooks cut nothing new in {count_of(sessions, 'session')}: the agent had no permission for recover_text"
+        )
         checks.append(Check("way back", "warning", found, GRANT))
     return checks
 

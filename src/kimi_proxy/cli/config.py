@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kimi_proxy.cli import console
+from kimi_proxy.core.counting import count_of
 from kimi_proxy.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -219,7 +220,12 @@ def models(name: str, offered: bool, as_json: bool) -> None:
         return
     today = date.today()
     console.write("".join(_model_row(row, (today - date.fromisoformat(row.checked)).days) for row in rows))
-    console.remark(f"{len(rows)} models; prices in USD per million tokens: input, cached input, output")
+    if rows:
+        found = count_of(len(rows), "model")
+        console.remark(f"{found}; prices in USD per million tokens: input, cached input, output")
+    else:
+        hint = "kimi-proxy models lists all, and [models] in config.toml adds yours"
+        console.remark(f"no known model matches {name!r}: {hint}")
 
 
 def _list_offered(words: str, as_json: bool) -> None:
@@ -245,7 +251,7 @@ def _list_offered(words: str, as_json: bool) -> None:
     listed = [str(one["id"]) for one in rows if isinstance(one, Mapping) and "id" in one]
     chosen = [id for id in listed if words.lower() in id.lower()]
     console.write_json({"models": chosen}) if as_json else console.write("".join(f"{id}\n" for id in chosen))
-    console.remark(f"{len(chosen)} models, as {address}/v1/models lists them")
+    console.remark(f"{count_of(len(chosen), 'model')}, as {address}/v1/models lists them")
 
 
 def _model_row(row: KnownModel, age_days: int) -> str:

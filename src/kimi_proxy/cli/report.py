@@ -11,6 +11,7 @@ import click
 
 from kimi_proxy.cli.console import json_option, write, write_json
 from kimi_proxy.cli.pruning import with_store
+from kimi_proxy.core.errors import SessionNotFound
 
 if TYPE_CHECKING:
     from kimi_proxy.core.caller import Caller
@@ -82,6 +83,8 @@ async def _lines(store: Store, who: Caller, since: datetime | None, session: str
     from kimi_proxy.services.chat.session_lookup import SessionNames
 
     chosen = await SessionNames(store.sessions).id_of(who, session) if session else None
+    if chosen is not None and await store.sessions.get(who, chosen) is None:
+        raise SessionNotFound(session)
     return await store.sessions.accounts(who, since.timestamp() if since else 0.0, chosen)
 
 

@@ -208,6 +208,10 @@ def _welcome(
     if proxy is not None:
         remark(f"the dashboard is on {proxy}/")
         remark(f"base URLs for chat: {proxy}/v1 (OpenAI chat completions and responses), {proxy} (Anthropic)")
+        if config.sanitizer.mode == "observe":
+            remark(
+                "observing: requests are forwarded unchanged, and kimi-proxy report shows what would have been saved"
+            )
         if config.cache.marks:
             remark("cache marks are added for Anthropic clients that set none ([cache] marks = false turns this off)")
         if checks:

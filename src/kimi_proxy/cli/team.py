@@ -10,6 +10,7 @@ import click
 
 from kimi_proxy.cli.console import CommandGroup, json_option, log_errors_only, remark, server_config, write, write_json
 from kimi_proxy.cli.report import moment_of
+from kimi_proxy.core.counting import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -159,7 +160,7 @@ def export(name: str, output: BinaryIO) -> None:
             lines += 1
         return lines
 
-    remark(f"{_with_team(job):,} lines about {name}")
+    remark(f"{count_of(_with_team(job), 'line')} about {name}")
 
 
 @team.command()
@@ -191,8 +192,13 @@ def erase(name: str, yes: bool, as_json: bool) -> None:
     if as_json:
         write_json({"name": name, "erased": erased})
     else:
-        found = f"{erased.sessions:,} sessions, {erased.originals:,} originals, {erased.decisions:,} decisions"
-        remark(f"erased {name}: {found}, {erased.recordings:,} recordings on this machine")
+        counts = (
+            count_of(erased.sessions, "session"),
+            count_of(erased.originals, "original"),
+            count_of(erased.decisions, "decision"),
+            count_of(erased.recordings, "recording"),
+        )
+        remark(f"erased {name}: {', '.join(counts)} on this machine")
 
 
 @team.command("list")

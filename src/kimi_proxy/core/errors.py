@@ -247,7 +247,7 @@ class NoProvider(BadRequest, code="no_provider"):
 
 class SessionNotFound(BadRequest, code="session_not_found", http_status=404):
     def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session[:60]!r}: GET /api/sessions lists them")
+        super().__init__(f"there is no session {session[:60]!r}: kimi-proxy sessions or GET /api/sessions lists them")
 
 
 class NothingSeen(BadRequest, code="no_request_seen", http_status=404):

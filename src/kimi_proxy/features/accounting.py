@@ -11,6 +11,7 @@ from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.chat.reply import Usage
 from kimi_proxy.core.config.providers import Model
+from kimi_proxy.core.counting import count_of
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.features.chat.context import Composition
 from kimi_proxy.features.chat.pipeline import Note
@@ -450,7 +451,9 @@ def sum_safety_checks(lines: Iterable[SavingsLine]) -> SavingsLine:
 def describe_safety_checks(checks: SavingsLine) -> str:
     """Return what the checks cost, in words."""
     usd = "" if checks.cost_usd is None else f", {checks.cost_usd:.4f} USD"
-    return f"{checks.requests:,} safety checks of Claude Code's auto mode: {checks.tokens_after:,} tokens{usd}"
+    return (
+        f"{count_of(checks.requests, 'safety check')} of Claude Code's auto mode: {checks.tokens_after:,} tokens{usd}"
+    )
 
 
 def outcome(line: SavingsLine) -> str:
@@ -503,7 +506,7 @@ def as_text(lines: Sequence[SavingsLine], since: str | None) -> str:
         return f"no requests{after}\n"
     all = sum_lines(lines)
     sessions = len({line.session for line in lines})
-    out = [f"{all.requests:,} requests in {sessions:,} sessions{after}", *_sum_of(all)]
+    out = [f"{count_of(all.requests, 'request')} in {count_of(sessions, 'session')}{after}", *_sum_of(all)]
     if (checks := sum_safety_checks(lines)).requests:
         out.append(f"of these, {describe_safety_checks(checks)}")
     if all.reasons:
@@ -516,14 +519,23 @@ def _sum_of(all: SavingsLine) -> list[str]:
         ("as they came", all.tokens_before, all.cost_before_usd),
         ("as they left", all.tokens_after, all.cost_usd),
         ("cache reads lost", all.cache_lost_tokens, None),
-        (f"read back ({all.recoveries:,} times, {all.extra_turns:,} extra turns)", all.recovery_tokens, None),
+        (
+            f"read back ({count_of(all.recoveries, 'time')}, {count_of(all.extra_turns, 'extra turn')})",
+            all.recovery_tokens,
+            None,
+        ),
         (f"summaries ({all.summaries:,})", all.summary_tokens, None),
-        ("saved after all", all.net_saved_tokens, all.net_saved_usd),
     ]
+    is_observed = bool(all.observed_tokens or all.observed_usd)
+    if all.net_saved_tokens or not is_observed:
+        rows.append(("saved after all", all.net_saved_tokens, all.net_saved_usd))
+    if is_observed:  # such requests were sent as they came
+        rows.append(("would have saved (observed)", all.observed_tokens, all.observed_usd))
+    _, saved_tokens, saved_usd = rows[-1]
     width = max(len(name) for name, *_ in rows)
     *lines, saved = [f"  {name:<{width}}  {tokens:>14,} tokens" for name, tokens, _ in rows]
-    share = _share(all.net_saved_tokens, all.tokens_before)
-    share_usd = _share(all.net_saved_usd or 0.0, all.cost_before_usd)
+    share = _share(saved_tokens, all.tokens_before)
+    share_usd = _share(saved_usd or 0.0, all.cost_before_usd)
     usd = [_usd(usd) for *_, usd in rows]
     column = " " * len(share)  # so that the money stays in one column
     return [

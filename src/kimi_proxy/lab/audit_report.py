@@ -7,6 +7,7 @@ from html import escape
 from itertools import islice
 
 from kimi_proxy import __version__
+from kimi_proxy.core.counting import count_of
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.features import tool_weights as tools
 from kimi_proxy.features.tool_weights import is_core
@@ -56,9 +57,9 @@ def as_text(audit: Audit) -> str:
 
 def summary(audit: Audit) -> str:
     agents = ", ".join(_name_versions(audit))
-    helpers = f" and {_count(audit.sub_agents, 'sub-agent')}" if audit.sub_agents else ""
+    helpers = f" and {count_of(audit.sub_agents, 'sub-agent')}" if audit.sub_agents else ""
     return (
-        f"{_count(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: {audit.requests:,} requests, "
+        f"{count_of(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: {audit.requests:,} requests, "
         f"{audit.cost_usd:,.2f} USD at list prices"
     )
 
@@ -71,16 +72,12 @@ def _name_versions(audit: Audit) -> Iterator[str]:
         yield agent + versions
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def _left_out(audit: Audit) -> str:
     if not audit.left_out:
         return ""
     return (
-        f"Left out: {_count(audit.left_out, 'session')} that went through kimi-proxy, because your agent stores longer "
-        "texts than were sent. kimi-proxy report shows what these cost and saved."
+        f"Left out: {count_of(audit.left_out, 'session')} that went through kimi-proxy, because your agent stores "
+        "longer texts than were sent. kimi-proxy report shows what these cost and saved."
     )
 
 
