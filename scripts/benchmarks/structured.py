@@ -1,6 +1,9 @@
 """What answers a question in structured texts, and whether it stays: through prune, chat, gateway and hook.
 
-    scripts/bench structured [--outputs] [--rival headroom] [--each] [--seed N]
+    scripts/bench structured [--outputs [CASES]] [--ways prune,chat] [--rival headroom] [--each] [--seed N]
+
+`CASES` is a file of recorded outputs (`structured_recorded.py` describes it); their questions are asked through the
+agent tools as well.
 
 A needle counts as kept if it stands in what is left. What was JSON, XML, CSV or YAML has to be so still, by parsers
 that are not ours, and whatever a marker names has to come back as it was.
@@ -11,11 +14,13 @@ import asyncio
 import csv
 import io
 import json
+import re
+import shlex
 import sys
 import tempfile
 import urllib.request
 import xml.etree.ElementTree as ElementTree
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +28,7 @@ from pathlib import Path
 import rivals
 import sanitizer
 import structured_outputs
+import structured_recorded
 import structured_tables  # noqa: F401 - adds its texts
 import structured_texts
 import yaml
@@ -68,11 +74,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--each", action="store_true", help="text by text, with what was lost")
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--only", default="", help="only texts whose name holds this")
-    parser.add_argument("--outputs", action="store_true", help="what commands print, instead of the 42 texts")
+    parser.add_argument(
+        "--outputs", nargs="?", const="", help="what commands print, instead of the 42 texts; or a file of cases"
+    )
+    parser.add_argument("--ways", default="", help="only these ways, by the beginnings of their names")
     given = parser.parse_args(arguments)
-    source = structured_outputs if given.outputs else structured_texts
-    chosen = [text for text in source.texts(given.seed) if given.only in text.name]
-    found = asyncio.run(_measured(chosen))
+    chosen = [text for text in _texts(given.outputs, given.seed) if given.only in text.name]
+    found = asyncio.run(_measured(chosen, tuple(given.ways.split(","))))
     if given.rival:
         found["Headroom"] = _through_headroom(chosen)
     head = ("way", "tokens cut", "median cut", "needles kept", "all of a text's", "valid", "byte-exact", "within limit")
@@ -82,6 +90,13 @@ def main(arguments: list[str]) -> None:
     if given.each:
         for way, left in found.items():
             _show_each(way, chosen, left)
+
+
+def _texts(outputs: str | None, seed: int) -> list[Structured]:
+    if outputs:
+        return structured_recorded.texts(Path(outputs))
+    source = structured_texts if outputs is None else structured_outputs
+    return source.texts(seed)
 
 
 def _row(left: list[Left]) -> tuple[str, ...]:
@@ -118,42 +133,50 @@ def _show_each(way: str, chosen: list[Structured], left: list[Left]) -> None:
     table(way, ("text", "tokens", "cut", "kept", "lost", "faults"), rows)
 
 
-async def _measured(chosen: list[Structured]) -> dict[str, list[Left]]:
+async def _measured(chosen: list[Structured], wanted: tuple[str, ...]) -> dict[str, list[Left]]:
     found: dict[str, list[Left]] = {}
     async with _runtime() as (runtime, folder):
-        ways: dict[str, Callable[[Structured], asyncio.Future[str]]] = {
-            f"prune_text at {RATIO}": lambda text: _prune(runtime, text),  # type: ignore[dict-item, return-value]
-            "chat": lambda text: _chat(runtime, text),  # type: ignore[dict-item, return-value]
-            "hook": lambda text: _hook(runtime, text),  # type: ignore[dict-item, return-value]
-            "gateway mask": lambda text: _gateway(runtime, "plain", folder, text),  # type: ignore[dict-item, return-value]
-            "gateway, goal": lambda text: _gateway(runtime, "pruned", folder, text),  # type: ignore[dict-item, return-value]
+        ways: dict[str, Callable[[Structured], Awaitable[str]]] = {
+            f"prune_text at {RATIO}": lambda text: _prune(runtime, text),
+            "chat": lambda text: _chat(runtime, text),
+            "hook": lambda text: _hook(runtime, text),
+            "gateway mask": lambda text: _gateway(runtime, "plain", folder, text),
+            "gateway, goal": lambda text: _gateway(runtime, "pruned", folder, text),
         }
+        if any(text.path for text in chosen):
+            ways |= {
+                "bash, question": lambda text: _tool(runtime, "bash", folder, text),
+                "read, question": lambda text: _tool(runtime, "read", folder, text),
+            }
         for way, go in ways.items():
-            limit = MAX_CHARS + MARKER_CHARS if way.startswith("gateway") else 10**9
-            found[way] = [await _left(runtime, text, await go(text), limit) for text in chosen]
+            if way.startswith(wanted):
+                limit = MAX_CHARS + MARKER_CHARS if way == "gateway mask" else 10**9
+                found[way] = [await _left(runtime, text, await go(text), limit) for text in chosen]
     return found
 
 
 @asynccontextmanager
 async def _runtime() -> AsyncIterator[tuple[Runtime, Path]]:
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as work:
+        tools = f"[tools]\ncwd = {json.dumps(work)}\n"
         server = f"command = {json.dumps(sys.executable)}\nargs = {json.dumps(['-I', '-S', str(ECHO)])}\n"
         pruned = f"[mcp.servers.pruned]\n{server}[mcp.servers.pruned.pruning]\nenabled = true\n"
-        toml = f"[mcp.servers.plain]\n{server}{pruned}[sanitizer]\nbudget_ms = 4000\n[hooks]\nbudget_ms = 4000\n"
+        toml = f"{tools}[mcp.servers.plain]\n{server}{pruned}[sanitizer]\nbudget_ms = 4000\n[hooks]\nbudget_ms = 4000\n"
         async with running(parse_config(toml, {}, Path(home))) as runtime:
             await runtime.pruner.warm()
-            yield runtime, Path(home)
+            yield runtime, Path(work)
 
 
 async def _prune(runtime: Runtime, text: Structured) -> str:
     options = Options(RATIO, 0, 60_000, annotate_lines=False, include_markers=True)
-    question = Question(text.text, text.goal, source_type.guess("", text.text), options)
+    question = Question(text.text, text.goal, text.source_type or source_type.guess("", text.text), options)
     return (await runtime.pruner.prune(LOCAL, question)).pruned.text
 
 
 async def _chat(runtime: Runtime, text: Structured) -> str:
     said = [sanitizer.user(Wire.CHAT, text.goal)]
-    said += sanitizer.called(Wire.CHAT, f"call_{text.name}", "bash", {"command": text.command}, text.text)
+    tool, arguments = ("read_file", {"path": text.path}) if text.is_file else ("bash", {"command": text.command})
+    said += sanitizer.called(Wire.CHAT, f"call_{text.name}", tool, arguments, text.text)
     request = parse(sanitizer.body(Wire.CHAT, said), Wire.CHAT)
     draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"bench {text.name}"), LOCAL)
     left = await runtime.sanitizer.shorten(draft)
@@ -182,6 +205,15 @@ async def _gateway(runtime: Runtime, server: str, folder: Path, text: Structured
             return shown
         case other:
             raise SystemExit(f"the gateway answered {str(other)[:300]}")
+
+
+async def _tool(runtime: Runtime, tool: str, folder: Path, text: Structured) -> str:
+    """Return the answer of an agent tool that prints the text, without our own remark below it."""
+    path = folder / structured_recorded.file_name(text)
+    path.write_bytes(text.text.encode())
+    asked = {"command": f"cat {shlex.quote(path.name)}"} if tool == "bash" else {"file_path": path.name}
+    answer = await runtime.agent_tools[tool].call(LOCAL, {**asked, "context_focus_question": text.goal})
+    return re.sub(r"\n?\[kimi-proxy\] [^\n]*\Z", "", answer.text)
 
 
 async def _left(runtime: Runtime, text: Structured, shown: str, limit: int) -> Left:

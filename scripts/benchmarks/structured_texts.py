@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kimi_proxy.core.prune import SourceType
+
 Form = Literal["json", "ndjson", "csv", "tsv", "xml", "yaml", "plain"]
 
 WORDS = [
@@ -77,6 +79,10 @@ class Structured:
     goal: str
     needles: tuple[str, ...]
     command: str
+    path: str = ""  # that a file has, or the output of a command is written to
+    is_file: bool = False  # it was read, not printed
+    source_type: SourceType | None = None  # that a caller gives it; None: what its lines look like
+    ask: str = ""  # how the question is put: in plain words, paraphrased, in French …
 
 
 def texts(seed: int = 27) -> list[Structured]:

@@ -55,13 +55,17 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text and the reader's question; for an agent's tool also the agent's activity."""
+    """A text and the reader's question; for an agent's tool also the agent's activity.
+
+    `room` is how many tokens may stay, markers included; without it as many lines go as the options allow.
+    """
 
     text: str
     goal: str
     source_type: SourceType
     options: Options
     context: CallContext | None = None
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,15 @@ import numpy as np
 from msgspec import Raw
 
 from kimi_proxy.core import json as deepjson
+from kimi_proxy.core import tokens
 from kimi_proxy.core.config.servers import MaskingSettings
 from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.markers import read_mask
-from kimi_proxy.features.records.fitting import no_deadline, rank, write_by_chars
+from kimi_proxy.core.prune import Options, Origin, Question
+from kimi_proxy.features.pruning.engine import fit
+from kimi_proxy.features.pruning.kinds import type_of
+from kimi_proxy.features.records.fitting import no_deadline, write_by_chars
+from kimi_proxy.features.records.read import MIN_CHARS
 from kimi_proxy.features.records.table import write_table
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 
@@ -157,7 +162,6 @@ class MaskCut:
     gaps: tuple[RecordGap, ...]
     limits: MaskingSettings | None = None  # that it was cut by, where they are tighter than the server's
     goal: str = ""  # that its records were chosen for
-    is_final: bool = False  # its records were chosen, and need no other choice
     is_table: bool = False  # all of it is shown, as a table
 
     @classmethod
@@ -239,6 +243,11 @@ def plan(value: JsonValue, limits: MaskingSettings, plan_long: PlanText | None =
     places, strings = _walk(value, limits.max_chars)
     spots = ((place, key, plan_long(text)) for place, key, text in strings)
     return MaskPlan(value, places, tuple((p, k, long) for p, k, long in spots if long is not None))
+
+
+def long_texts(value: JsonValue, limits: MaskingSettings) -> tuple[str, ...]:
+    """Return the strings of `value` that are longer than `limits` allow, each once."""
+    return tuple(cut.text for cut in plan(value, limits, lambda text: MaskCut(text, ())).cuts)
 
 
 def _plan_views(value: UnreadObject, limits: MaskingSettings, plan_long: PlanText) -> ViewPlan:
@@ -335,23 +344,32 @@ def plan_text(
 
 
 TIGHTER = (2, 4, 8, 16)  # limits are divided by these for the strings of a JSON text, until it fits
-CHOSEN_SHARE = 0.9  # of the budget: until then ordinary records stay
+SHARE_TO_TRY = 0.9  # of the characters: markers are longer than their tokens say
+CHOICES = 4
+_PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
 
 def _choose(text: str, limits: MaskingSettings, goal: str, check: Callable[[], None]) -> MaskCut | None:
     """Return the records, or lines, that stay within the limits; None if there is nothing to choose by, or no time."""
     budget = min(limits.max_chars, limits.head_chars + limits.tail_chars)
-    if read_mask(text) is not None or len(text) > MAX_CHOSEN_CHARS:
+    if read_mask(text) is not None or not MIN_CHARS <= len(text) <= MAX_CHOSEN_CHARS:
         return None
     try:
-        ranking = rank(text, goal, budget, check)
-        gaps = ranking.pick(budget, int(CHOSEN_SHARE * budget)) if ranking else None
+        before = tokens.count(text)
+        room = SHARE_TO_TRY * budget * before / len(text)
+        kind = type_of(Origin(), text)
+        for _ in range(CHOICES):
+            question = Question(text, goal, kind, _PLAIN, room=max(1, int(room)))
+            found = fit(question, check, tokens_before=before, is_hurried=True)
+            if found is None or not found.cuts or not found.has_choice:
+                return None
+            cut = MaskCut(text, tuple(found.gaps(text)), goal=goal)
+            if cut.chars <= budget + MARKER_CHARS:
+                return cut if cut.saving > 0 else None
+            room *= SHARE_TO_TRY * budget / cut.chars
     except TimeoutError:
         return None
-    if not gaps or ranking is None:
-        return None
-    cut = MaskCut(text, tuple(gaps), goal=goal, is_final=not ranking.is_by_lines)
-    return cut if cut.saving > 0 else None
+    return None
 
 
 def _worth_it(cut: MaskCut) -> MaskCut | None:
@@ -371,7 +389,7 @@ def _plan_json(text: str, limits: MaskingSettings, goal: str, check: Callable[[]
     from the middle of the container that holds both the head and the tail.
     """
     if len(text) <= MAX_TABLE_CHARS and (table := write_table(text)) and len(table(_ANY_ID)) <= limits.max_chars:
-        return MaskCut(text, (), is_final=True, is_table=True)
+        return MaskCut(text, (), is_table=True)
     document = _document(text, limits)
     most = int((1 + SLACK_SHARE) * limits.max_chars)
     if (document and document.chars <= most) or read_mask(text) is not None:
@@ -394,8 +412,8 @@ def _divide(limits: MaskingSettings, divisor: int) -> MaskingSettings:
 
 
 def _document(text: str, limits: MaskingSettings) -> Document | None:
-    tokens = tuple(_tokens(text, limits))
-    return Document(text, tokens) if tokens else None
+    found = tuple(_tokens(text, limits))
+    return Document(text, found) if found else None
 
 
 def _tokens(text: str, limits: MaskingSettings) -> Iterator[tuple[int, int, Long]]:

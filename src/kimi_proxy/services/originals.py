@@ -50,6 +50,7 @@ def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> byte
             options.min_keep_lines,
             options.annotate_lines,
             options.include_markers,
+            question.room,
         ]
     )
     digest = sha256(len(identity).to_bytes(8, "big") + identity)

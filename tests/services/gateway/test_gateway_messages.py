@@ -12,7 +12,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import CallRefused, UnknownServer, UpstreamTimeout, UpstreamUnreachable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.lines import decode_text, encode_text
-from kimi_proxy.core.markers import MaskMarker, PruneMarker, read_mask
+from kimi_proxy.core.markers import NO_PRUNE_BEGIN, MaskMarker, PruneMarker, read_mask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.gateway import Gateway
 from kimi_proxy.services.gateway.clients import McpClients
@@ -197,11 +197,14 @@ class TestMasking:
         assert masked["c"] == "z"  # type: ignore[index,call-overload]
 
 
+LOCKED = f"{NO_PRUNE_BEGIN}\n" + "one line " * 2000
+
+
 async def test_a_text_that_cannot_be_pruned_is_masked():
-    world = World(says(text("one line " * 2000)))
+    world = World(says(text(LOCKED)))
 
     assert read_mask(text_of(await world.gateway().handle_rpc(LOCAL, "pruned", call()))) is not None
-    assert set(world.kept.values()) == {"one line " * 2000}
+    assert set(world.kept.values()) == {LOCKED}
 
 
 class TestRecovery:

@@ -39,9 +39,8 @@ from kimi_proxy.services.workers.pool import Workers
 SECRET_BYTES = 32
 MAX_SESSIONS, MAX_TEXTS = 1000, 20_000
 DAY_S = 86_400
-# Scoring lines takes a millisecond for about 800 characters, and an agent should not notice its hooks: longer texts
-# are cut by what needs no scores. Records are chosen at any length.
-SCORED_MAX_CHARS = 20_000
+# Beyond this, lines are scored by the words of the question and by signs of failure alone.
+SCORED_MAX_CHARS = 256 * 1024
 
 log = logging.getLogger(__name__)
 

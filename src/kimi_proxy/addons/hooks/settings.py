@@ -12,7 +12,7 @@ class HookSettings(AddonSettings):
     PATHS = ("/api/hooks/",)
 
     enabled: bool = True
-    budget_ms: int = Field(default=100, ge=1, le=10_000)  # a third of the time that agents wait for a hook
+    budget_ms: int = Field(default=250, ge=1, le=10_000)  # a third of the time that agents wait for a hook
 
 
 SETTINGS = HookSettings

@@ -1,6 +1,8 @@
 """A prune from end to end: structure, signals, scores, selection, reasons, text."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,22 +14,31 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import WarningCode
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, NO_PRUNE_END, PruneMarker
 from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, no_op_result, rows_of
-from kimi_proxy.features.failures import REPORT_MARKS
+from kimi_proxy.features.failures import FAILURE_MARKS, REPORT_MARKS, failed_cases
 from kimi_proxy.features.pruning import explain as reasons
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.pruning.extremes import extreme_rows
 from kimi_proxy.features.pruning.frames import framing
-from kimi_proxy.features.pruning.goal import read_goal, rows_with
+from kimi_proxy.features.pruning.goal import find, read_goal, rows_with
 from kimi_proxy.features.pruning.model import Scorers, load_scorers
-from kimi_proxy.features.pruning.select import Costs, fill_small_gaps, gaps, select
+from kimi_proxy.features.pruning.select import Costs, fill_small_gaps, gaps, select, select_within
 from kimi_proxy.features.pruning.signals import Signals, measure, read_lines, wider_goal
 from kimi_proxy.features.pruning.structure import code, docs, languages, logs
-from kimi_proxy.features.pruning.structure.blocks import Floats, Outline
+from kimi_proxy.features.pruning.structure.blocks import Floats, Outline, scale_to_one, spread
 from kimi_proxy.features.pruning.structure.syntax import parser
-from kimi_proxy.features.records.prune import RecordCuts, explain_records, prune_records
+from kimi_proxy.features.records.prune import (
+    RecordCuts,
+    annotate_records,
+    explain_records,
+    fit_records,
+    line_starts,
+    show_parts,
+)
+from kimi_proxy.features.records.tree import PLAIN, RecordGap
 
 # Raise it when the same question may get another answer: remembered answers are then forgotten.
-VERSION = "6"
+VERSION = "7"
 
 MARKER_TOKENS = 40  # a marker with a usual reason; measured on o200k
 SCORER_REFUSED: WarningCode = "scorer_refused"
@@ -49,6 +60,11 @@ class Analysis:
     outline: Outline
     scores: Floats
     is_of_use: bool = False  # the scores combine an agent's likely use with relevance to the goal
+    is_matched: bool = True  # the text has words of the goal
+
+    @property
+    def has_choice(self) -> bool:
+        return self.is_matched or any(why in FAILURE_MARKS for why in self.outline.protected)
 
 
 def prune(
@@ -67,23 +83,105 @@ def prune(
     scorers = scorers or load_scorers()
     lines = text_lines.split(question.text)
     before = tokens.count(question.text) if tokens_before is None else tokens_before
-    records = prune_records(question, prune_id, check) if scores is None and before >= SMALL_TOKENS else None
-    if records is not None:
-        return _shortest(question, lines, records.annotations, before, records)
-    room = math.floor(len(lines) * question.options.max_prune_ratio)
-    if len(lines) - room < question.options.min_keep_lines:
-        room = len(lines) - question.options.min_keep_lines
-    if room < 0 or (room == 0 and before >= SMALL_TOKENS):
-        return no_op_result(question.text, len(lines), before, "constraints_unmet")
     if before < SMALL_TOKENS:
-        return no_op_result(question.text, len(lines), before)
-    with outlining(lines, question.source_type, check) as outlined:
-        costs = tokens.count_lines(lines)
-        analysis = _analyze(question, lines, scores, check, scorers, outlined)
-    keep = choose(analysis, Costs(costs, MARKER_TOKENS), question, len(lines) - room, check)
-    cuts = reasons.cuts_with_reasons(gaps(keep), analysis.outline, lines, question.source_type)
-    pruned = _shortest(question, lines, annotate(cuts, prune_id), before)
+        met = len(lines) - question.options.min_keep_lines >= 0
+        return no_op_result(question.text, len(lines), before, *(() if met else ("constraints_unmet",)))
+    found = fit(question, check, scorers, scores, before)
+    if found is None:
+        return no_op_result(question.text, len(lines), before, "constraints_unmet")
+    pruned = _shortest(question, lines, found, prune_id, before)
     return pruned.with_warnings(SCORER_REFUSED, fallback=True) if scorers.fault and scores is None else pruned
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What goes of a text for a question: rows, which are its lines or parts, and where they are records, the gaps."""
+
+    cuts: tuple[Cut, ...]
+    records: RecordCuts | None = None
+
+    has_choice: bool = True  # False: nothing answers the question or reports a failure, so place decided
+
+    @property
+    def part_starts(self) -> tuple[int, ...]:
+        return self.records.part_starts if self.records else ()
+
+    def gaps(self, text: str) -> Sequence[RecordGap]:
+        """Return what goes of the text, by its characters."""
+        if self.records is not None:
+            return self.records.gaps
+        starts = line_starts(text)
+        ends = [*(start - 1 for start in starts[1:]), len(text)]
+        return [RecordGap(starts[cut.start - 1], ends[cut.end - 1], cut.count, PLAIN) for cut in self.cuts]
+
+    def annotations(self, text: str, prune_id: str, hint: str = "") -> tuple[Annotation, ...]:
+        """Return each cut with what replaces it; `hint` is in the first marker among records."""
+        if self.records is not None:
+            return annotate_records(text, self.records, prune_id, hint)
+        return annotate(self.cuts, prune_id)
+
+
+def fit(
+    question: Question,
+    check: Callable[[], None] = _no_deadline,
+    scorers: Scorers | None = None,
+    scores: Sequence[float] | None = None,
+    tokens_before: int | None = None,
+    *,
+    is_hurried: bool = False,
+) -> Fit | None:
+    """Return what goes of a text so that the rest answers the question within its room and its limits.
+
+    This is the one choice for every way in: of records where the text has any, otherwise of lines. None if the limits
+    leave nothing to cut. In a hurry lines are scored by the words of the question and by signs of failure alone.
+    """
+    before = tokens.count(question.text) if tokens_before is None else tokens_before
+    records = fit_records(question, before, check) if scores is None else None
+    if records is not None:
+        return Fit(records.cuts, records, records.has_choice)
+    lines, options = text_lines.split(question.text), question.options
+    floor = max(len(lines) - math.floor(len(lines) * options.max_prune_ratio), options.min_keep_lines)
+    if floor >= len(lines):
+        return None
+    if is_hurried:
+        analysis = _glance(question, lines, check)
+    else:
+        with outlining(lines, question.source_type, check) as outlined:
+            costs = Costs(tokens.count_lines(lines), MARKER_TOKENS)
+            analysis = _analyze(question, lines, scores, check, scorers or load_scorers(), outlined)
+    if is_hurried:
+        costs = Costs(tokens.count_lines(lines), MARKER_TOKENS)
+    if question.room and before <= LITTLE_TOKENS and _is_all_failed(analysis):
+        return Fit(())
+    keep: Sequence[bool] | None = choose_within(analysis, costs, question, check) if question.room else None
+    if keep is None or sum(keep) < floor:
+        keep = choose(analysis, costs, question, floor, check)
+    cuts = reasons.cuts_with_reasons(gaps(keep), analysis.outline, lines, question.source_type)
+    return Fit(tuple(cuts), has_choice=analysis.has_choice)
+
+
+ALL_FAILED, LITTLE_TOKENS = 0.9, 8_000
+
+
+def _is_all_failed(analysis: Analysis) -> bool:
+    """Return whether nearly every line of a log reports a failure: then none is worth less than another."""
+    return len(analysis.outline.errors) >= ALL_FAILED * sum(1 for line in analysis.lines if line.strip())
+
+
+def _glance(question: Question, lines: Sequence[str], check: Callable[[], None]) -> Analysis:
+    """Return the scores of lines by what is found in linear time, without a parser and without trees."""
+    if question.source_type == "logs":
+        found = outline(lines, "logs", check)
+    else:
+        found = _with_directives(lines, Outline((), ("",) * len(lines), ""))
+    words = find(lines, read_goal(question.goal), check, is_terse=question.source_type == "logs")
+    near = scale_to_one(spread(words.around(0).bm25(), 3)) + scale_to_one(words.around(GLANCE_REACH).bm25())
+    failed = np.array([why in FAILURE_MARKS for why in found.protected], dtype=np.float64)
+    scores = scale_to_one(near + scale_to_one(spread(words.exact, 1)) + failed)
+    return Analysis(lines, found, scores, is_matched=bool(near.any()))
+
+
+GLANCE_REACH = 5
 
 
 def preparations() -> tuple[Callable[[], object], ...]:
@@ -140,7 +238,7 @@ def _analyze(
         return Analysis(lines, outlined(), np.asarray(scores, dtype=np.float64))
     found, asked, of_use = _measure(question, lines, check, scorers, outlined)
     own = _scores(question.source_type, asked, of_use, scorers, check)
-    return Analysis(lines, found, own, is_of_use=of_use is not None)
+    return Analysis(lines, found, own, of_use is not None, is_matched=bool(asked["line"].any()))
 
 
 def _measure(
@@ -270,6 +368,11 @@ def choose(
     forced = _forced_lines(analysis, question.source_type, ratio)
     for row in _named_rows(lines, question.goal, analysis.is_of_use, check):
         forced[row] = True
+    for row in extreme_rows(lines, question.goal, check):
+        rows = {row, *_heads(row, lines, analysis.outline)}
+        if sum(forced) + len(rows) <= FIRST_SHARE * floor:
+            for each in rows:
+                forced[each] = True
     if question.source_type == "logs":
         for row in _exemplars(lines, weighed, EXEMPLARS_SHARE * floor):
             forced[row] = True
@@ -279,6 +382,124 @@ def choose(
         wanted = _outline_marks(protected, costs, question.source_type)
         keep = [stays or why in wanted for stays, why in zip(keep, protected, strict=True)]
     return fill_small_gaps(keep, costs)
+
+
+FIRST_SHARE = 0.8  # of the room: what stays before the rest is chosen by worth
+
+
+def choose_within(
+    analysis: Analysis, costs: Costs, question: Question, check: Callable[[], None] = _no_deadline
+) -> list[bool]:
+    """Return which lines to keep within the question's room: named, extreme and failed ones first, then by worth."""
+    source_type, lines, protected = question.source_type, analysis.lines, analysis.outline.protected
+    fitted = FITTED_TO_USE if analysis.is_of_use else FITTED[source_type]
+    worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
+    weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
+    if source_type == "logs":
+        notable = set(logs.notable_rows(lines, protected, question.goal))
+        weighed = [w if row in notable else ROUTINE_SHARE * w for row, w in enumerate(weighed)]
+    forced = _first_lines(analysis, costs, question, weighed, check)
+    toll = costs.with_toll(fitted.toll_share)
+    frames = framing(lines, analysis.outline)
+    wanted = _room_of(analysis, costs, question)
+    # The toll steers the search; what is paid are whole markers, so the room that it is given shrinks until they fit.
+    room = wanted
+    keep = forced
+    for _ in range(ROOM_TRIES):
+        check()
+        keep = fill_small_gaps(select_within(weighed, toll, forced, int(room), check, frames), costs)
+        paid = costs.of(keep)
+        if ROOM_USED * wanted <= paid <= wanted:
+            break
+        room *= 0.98 * wanted / max(1, paid)
+    return keep
+
+
+_ABOUT_FAILURE = re.compile(
+    r"fail|error|\bfix|\bbug|broke|crash|exception|traceback|\bwrong|\bpass\b|time[sd]? out"
+    r"|échec|échou|echou|erreur|plant[eé]|corrig|répar",
+    re.I,
+)
+# Where the failures answer the question, they stay with as much again around them, and a screen more.
+AROUND_FAILURES, SCREEN_LINES = 2, 40
+
+
+def _room_of(analysis: Analysis, costs: Costs, question: Question) -> float:
+    """Return the room that a text takes of the one that it has: less if it is a log, and its failures answer."""
+    goal = question.goal
+    failed = [why in FAILURE_MARKS for why in analysis.outline.protected]
+    if question.source_type != "logs" or not any(failed) or (goal.strip() and not _ABOUT_FAILURE.search(goal)):
+        return float(question.room)
+    per_line = sum(costs.lines) / max(1, len(costs.lines))
+    told = sum(cost for cost, has_failed in zip(costs.lines, failed, strict=True) if has_failed)
+    return min(float(question.room), AROUND_FAILURES * told + SCREEN_LINES * per_line)
+
+
+ROUTINE_SHARE = 0.2
+ROOM_TRIES, ROOM_USED = 6, 0.93
+
+
+def _first_lines(
+    analysis: Analysis, costs: Costs, question: Question, worth: Sequence[float], check: Callable[[], None]
+) -> list[bool]:
+    """Return the lines that stay before the others are chosen: so many of them as take .8 of the room."""
+    lines, found = analysis.lines, analysis.outline
+    keep = [why in ALWAYS for why in found.protected]
+    if lines and not lines[-1]:
+        keep[-1] = True
+    most = FIRST_SHARE * question.room
+
+    def add(rows: Iterable[int]) -> bool:
+        """Keep all of these rows if they fit."""
+        wider = list(keep)
+        for row in rows:
+            wider[row] = True
+        if costs.of(wider) > most:
+            return False
+        keep[:] = wider
+        return True
+
+    def add_each(rows: Iterable[int]) -> None:
+        for row in rows:
+            if not add((row,)):
+                break
+
+    add(_named_rows(lines, question.goal, True, check))
+    for row in extreme_rows(lines, question.goal, check):
+        if not add((*_heads(row, lines, found), row)):
+            add((row,))
+    if question.source_type == "logs":
+        per_line = max(1.0, sum(costs.lines) / max(1, len(lines)))
+        room = question.room / per_line
+        ends = {*range(min(END_LINES, len(lines))), *range(max(0, len(lines) - END_LINES), len(lines))}
+        add(ends)
+        rows = failure_rows(lines, found, room)
+        if not add(rows | failed_cases(lines)) and not add(rows):
+            add_each(_by_rarity(lines, sorted(rows)))
+        for row in _exemplars(lines, worth, EXEMPLARS_SHARE * room):
+            add((row,))
+    return keep
+
+
+END_LINES = 3
+
+
+def _heads(row: int, lines: Sequence[str], found: Outline) -> list[int]:
+    """Return the first line of a line's paragraph, and the headers of the blocks around it."""
+    first = row
+    while first > 0 and lines[first - 1].strip() and row - first < PARAGRAPH_LINES:
+        first -= 1
+    return [first, *(block.start for block in found.blocks if block.start <= row < block.end and block.name)]
+
+
+PARAGRAPH_LINES = 400
+
+
+def _by_rarity(lines: Sequence[str], rows: Sequence[int]) -> list[int]:
+    """Return rows in the order of how rare their templates are."""
+    keys = logs.templates(lines[row] for row in rows)
+    count = Counter(keys)
+    return [row for _, row in sorted(zip((count[key] for key in keys), rows, strict=True))]
 
 
 def _forced_lines(analysis: Analysis, source_type: SourceType, max_prune_ratio: float) -> list[bool]:
@@ -380,22 +601,19 @@ def render(lines: Sequence[str], annotations: Sequence[Annotation], options: Opt
     return text_lines.join(out)
 
 
-def _shortest(
-    question: Question,
-    lines: Sequence[str],
-    annotations: tuple[Annotation, ...],
-    before: int,
-    records: RecordCuts | None = None,
-) -> Pruned:
+def _shortest(question: Question, lines: Sequence[str], found: Fit, prune_id: str, before: int) -> Pruned:
     """Return the pruned text, or the original where pruning would not make it shorter."""
+    annotations = found.annotations(question.text, prune_id)
     if not annotations:
         return no_op_result(question.text, len(lines), before)
-    by_parts = records.shown if records else None
-    text = render(lines, annotations, question.options) if by_parts is None else by_parts
+    if found.records is not None and found.part_starts:
+        text = show_parts(question.text, found.records, annotations, question.options.include_markers)
+    else:
+        text = render(lines, annotations, question.options)
     plain = after = tokens.count(text)
-    if by_parts is None and (question.options.annotate_lines or not question.options.include_markers):
+    if not found.part_starts and (question.options.annotate_lines or not question.options.include_markers):
         plain = tokens.count(render(lines, annotations, _PLAIN))
     if after >= before or before - plain < MIN_SAVING * before:
         return no_op_result(question.text, len(lines), before)
-    part_starts = records.part_starts if records else ()
-    return Pruned(text, annotations, len(part_starts or lines), before, after, part_starts=part_starts)
+    rows = len(found.part_starts or lines)
+    return Pruned(text, annotations, rows, before, after, part_starts=found.part_starts)

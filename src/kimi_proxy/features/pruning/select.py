@@ -67,10 +67,77 @@ class Trial(NamedTuple):
     tokens: int
 
 
+def select_within(
+    worth: Sequence[float],
+    costs: Costs,
+    forced: Sequence[bool],
+    room: int,
+    check: Callable[[], None] = lambda: None,
+    framing: Framing | None = None,
+) -> list[bool]:
+    """Return which lines to keep: all that are forced, and the most worth that has `room` tokens with its markers.
+
+    What is left between two prices goes to lines that the lower one keeps, those worth most per token first.
+    """
+    framed = framing if framing is not None and framing.frames else None
+    search = Search(worth, costs, forced, framed)
+    over, fits = neighbours(worth, costs, search, room + 1, check, size=lambda trial: trial.tokens)
+    if over is not None and over.tokens <= room:
+        return over.keep
+    kept = list(forced) if fits is None else fits.keep
+    stays = [True] * len(worth) if over is None else over.keep
+    return _fill(kept, stays, worth, costs, room, framed)
+
+
+def _fill(
+    kept: list[bool],
+    stays: Sequence[bool],
+    worth: Sequence[float],
+    costs: Costs,
+    room: int,
+    framing: Framing | None,
+) -> list[bool]:
+    """Return `kept` and runs of what `stays` beside it, those worth most per token first, while there is room."""
+    out = list(kept)
+    left = room - costs.of(out)
+    wanted = [stay and not keep for stay, keep in zip(stays, kept, strict=True)]
+    runs = [(start, end) for start, end in gaps([not want for want in wanted])]
+
+    def value(run: tuple[int, int]) -> float:
+        return sum(worth[run[0] : run[1]]) / max(1, sum(costs.lines[run[0] : run[1]]))
+
+    for start, end in sorted(runs, key=lambda run: (-value(run), run)):
+        # From the end that touches what stays: a run in the middle of a gap would cost a marker more.
+        beside = (start == 0 or out[start - 1]) or not (end == len(out) or out[end])
+        rows = range(start, end) if beside else range(end - 1, start - 1, -1)
+        before = list(out)
+        spent = 0
+        for row in rows:
+            spent += costs.lines[row]
+            if spent > left - costs.marker:
+                break
+            out[row] = True
+        if framing is not None:
+            out = framing.close(out)
+        if costs.of(out) > room:
+            out = before
+        left = room - costs.of(out)
+        if left <= costs.marker:
+            break
+    return out
+
+
 def neighbours(
-    worth: Sequence[float], costs: Costs, search: "Search", floor: int, check: Callable[[], None] = lambda: None
+    worth: Sequence[float],
+    costs: Costs,
+    search: "Search",
+    floor: int,
+    check: Callable[[], None] = lambda: None,
+    size: Callable[[Trial], int] | None = None,
 ) -> tuple[Trial | None, Trial | None]:
     """Return the selections at two neighbouring prices, of which the first keeps `floor` lines and the second does not.
+
+    With `size`, that is counted in place of the lines.
 
     None stands for an end of the scale. The next price tried is the one at which the two nearest selections are worth
     the same: either one of them is the best there, which proves that there is no other in between, or a better one is
@@ -81,7 +148,8 @@ def neighbours(
     scale = PriceScale(2 * (by_price[0] if by_price else 0.0) + 1e-9)  # at the highest price no line is worth keeping
     enough: Trial | None = None
     few: Trial | None = None
-    low, high, wanted, trials = 0, PRICES, float(floor), 0
+    per_line = 1.0 if size is None else max(1.0, sum(costs.lines) / max(1, len(worth)))
+    low, high, wanted, trials = 0, PRICES, floor / per_line, 0
     while high - low > 1:
         check()
         if trials >= MOST_TRIALS:
@@ -92,8 +160,9 @@ def neighbours(
             step = scale.step(by_price[min(max(int(wanted), 1), len(worth)) - 1]) if worth else 0
         step = min(max(step, low + 1), high - 1)
         keep, trials = search.at(scale[step]), trials + 1
-        trial, kept = Trial(keep, math.fsum(compress(worth, keep)), costs.of(keep)), sum(keep)
-        wanted = _overshot(floor, kept)
+        trial = Trial(keep, math.fsum(compress(worth, keep)), costs.of(keep))
+        kept = sum(keep) if size is None else size(trial)
+        wanted = _overshot(floor, kept) / per_line
         if kept >= floor:
             enough, low = trial, step
         else:

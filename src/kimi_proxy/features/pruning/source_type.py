@@ -12,12 +12,12 @@ SURE = 0.1  # of a sample: what fewer lines look like is not decided by it
 
 _BY_SUFFIX: dict[str, SourceType] = {
     **dict.fromkeys((".log", ".out", ".err", ".trace", ".jsonl", ".ndjson"), "logs"),
-    **dict.fromkeys((".md", ".markdown", ".mdx", ".rst", ".adoc", ".tex", ".org"), "docs"),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".rst", ".adoc", ".tex", ".org", ".html", ".htm"), "docs"),
     **dict.fromkeys(
         (
             *(".py", ".pyi", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".java", ".kt"),
             *(".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".rb", ".php", ".sh", ".bash", ".zsh", ".swift"),
-            *(".scala", ".lua", ".pl", ".sql", ".css", ".scss", ".vue", ".svelte", ".html", ".xml"),
+            *(".scala", ".lua", ".pl", ".sql", ".css", ".scss", ".vue", ".svelte", ".xml"),
             *(".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".tf", ".proto", ".diff", ".patch"),
         ),
         "code",

@@ -12,7 +12,8 @@ from string import ascii_letters, digits
 import numpy as np
 
 from kimi_proxy.features.failures import FAILURE_MARKS, failure_level
-from kimi_proxy.features.pruning.goal import find, parts, read_goal
+from kimi_proxy.features.pruning.extremes import NumberColumn, asked_extreme, extreme_places
+from kimi_proxy.features.pruning.goal import WORD, find, parts, read_goal
 from kimi_proxy.features.pruning.structure import logs
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.records import tree
@@ -47,10 +48,11 @@ _PLAIN = frozenset({"true", "false", "null"})
 Column = list[Node]
 
 
-def weigh(root: Node, check: Callable[[], None], failures: list[int] | None = None) -> None:
+def weigh(root: Node, check: Callable[[], None], failures: list[int] | None = None, goal: str = "") -> list[int]:
     """Set for each node how much it differs from those at the same place of other records.
 
-    `failures` receives the starts of nodes that report one.
+    `failures` receives the starts of nodes that report one. Return the starts of those with the extremes of their
+    columns, if the goal asks for an extreme.
     """
     failed = [] if failures is None else failures
     columns, groups = _sorted_by_place(root, check, failed)
@@ -63,6 +65,46 @@ def weigh(root: Node, check: Callable[[], None], failures: list[int] | None = No
             node.odd = min(MAX_ODD, node.odd + weight)
     for group in groups:
         _weigh_keys(group)
+    way = asked_extreme(goal)
+    extremes = [] if way is None else extreme_places(_number_columns(columns, goal), way)
+    return [*extremes, *_rare_where_asked(columns, goal)]
+
+
+def _number_columns(columns: Sequence[Column], goal: str) -> Iterator[NumberColumn]:
+    asked = read_goal(goal).stems
+    for column in columns:
+        named = sum(1 for part in parts(column[0].key) if part in asked) if column else 0
+        numbers = [(node.start, number) for node in column if (number := _number(node.value)) is not None]
+        if numbers:
+            yield NumberColumn(named, [start for start, _ in numbers], [number for _, number in numbers])
+        if len(column) >= ENOUGH and len(numbers) < 0.5 * len(column):
+            yield NumberColumn(named, [node.start for node in column], [_items(node.value) for node in column])
+
+
+def _rare_where_asked(columns: Sequence[Column], goal: str) -> Iterator[int]:
+    """Yield the starts of rare values in the columns that a goal names, by their names or by their usual value."""
+    asked = read_goal(goal).stems
+    for column in columns if asked else ():
+        if len(column) < ENOUGH or column[0].key == PIECE:
+            continue
+        seen = Counter(node.value for node in column)
+        usual, count = seen.most_common(1)[0]
+        if count < USUAL * len(column) or len(seen) > KINDS:
+            continue
+        if any(part in asked for part in (*parts(column[0].key), *_stems(usual))):
+            yield from (node.start for node in column if seen[node.value] <= RARE_WHERE_ASKED * len(column))
+
+
+USUAL, RARE_WHERE_ASKED = 0.5, 0.1
+
+
+def _stems(value: str) -> Iterator[str]:
+    return (part for word in WORD.findall(value[:SHAPE_CHARS]) for part in parts(word))
+
+
+def _items(value: str) -> float:
+    """Return how many values a list in a cell has."""
+    return float(value.count(",") + value.count(";"))
 
 
 def weigh_log(lines: Column, check: Callable[[], None], failures: list[int]) -> None:
@@ -348,6 +390,9 @@ def record_of(unit: Unit) -> Node | None:
 MAX_UNIT_CHARS = 1500
 UNITS_WITHIN = 20  # units that a budget should have room for
 ODD_WEIGHT = 0.8  # relative to a match of the goal
+EXTREME_WEIGHT = 2.0
+FAILED_WEIGHT = 1.0  # if few records report one: so many, or such a share
+FEW_FAILURES, FAILED_SHARE = 5, 0.1
 WORTH_KEEPING = 0.2
 EXAMPLES_SHARE = 0.12  # of the budget: ordinary records, as examples of the others
 HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of the budget, where there is nothing to choose by
@@ -387,15 +432,26 @@ class Ranking:
     ) -> None:
         self.is_by_lines = is_by_lines  # the text is not made of records
         failures: list[int] = []
+        extremes: list[int] = []
         if by_oddness:
-            weigh(root, check, failures)
+            extremes = weigh(root, check, failures, goal)
             if is_by_lines:
                 weigh_log(root.children, check, failures)
         self._failures = sorted(failures)
         self._text, self._root, self._check = text, root, check
         self._found = tree.units(root, min(max(budget_chars // UNITS_WITHIN, tree.UNIT_CHARS), MAX_UNIT_CHARS))
         self._weighed = weights(text, self._found, goal, check)
-        self._order = _Order(self._found, self._weighed.goal + ODD_WEIGHT * self._weighed.odd)
+        scores = self._weighed.goal + ODD_WEIGHT * self._weighed.odd
+        scores += EXTREME_WEIGHT * self._holding([*extremes, *_quoted_places(text, goal)])
+        if len(failures) <= max(FEW_FAILURES, FAILED_SHARE * len(root.children)):
+            scores += FAILED_WEIGHT * self._holding(failures)
+        self._order = _Order(self._found, scores)
+
+    def _holding(self, starts: Sequence[int]) -> Floats:
+        """Return 1 for each unit with one of these nodes in it, else 0."""
+        places = sorted(starts)
+        found = (tree.holds_any(places, unit.node) for unit in self._found)
+        return np.fromiter(found, dtype=np.float64, count=len(self._found))
 
     @property
     def has_choice(self) -> bool:
@@ -435,6 +491,21 @@ class Ranking:
         if choice.used < floor:
             choice.take(order.ordinary(from_ends=self.is_by_lines), floor)
         return choice
+
+
+def _quoted_places(text: str, goal: str) -> Iterator[int]:
+    """Yield where the strings that a goal quotes stand, except those that stand in too many places."""
+    for string in read_goal(goal).quoted:
+        places: list[int] = []
+        at = text.find(string)
+        while at >= 0 and len(places) <= QUOTED_PLACES:
+            places.append(at)
+            at = text.find(string, at + len(string))
+        if len(places) <= QUOTED_PLACES:
+            yield from places
+
+
+QUOTED_PLACES = 20
 
 
 class _Order:

@@ -129,6 +129,10 @@ _ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 )
+_HTML = re.compile(
+    r"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body|div|p|table|ul|ol|main|article|section)\b",
+    re.I | re.S,
+)
 _SCRIPTS = frozenset({"script", "style"})
 _RAW = _SCRIPTS | {"textarea"}
 _ATTRIBUTE = re.compile(r"(?<![\w:.-])([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
@@ -143,6 +147,7 @@ def read_xml(text: str) -> tree.Node | None:
     root = tree.Node(0, len(text), style=tree.XML_COMMENT)
     open_ = [root]
     count = at = 0
+    is_html = _HTML.match(text) is not None
     while tag := _TAG.search(text, at):
         _add_text(open_[-1], text, at, tag.start())
         at = tag.end()
@@ -152,7 +157,7 @@ def read_xml(text: str) -> tree.Node | None:
             if end < 0:
                 return None
             at = end + len(_ENDS[tag[0]])
-            if tag[0] == "<![CDATA[":
+            if tag[0] in ("<![CDATA[", "<!--"):
                 open_[-1].children.append(tree.Node(tag.start(), at, "#text", text[tag.start() : at]))
         elif closing:
             if open_[-1].key != name or len(open_) == 1:
@@ -162,7 +167,7 @@ def read_xml(text: str) -> tree.Node | None:
             count += 1
             node = _element(tag.start(), at, name, attributes)
             open_[-1].children.append(node)
-            if not attributes.endswith("/") and name.lower() not in _VOID:
+            if not attributes.endswith("/") and not (is_html and name.lower() in _VOID):
                 open_.append(node)
                 if name.lower() in _SCRIPTS:
                     at = max(at, text.find("</", at))

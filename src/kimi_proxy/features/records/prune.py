@@ -9,13 +9,19 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from kimi_proxy.core import lines as text_lines
+from kimi_proxy.core import tokens
 from kimi_proxy.core.markers import NO_PRUNE_BEGIN, PruneMarker, clean_reason
 from kimi_proxy.core.prune import Annotation, Cut, Question
 from kimi_proxy.features.pruning.explain import LineWhy
+from kimi_proxy.features.records import tree
 from kimi_proxy.features.records.choose import ODD_WEIGHT, WORTH_KEEPING, JudgedUnit, Ranking
 from kimi_proxy.features.records.read import read
 from kimi_proxy.features.records.tree import PLAIN, RecordGap, is_in_few_lines, part_starts, pin_broken_lines, write
 
+TRIES_TO_FIT = 8
+TIGHTER, CLOSE = 0.3, 0.95
+ORDINARY_SHARE = 0.9
+SAMPLE_MARKER = str(PruneMarker("prn_" + "0" * 16, 1000, 1999, "100 éléments semblables"))
 LARGER = 1.15  # the share of the text that stays grows so until few enough lines go
 TRIES = 24
 
@@ -27,36 +33,77 @@ def line_starts(text: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RecordCuts:
-    """The cuts in a text of records. Where they count parts, `shown` is the remaining text."""
+    """The cuts in a text of records, and the same as gaps; `part_starts` is where parts begin, if those are counted."""
 
-    annotations: tuple[Annotation, ...]
+    gaps: tuple[tree.RecordGap, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     part_starts: tuple[int, ...] = ()
-    shown: str | None = None
+    has_choice: bool = True  # something in it answers the question, or is odd
 
 
-def prune_records(question: Question, prune_id: str, check: Callable[[], None]) -> RecordCuts | None:
+def fit_records(question: Question, tokens_before: int, check: Callable[[], None]) -> RecordCuts | None:
     """Return the records that matter less; None if the text is not made of records, or holds a directive."""
     text, options = question.text, question.options
     root = read(text) if NO_PRUNE_BEGIN not in text else None
     if root is None:
         return None
     by_parts = is_in_few_lines(text)
+    has_pieces = bool(root.children) and root.children[0].key == tree.PIECE
     if not by_parts:
         pin_broken_lines(text, root)
     starts = part_starts(root) if by_parts else line_starts(text)
-    room = min(math.floor(len(starts) * options.max_prune_ratio), len(starts) - options.min_keep_lines)
-    if room <= 0:
+    most_rows = min(math.floor(len(starts) * options.max_prune_ratio), len(starts) - options.min_keep_lines)
+    if most_rows <= 0:
         return None
-    floor = (1 - options.max_prune_ratio) * len(text)
-    ranking = Ranking(text, root, question.goal, max(1, int(floor)), check)
+    chars = (1 - options.max_prune_ratio) * len(text)
+    if question.room:
+        chars = question.room * len(text) / max(1, tokens_before)
+    ranking = Ranking(text, root, question.goal, max(1, int(chars)), check)
+    found = _within(question, ranking, chars, check) if question.room else ()
+    if found is None:
+        return None
+    if not question.room or _rows_of(starts, found) > most_rows:
+        found = _few_enough(text, ranking, chars, starts, most_rows, check)
+    cuts = tuple(cut_of(starts, gap) for gap in found)
+    return RecordCuts(tuple(found), cuts, tuple(starts) if by_parts else (), ranking.has_choice or not has_pieces)
+
+
+def _rows_of(starts: Sequence[int], found: Sequence[RecordGap]) -> int:
+    return sum(cut_of(starts, gap).count for gap in found)
+
+
+def _few_enough(
+    text: str, ranking: Ranking, chars: float, starts: Sequence[int], most_rows: int, check: Callable[[], None]
+) -> Sequence[RecordGap]:
+    """Return the gaps that leave about so many characters, or more until few enough rows go."""
     for _ in range(TRIES):
         check()
-        found = ranking.pick(len(text), int(floor)) or []
-        cuts = [cut_of(starts, gap) for gap in found]
-        if sum(cut.count for cut in cuts) <= room:
-            return _record_cuts(question, prune_id, found, cuts, starts if by_parts else ())
-        floor *= LARGER
-    return RecordCuts(())
+        found = ranking.pick(len(text), int(chars)) or []
+        if _rows_of(starts, found) <= most_rows:
+            return found
+        chars *= LARGER
+    return ()
+
+
+def _within(
+    question: Question, ranking: Ranking, chars: float, check: Callable[[], None]
+) -> Sequence[RecordGap] | None:
+    """Return the gaps that leave as much as fits into the room; None if not even the frame of the records does."""
+    best: Sequence[RecordGap] | None = None
+    most = 0
+    for _ in range(TRIES_TO_FIT):
+        check()
+        found = ranking.pick(int(chars), int(ORDINARY_SHARE * chars))
+        if found is None:
+            chars *= 1 + TIGHTER
+            continue
+        left = tokens.count(write(question.text, found, lambda gap: SAMPLE_MARKER))
+        if left <= question.room and left > most:
+            best, most = found, left
+        if CLOSE * question.room <= left <= question.room or not found:
+            break
+        chars *= max(0.3, min(2.0, 0.98 * question.room / left))
+    return best
 
 
 def cut_of(starts: Sequence[int], gap: RecordGap) -> Cut:
@@ -79,20 +126,28 @@ def is_of_records(cut: Cut) -> bool:
     return cut.reason.endswith((ONE, MANY))
 
 
-def _record_cuts(
-    question: Question, prune_id: str, found: Sequence[RecordGap], cuts: Sequence[Cut], starts: Sequence[int]
-) -> RecordCuts:
-    """Return the cuts, which count parts where `starts` says where those begin."""
-    text = question.text
-    markers = [str(PruneMarker(prune_id, cut.start, cut.end, cut.reason)) for cut in cuts]
-    if not starts:
-        lines = (_line_around(text, gap, marker) for gap, marker in zip(found, markers, strict=True))
-        return RecordCuts(tuple(map(Annotation, cuts, lines)))
-    said = dict(zip((gap.start for gap in found), markers, strict=True))
-    if not question.options.include_markers:
-        found, said = [replace(gap, style=PLAIN) for gap in found], dict.fromkeys(said, "")
-    shown = write(text, found, lambda gap: said[gap.start])
-    return RecordCuts(tuple(map(Annotation, cuts, markers)), tuple(starts), shown)
+def annotate_records(text: str, found: RecordCuts, prune_id: str, hint: str = "") -> tuple[Annotation, ...]:
+    """Return each cut with what replaces it: a line, or a marker among parts. `hint` is in the first marker."""
+    markers = [str(PruneMarker(prune_id, cut.start, cut.end, cut.reason)) for cut in found.cuts]
+    if hint and markers:
+        markers[0] = with_hint(markers[0], hint)
+    if not found.part_starts:
+        markers = [_line_around(text, gap, marker) for gap, marker in zip(found.gaps, markers, strict=True)]
+    return tuple(map(Annotation, found.cuts, markers))
+
+
+def with_hint(marker: str, hint: str) -> str:
+    """Return a marker that says how to read what it replaces."""
+    # Two hyphens would end a comment of XML.
+    return f"{marker} {hint.replace('--', '—')}"
+
+
+def show_parts(text: str, found: RecordCuts, annotations: Sequence[Annotation], include_markers: bool) -> str:
+    """Return what is left of a text that is counted in parts."""
+    said = dict(zip((gap.start for gap in found.gaps), (one.marker for one in annotations), strict=True))
+    if include_markers:
+        return write(text, found.gaps, lambda gap: said[gap.start])
+    return write(text, [replace(gap, style=PLAIN) for gap in found.gaps], lambda gap: "")
 
 
 def _line_around(text: str, gap: RecordGap, marker: str) -> str:

@@ -10,12 +10,12 @@ from kimi_proxy.core import tokens
 from kimi_proxy.core.errors import Shortening
 from kimi_proxy.core.json import is_container
 from kimi_proxy.core.markers import MaskMarker, clean_reason
-from kimi_proxy.core.prune import Cut, Options
+from kimi_proxy.core.prune import Cut, Options, Question
 from kimi_proxy.features.masking import MAX_TABLE_CHARS, middle_members
-from kimi_proxy.features.pruning.engine import annotate, render
-from kimi_proxy.features.records.fitting import rank, within_tokens, write_by_chars
+from kimi_proxy.features.pruning.engine import annotate, fit, render
+from kimi_proxy.features.pruning.kinds import type_of
+from kimi_proxy.features.records.fitting import write_by_chars
 from kimi_proxy.features.records.table import MIN_SAVING, write_table
-from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import (
     Hidden,
@@ -75,7 +75,6 @@ HEAD_LINES, TAIL_LINES = 2, 1
 END_CHARS = 160
 MAX_END_CHARS = 600  # of the lines that stay at both ends
 HEAD_SHARE, TAIL_SHARE = 0.6, 0.3  # of a bounded result; the rest is for the marker
-CHOSEN_SHARE = 0.9  # of one that is chosen: until then ordinary records and lines stay
 
 MAX_EARLIER = 4  # results that a new one is compared with
 MIN_SHARED_ROWS = 4  # long rows; a pointer needs more rows than that, of any length
@@ -190,17 +189,22 @@ def _chosen_form(
 ) -> ShortenedText | None:
     """Return the chosen records or lines of a result; None if there is nothing to choose by."""
     text, mask_id = output.text, ids_of(seed)("msk")
-    ranking = rank(text, goal, int(max_tokens * len(text) / max(1, before)))
-    if ranking is None:
-        return None
+    kind = type_of(output.origin, text)
+    room = max_tokens
+    for _ in range(TRIES):
+        question = Question(text, goal, kind, _OPTIONS, room=room)
+        found = fit(question, tokens_before=before, is_hurried=True)
+        if found is None or not found.cuts or not found.has_choice:
+            return None
+        shown = write_by_chars(text, found.gaps(text), mask_id, hint.replace("{id}", mask_id))
+        after = tokens.count(shown)
+        if after <= max_tokens:
+            return ShortenedText(shown, "pruned", (Hidden(mask_id, text),), before, after)
+        room = int(TIGHTER * room * max_tokens / after)
+    return None
 
-    def show(gaps: Sequence[RecordGap]) -> str:
-        return write_by_chars(text, gaps, mask_id, hint.replace("{id}", mask_id))
 
-    found = within_tokens(ranking, text, max_tokens, before, lambda gaps: tokens.count(show(gaps)), CHOSEN_SHARE)
-    if found is None:
-        return None
-    return ShortenedText(show(found), "pruned", (Hidden(mask_id, text),), before, tokens.count(show(found)))
+TRIES, TIGHTER = 4, 0.97
 
 
 def head_form(output: LongOutput, seed: bytes, max_tokens: int) -> ShortenedText | None:

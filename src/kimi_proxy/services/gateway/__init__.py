@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NotRequired, TypeAlias, TypedDict
 
-from kimi_proxy.core import json, jsonrpc, mcp
+from kimi_proxy.core import json, jsonrpc, mcp, tokens
 from kimi_proxy.core.addresses import Address
 from kimi_proxy.core.aside import HASHED_BYTES, aside
 from kimi_proxy.core.cache import LruCache, in_batches
@@ -36,11 +36,12 @@ from kimi_proxy.core.json import JsonObject, JsonValue, UnreadObject
 from kimi_proxy.core.jsonrpc import RpcCall
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.prune import Options, Question
+from kimi_proxy.core.prune import Options, Origin, Question
 from kimi_proxy.features import gateway, masking, recovery
 from kimi_proxy.features.gateway import CLOSED, CallGoal, CallStats, CircuitBreaker, PathArgument
 from kimi_proxy.features.masking import Long, MaskCut, MaskPlan, ViewPlan
-from kimi_proxy.features.pruning import source_type
+from kimi_proxy.features.pruning.kinds import type_of
+from kimi_proxy.features.pruning.room import MOST, SHARE
 from kimi_proxy.features.recovery import Recover
 from kimi_proxy.features.tool import validate
 from kimi_proxy.features.tool_words import ListedTool, ToolWords
@@ -57,8 +58,8 @@ from kimi_proxy.services.store.protocols import Originals
 
 TOOLS_REMEMBERED, TOOLS_COMPARED = 10_000, 1000  # of all servers, and of one list
 PLANS_REMEMBERED, PLANNED_CHARS = 1000, 2 * 1024**2
-PRUNES_TO_FIT = 3
-FIRST_AIM = 0.8  # of a text's budget: the rest is for markers
+FIRST_AIM = 0.8  # of the most that may stay: the rest is for markers
+MIN_ROOM = 1_000  # tokens that may stay of a text, if it is pruned for a goal
 # How much longer than its CPU time a prune may take by the clock: agents run builds, so cores are shared.
 BUSY_FACTOR = 10
 AT_ONCE = 256
@@ -351,7 +352,11 @@ class Gateway:
             return value
         about = goal.text if goal is not None else ""
         budget_s = (pruning or PruningSettings()).timeout_ms / 1000
-        plan_all = partial(self._plan, who, value, limits, about, budget_s)
+        shown: dict[str, str] = {}
+        if pruning is not None and goal is not None and not self.mode.is_on:
+            texts = await aside(masking.is_small(value), masking.long_texts, value, limits)
+            shown = await self._prune_texts(who, pruning, goal, texts, ToolOrigin(name, tool[:MAX_TOOL_CHARS]))
+        plan_all = partial(self._plan, who, value, limits, about, budget_s, shown)
         plan = await aside(masking.is_small(value), plan_all)
         cuts = {cut.text: cut for cut in plan.cuts}
         if not cuts:
@@ -359,22 +364,24 @@ class Gateway:
         if self.mode.is_on:
             self._count_observed(who, name, list(cuts.values()))
             return value
-        shown: dict[str, str] = {}
-        if pruning is not None and goal is not None:
-            texts = [text for text, cut in cuts.items() if not cut.is_final]
-            origin = ToolOrigin(name, tool[:MAX_TOOL_CHARS])
-            pruned = await self._prune_texts(who, pruning, goal, texts, limits.max_chars, origin)
-            # If a pruned text is still too long, its lines are: choose among them.
-            shown = {text: shorter for text, shorter in pruned.items() if len(shorter) <= limits.max_chars}
         # No text is replaced by a marker before its original is on disk.
         ids = await self._keep(who, name, tool, [cut for text, cut in cuts.items() if text not in shown])
         shown |= {text: cuts[text].render(id) for text, id in ids.items()}
         return masking.apply(plan, shown)
 
     def _plan(
-        self, who: Caller, value: JsonValue, limits: MaskingSettings, goal: str, cpu_s: float
+        self,
+        who: Caller,
+        value: JsonValue,
+        limits: MaskingSettings,
+        goal: str,
+        cpu_s: float,
+        pruned: Mapping[str, str],
     ) -> MaskPlan | ViewPlan:
-        """Plan within so much CPU time; where it is over, texts keep their head and tail. May run in any thread."""
+        """Plan within so much CPU time; where it is over, texts keep their head and tail. May run in any thread.
+
+        What was pruned needs no other choice.
+        """
         end = time.thread_time() + cpu_s
 
         def check() -> None:
@@ -382,6 +389,8 @@ class Gateway:
                 raise TimeoutError
 
         def plan_once(text: str) -> Long | None:
+            if text in pruned:
+                return MaskCut(text, ())
             place = who.scope, text, limits, goal
             with self._planning:
                 known = self._planned.get(place)
@@ -400,51 +409,33 @@ class Gateway:
         self._publish(who, "gateway_event", about)
 
     async def _prune_texts(
-        self,
-        who: Caller,
-        settings: PruningSettings,
-        goal: CallGoal,
-        texts: Sequence[str],
-        max_chars: int,
-        origin: ToolOrigin,
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, texts: Sequence[str], origin: ToolOrigin
     ) -> dict[str, str]:
         """Return the pruned form of each text that could be pruned for the goal."""
         pruned: dict[str, str] = {}
         for text in texts:
-            shorter = await self._pruned_to_fit(who, settings, goal, text, max_chars, origin)
+            shorter = await self._prune_text(who, settings, goal, text, origin)
             if shorter is not None:
                 pruned[text] = shorter
         return pruned
 
-    async def _pruned_to_fit(
-        self,
-        who: Caller,
-        settings: PruningSettings,
-        goal: CallGoal,
-        text: str,
-        max_chars: int,
-        origin: ToolOrigin,
+    async def _prune_text(
+        self, who: Caller, settings: PruningSettings, goal: CallGoal, text: str, origin: ToolOrigin
     ) -> str | None:
-        """Return `text` pruned until it fits; None if it cannot be pruned.
+        """Return `text` pruned to a fifth, and at most 7,000 tokens; None if it cannot be pruned.
 
-        A mask on top would hide the lines that were found. So the limits of the settings hold as long as the text fits
-        with them.
+        The limits of the settings hold unless they would keep more than that.
         """
-        kind, keep, shorter = source_type.guess(goal.source, text), settings.min_keep_lines, None
-        ratio, aim = settings.max_prune_ratio, FIRST_AIM * max_chars
-        if len(text) * (1 - ratio) > aim and ratio > 0:
-            ratio, keep = 1 - aim / len(text), 1
-        for _ in range(PRUNES_TO_FIT):
-            options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
-            question = Question(text, goal.text, kind, options)
-            answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000, origin=origin)
-            if not answer.pruned.annotations:
-                return shorter
-            shorter = answer.pruned.text
-            if len(shorter) <= max_chars or not ratio:
-                return shorter
-            ratio, keep = 1 - (1 - ratio) * aim / len(shorter), 1
-        return shorter
+        before = await aside(len(text) <= masking.SMALL_CHARS, tokens.count, text)
+        room = min(MOST, max(MIN_ROOM, int(SHARE * before)))
+        kind = await aside(len(text) <= masking.SMALL_CHARS, type_of, Origin(path=goal.source), text)
+        ratio, keep = settings.max_prune_ratio, settings.min_keep_lines
+        if (1 - ratio) * before > MOST:
+            ratio, keep = 1 - FIRST_AIM * MOST / before, 1
+        options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
+        question = Question(text, goal.text, kind, options, room=room)
+        answer = await self._pruner.prune(who, question, cpu_s=settings.timeout_ms / 1000, origin=origin)
+        return answer.pruned.text if answer.pruned.annotations else None
 
     async def _keep(self, who: Caller, server_name: str, tool: str, cuts: Sequence[MaskCut]) -> Mapping[str, str]:
         """Return the ids of the texts that are on disk; texts that could not be stored are sent uncut."""

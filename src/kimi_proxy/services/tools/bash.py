@@ -17,6 +17,7 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import MAX_BASH_TIMEOUT_MS, ToolSettings
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.client_roots import seen_by_client
@@ -34,13 +35,15 @@ WHOLE_BYTES = 4 * 1024**2  # without a store, outputs up to here go out whole
 PART_BYTES = 4 * 1024**2
 
 
-async def fit_output(who: Caller, spool: Spool, keeper: Keeper, max_tokens: int, fail_open: FailOpen) -> str:
+async def fit_output(
+    who: Caller, spool: Spool, keeper: Keeper, max_tokens: int, fail_open: FailOpen, origin: Origin
+) -> str:
     """Return the whole output if it has so many tokens, else what failed or is odd in it, else its two ends."""
     if spool.size <= max(max_tokens * READ_BYTES_PER_TOKEN, ends.MAX_CHOSEN_CHARS) and not spool.lost:
         text = await asyncio.to_thread(lambda: text_lines.decode(spool.end(spool.size)))
         if len(text) <= max_tokens or await asyncio.to_thread(tokens.count, text) <= max_tokens:
             return text
-        fitting = await fail_open.run("choose", ends.choose(who, text, keeper, max_tokens), lambda code: None)
+        fitting = await fail_open.run("choose", ends.choose(who, text, keeper, max_tokens, origin), lambda code: None)
         if fitting is not None:
             return fitting
     head, tail = await asyncio.to_thread(_ends, spool, max_tokens)
@@ -145,9 +148,11 @@ def tool(
             run = partial(commands.run_guarded, command, timeout_ms / 1000, settings.max_processes, spool.write)
             outcome = await commands.in_thread(run, threads)
             limit = asked.max_tokens or settings.max_tokens
-            shows = partial(fit_output, who, spool, keeper, limit, pruning.fail_open)
+            problem = _problem(outcome, timeout_ms, settings.max_processes)
+            origin = Origin("bash", command=asked.command, failed=problem is not None)
+            shows = partial(fit_output, who, spool, keeper, limit, pruning.fail_open, origin)
             unstored = partial(show_unstored, spool, limit)
-            yield _output(outcome, spool, shows, unstored, _problem(outcome, timeout_ms, settings.max_processes))
+            yield _output(outcome, spool, shows, unstored, problem, origin)
 
     return AgentTool("bash", "Run a command", DESCRIPTION, SCHEMA, Bash, bash, pruning, read_only=False)
 
@@ -158,6 +163,7 @@ def _output(
     shows: Callable[[], Awaitable[str]],
     unstored: Callable[[str], str],
     problem: ToolProblem | None,
+    origin: Origin,
 ) -> ToolOutput:
     remarks = () if spool.size or problem else ("no output",)
     if outcome.leftovers and outcome.ending == "exited":
@@ -167,7 +173,7 @@ def _output(
         lambda: text_lines.decode(spool.end(spool.size)),
         shows,
         unstored,
-        "logs",
+        origin,
         problem=problem,
         remarks=remarks,
         meta={"exit_code": outcome.exit_code, "command_ms": outcome.duration_ms},

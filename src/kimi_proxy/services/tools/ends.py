@@ -1,19 +1,22 @@
 """Outputs that are too long for a response: failures and outliers, else the ends; the rest is behind markers."""
 
 import asyncio
+from collections.abc import Sequence
 
 from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core import tokens
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import PruneMarker
-from kimi_proxy.features.records.fitting import fills_all_lines, rank, within_tokens, write_by_lines
+from kimi_proxy.core.prune import Options, Origin, Question
+from kimi_proxy.features.pruning import engine
+from kimi_proxy.features.pruning.kinds import type_of
+from kimi_proxy.features.records.fitting import write_by_lines
 from kimi_proxy.features.records.tree import RecordGap
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrintedText
 
 READ_BYTES_PER_TOKEN = 16  # of an end, to find its last line in; more bytes than this a token seldom has
-CHOSEN_SHARE = 0.9  # of the tokens: until then ordinary records and lines stay
 MAX_CHOSEN_CHARS = 2_000_000  # choosing among more would take a second and more
 CLIPPED_BYTES_PER_TOKEN = 1  # of a line that does not fit as a whole
 
@@ -47,13 +50,13 @@ def _fitting(pieces: list[bytes], max_tokens: int) -> int:
     return size
 
 
-async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str | None:
+async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int, origin: Origin) -> str | None:
     """Return the records of a text, or its lines about failures, that fit into that many tokens.
 
     None if there is nothing to choose by, or if no whole lines can be cut. Raise StoreUnavailable if it cannot be
     stored.
     """
-    gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens)
+    gaps = await asyncio.to_thread(_chosen_gaps, text, max_tokens, origin)
     if not gaps:
         return None
     return write_by_lines(
@@ -61,22 +64,35 @@ async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int) -> str
     )
 
 
-def _chosen_gaps(text: str, max_tokens: int) -> list[RecordGap] | None:
+def _chosen_gaps(text: str, max_tokens: int, origin: Origin) -> Sequence[RecordGap] | None:
     if len(text) > MAX_CHOSEN_CHARS or "\n" not in text.strip():
         return None
-    before = tokens.count(text)
-    ranking = rank(text, "", max_tokens * len(text) // max(1, before))
-    if ranking is None:
-        return None
-    id = "prn_" + "0" * 16
-    found = within_tokens(
-        ranking, text, max_tokens, before, lambda gaps: tokens.count(write_by_lines(text, gaps, id)), CHOSEN_SHARE
-    )
-    return found if found and fills_all_lines(text, found) else None
+    id, before, room = "prn_" + "0" * 16, tokens.count(text), max_tokens
+    kind = type_of(origin, text)
+    for _ in range(TRIES):
+        found = engine.fit(Question(text, "", kind, _PLAIN, room=room), tokens_before=before)
+        if found is None or not found.has_choice or found.part_starts:
+            return None
+        gaps = found.gaps(text)
+        after = tokens.count(write_by_lines(text, gaps, id))
+        if after <= max_tokens:
+            return gaps
+        room = int(TIGHTER * room * max_tokens / after)
+    return None
+
+
+TRIES, TIGHTER = 4, 0.97
+_PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
 
 async def fit_text(
-    who: Caller, text: str, first_line: int | None, keeper: Keeper, max_tokens: int, fail_open: FailOpen
+    who: Caller,
+    text: str,
+    first_line: int | None,
+    keeper: Keeper,
+    max_tokens: int,
+    fail_open: FailOpen,
+    origin: Origin,
 ) -> str:
     """Return the response for a file's text: uncut if it fits into that many tokens, otherwise its ends.
 
@@ -84,7 +100,7 @@ async def fit_text(
     """
     parts = await asyncio.to_thread(_parts, text, max_tokens) if len(text) > max_tokens else None
     if parts is not None and first_line is None:
-        fitting = await fail_open.run("choose", choose(who, text, keeper, max_tokens), lambda code: None)
+        fitting = await fail_open.run("choose", choose(who, text, keeper, max_tokens, origin), lambda code: None)
         if fitting is not None:
             return fitting
     if parts is not None:

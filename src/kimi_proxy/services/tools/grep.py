@@ -18,6 +18,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import commands
 from kimi_proxy.proxy.client_roots import seen_by_client
@@ -173,7 +174,9 @@ def _grep(
         raise ToolFailed("search_failed", found.outcome.errors.strip())
     shown = show_hits(found.hits, workspace, place, asked.path, asked.context_lines)
     remarks = _remarks(found, shown, f"{real}.{workspace.hint}" if workspace.hint else "")
-    return request.of_text(shown.text, "docs", problem=_problem(found), remarks=remarks, meta={"matches": found.total})
+    return request.of_text(
+        shown.text, Origin("grep"), problem=_problem(found), remarks=remarks, meta={"matches": found.total}
+    )
 
 
 def _place(path: str, real: Path, workspace: Workspace) -> Place:

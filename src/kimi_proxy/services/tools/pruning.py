@@ -16,10 +16,12 @@ from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import ToolSettings
 from kimi_proxy.core.errors import PruneFailed, WarningCode
 from kimi_proxy.core.lines import encode_text
-from kimi_proxy.core.prune import Annotation, Cut, Options, Pruned, Question, SourceType, rows_of
+from kimi_proxy.core.prune import Annotation, Cut, Options, Origin, Pruned, Question, rows_of
 from kimi_proxy.features import recovery
 from kimi_proxy.features.pruning import source_type
 from kimi_proxy.features.pruning.engine import annotate, render
+from kimi_proxy.features.pruning.kinds import type_of
+from kimi_proxy.features.pruning.room import room_for
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.originals import Keeper, PrunedLines, text_fingerprint
 from kimi_proxy.services.pruner import PruneAnswer, Pruner
@@ -139,7 +141,7 @@ class PrunedOutput:
         return render(lines, self.annotations, _PLAIN)
 
 
-Shorten = Callable[[Caller, str, str, SourceType], Awaitable[PrunedOutput]]
+Shorten = Callable[[Caller, str, str, Origin], Awaitable[PrunedOutput]]
 
 _PLAIN = Options(1.0, 0, 0, annotate_lines=False, include_markers=True)
 
@@ -168,18 +170,19 @@ def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: En
     return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes, pruner.fail_open)
 
 
-def _question(text: str, question: str, source_type: SourceType, settings: ToolSettings) -> Question:
+def _question(text: str, question: str, origin: Origin, settings: ToolSettings) -> Question:
     keep = min(MIN_KEEP_LINES, len(text_lines.split(text)))
-    ratio = settings.max_log_prune_ratio if source_type == "logs" else settings.max_prune_ratio
-    timeout_ms = settings.pruner_timeout_ms
-    options = replace(_PLAIN, max_prune_ratio=ratio, min_keep_lines=keep, timeout_ms=timeout_ms)
-    return Question(text, question, source_type, options)
+    kind = type_of(origin, text)
+    ratio = settings.max_log_prune_ratio if origin.command or kind == "logs" else settings.max_prune_ratio
+    options = replace(_PLAIN, max_prune_ratio=ratio, min_keep_lines=keep, timeout_ms=settings.pruner_timeout_ms)
+    return Question(text, question, kind, options, room=room_for(tokens.count(text)))
 
 
 async def _shorten_here(
-    pruner: Pruner, settings: ToolSettings, who: Caller, text: str, question: str, source_type: SourceType
+    pruner: Pruner, settings: ToolSettings, who: Caller, text: str, question: str, origin: Origin
 ) -> PrunedOutput:
-    answer = await pruner.prune(who, _question(text, question, source_type, settings))
+    asked = await asyncio.to_thread(_question, text, question, origin, settings)
+    answer = await pruner.prune(who, asked)
     pruned = answer.pruned
     if pruned.used_fallback and not pruned.annotations:
         reason = "timeout" if "timeout" in pruned.warnings else pruned.warnings[0]
@@ -203,10 +206,10 @@ async def _shorten_there(
     who: Caller,
     text: str,
     question: str,
-    source_type: SourceType,
+    origin: Origin,
 ) -> PrunedOutput:
     kept = await endpoint.prune(text, question, settings.pruner_timeout_ms / 1000)
-    asked = _question(text, question, source_type, settings)
+    asked = await asyncio.to_thread(_question, text, question, origin, settings)
     work = _mark_and_keep(who, keeper, asked, kept, settings.pruner_endpoint)
     found: PrunedOutput | WarningCode = await fail_open.run("keep", work, lambda code: code)
     if isinstance(found, PrunedOutput):

@@ -16,7 +16,7 @@ from kimi_proxy.core import lines as text_lines
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ToolFailed
 from kimi_proxy.core.json import JsonObject
-from kimi_proxy.features.pruning import source_type
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.tool import Integer
 from kimi_proxy.proxy import files
 from kimi_proxy.proxy.client_roots import seen_by_client
@@ -100,7 +100,7 @@ def tool(workspace: Workspace, keeper: Keeper, pruning: Pruning, threads: Execut
         output = await in_thread(partial(_read, asked, seen_by_client(workspace)), threads)
         limit = asked.max_tokens or max_tokens
         first = output.first_line
-        fit = partial(ends.fit_text, who, output.text(), first, keeper, limit, pruning.fail_open)
+        fit = partial(ends.fit_text, who, output.text(), first, keeper, limit, pruning.fail_open, output.origin)
         yield replace(output, shown=fit)
 
     return AgentTool("read", "Read a file", DESCRIPTION, SCHEMA, Read, read, pruning)
@@ -122,11 +122,12 @@ def _read(asked: Read, workspace: Workspace, stop: threading.Event) -> ToolOutpu
         except ToolFailed as e:
             raise ToolFailed(e.reason, f"{asked.file_path}: {e}") from e
     text = found.text if window is None else _without_phantom(found)
-    kind = source_type.guess(asked.file_path, text)
     # An empty file has no line to number, and neither has what follows the last newline.
     has_lines = window is not None and not (found.ended and not found.text)
     first = found.first if has_lines else None
-    return request.of_text(text, kind, first, remarks=_remarks(found, size), meta={"file_bytes": size})
+    return request.of_text(
+        text, Origin("read", asked.file_path), first, remarks=_remarks(found, size), meta={"file_bytes": size}
+    )
 
 
 def _without_phantom(found: Excerpt) -> str:

@@ -14,7 +14,7 @@ from kimi_proxy.core.errors import InvalidParams, KimiProxyError, PruneFailed, T
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.jsonrpc import when_sent
 from kimi_proxy.core.markers import new_id
-from kimi_proxy.core.prune import SourceType
+from kimi_proxy.core.prune import Origin
 from kimi_proxy.features.tool import TRANSITIONS, Arguments, Integer, RequestEvent, RequestState, ToolAnswer, validate
 from kimi_proxy.services.tools.ends import number_lines
 from kimi_proxy.services.tools.pruning import PrunedOutput, Pruning
@@ -42,7 +42,7 @@ class ToolOutput:
     text: Callable[[], str]  # all of it
     shown: Callable[[], Awaitable[str]]  # the unpruned response
     unstored: Callable[[str], str]  # the response where the store or we have a fault, which it may name
-    source_type: SourceType
+    origin: Origin
     first_line: int | None = None  # a window of a file prints its numbers, from this one; it has a line then
     problem: ToolProblem | None = None
     remarks: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class ToolOutput:
 
 def of_text(
     text: str,
-    source_type: SourceType,
+    origin: Origin,
     first_line: int | None = None,
     problem: ToolProblem | None = None,
     remarks: tuple[str, ...] = (),
@@ -66,7 +66,7 @@ def of_text(
     async def show() -> str:
         return show_all()
 
-    return ToolOutput(len(text), lambda: text, show, show_all, source_type, first_line, problem, remarks, meta or {})
+    return ToolOutput(len(text), lambda: text, show, show_all, origin, first_line, problem, remarks, meta or {})
 
 
 MAX_CHARS = 4000
@@ -196,7 +196,7 @@ class AgentTool(Generic[Arguments]):
             return _make_answer(request, output, await self._show(output), pruning, remark)
         request.step(RequestEvent.ELIGIBLE, endpoint=self.pruning.endpoint)
         try:
-            found = await self.pruning.shorten(who, output.text(), question, output.source_type)
+            found = await self.pruning.shorten(who, output.text(), question, output.origin)
         except PruneFailed as e:
             event = _PRUNER_EVENTS.get(e.reason, RequestEvent.PRUNER_FAULT)
             request.step(event, reason=e.reason, duration_ms=request.lap_ms())
