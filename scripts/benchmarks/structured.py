@@ -35,6 +35,8 @@ import yaml
 from structured_texts import Structured
 from timing import table
 
+from kimi_proxy.addons.hooks.hooks import ToolHooks
+from kimi_proxy.addons.hooks.settings import HookSettings
 from kimi_proxy.assembly.runtime import Runtime, running
 from kimi_proxy.core import markers, tokens
 from kimi_proxy.core.caller import LOCAL
@@ -136,10 +138,11 @@ def _show_each(way: str, chosen: list[Structured], left: list[Left]) -> None:
 async def _measured(chosen: list[Structured], wanted: tuple[str, ...]) -> dict[str, list[Left]]:
     found: dict[str, list[Left]] = {}
     async with _runtime() as (runtime, folder):
+        hooks = _hooks(runtime)
         ways: dict[str, Callable[[Structured], Awaitable[str]]] = {
             f"prune_text at {RATIO}": lambda text: _prune(runtime, text),
             "chat": lambda text: _chat(runtime, text),
-            "hook": lambda text: _hook(runtime, text),
+            "hook": lambda text: _hook(hooks, text),
             "gateway mask": lambda text: _gateway(runtime, "plain", folder, text),
             "gateway, goal": lambda text: _gateway(runtime, "pruned", folder, text),
         }
@@ -183,13 +186,28 @@ async def _chat(runtime: Runtime, text: Structured) -> str:
     return left.request.messages[-1].parts[0].text
 
 
-async def _hook(runtime: Runtime, text: Structured) -> str:
+def _hooks(runtime: Runtime) -> ToolHooks:
+    given = runtime.given
+    return ToolHooks(
+        given.config.of(HookSettings),
+        given.config.sanitizer,
+        given.store.originals,
+        given.names,
+        given.workers,
+        given.metrics,
+        given.facts,
+        given.publish,
+        mode=given.mode,
+    )
+
+
+async def _hook(hooks: ToolHooks, text: Structured) -> str:
     session = {"session_id": f"bench {text.name}"}
-    await runtime.hooks.answer(LOCAL, {"hook_event_name": "UserPromptSubmit", "prompt": text.goal, **session})
+    await hooks.answer(LOCAL, {"hook_event_name": "UserPromptSubmit", "prompt": text.goal, **session})
     response = {"stdout": text.text, "stderr": ""}
     call = {"tool_name": "Bash", "tool_use_id": "1", "tool_input": {"command": text.command}}
     given = {"hook_event_name": "PostToolUse", **session, **call, "tool_response": response}
-    match await runtime.hooks.answer(LOCAL, given):
+    match await hooks.answer(LOCAL, given):
         case {"hookSpecificOutput": {"updatedToolOutput": {"stdout": str(shown)}}}:
             return shown
     return text.text

@@ -38,7 +38,7 @@ MCP_PREFIX = "mcp__"
 PATH = "/api/hooks/claude"
 MATCHER = "Bash|PowerShell|BashOutput|TaskOutput|Grep|WebFetch|Task|Agent|mcp__.*"
 MATCHER_WITH_READ = f"Read|{MATCHER}"
-TIMEOUT_S = 0.3  # how long a client waits: a server that hangs delays a call by no more
+TIMEOUT_S = 0.75  # how long a client waits: a server that hangs delays a call by no more
 # The tools by which Claude Code's model reads cut text back: of `init`, of `run`, and of our plugin, which cannot write
 # a permission: there the hook before the call grants it.
 PLUGIN_RECALL = "mcp__plugin_kimi-proxy_pruner__recover_text"

@@ -3,7 +3,7 @@
 MOST = 7_000
 SHARE = 0.2  # of the text
 LEAST = 400  # less would hold little but markers
-SMALL = 3_200  # of a shorter text up to so many, but no more than half of it
+SMALL = 3_500  # of a shorter text up to so many, but no more than half of it
 
 
 def room_for(tokens_before: int) -> int:

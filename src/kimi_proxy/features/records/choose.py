@@ -356,7 +356,11 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     asked = read_goal(goal)
     if not asked.stems and not asked.exact:
         return np.zeros(len(found))
-    texts = [" ".join((*(node.key for node in unit.around), text[unit.node.start : unit.node.end])) for unit in found]
+    names: dict[int, str] = {}
+    texts = [
+        " ".join((*(_named(node, names) for node in unit.around), text[unit.node.start : unit.node.end]))
+        for unit in found
+    ]
     words = find(texts, asked, check)
     scores = words.around(0).bm25()
     if words.known < 1:  # some of its words do not occur literally
@@ -367,6 +371,18 @@ def _matches(text: str, found: Sequence[Unit], goal: str, check: Callable[[], No
     own = scores / max(float(scores.max(initial=0.0)), rare)
     matched: Floats = np.where(own >= RELEVANT * own.max(initial=0.0), own, WEAK * own)
     return matched
+
+
+def _named(node: Node, known: dict[int, str]) -> str:
+    """Return the name of a node with the values of its attributes, such as the file that a report is about."""
+    name = known.get(id(node))
+    if name is None:
+        values = (child.value for child in node.children if child.key.startswith("@"))
+        name = known[id(node)] = " ".join((node.key, *values))[:NAME_CHARS]
+    return name
+
+
+NAME_CHARS = 300
 
 
 def _inherit(records: Sequence[Node | None], own: Floats) -> Floats:
@@ -390,7 +406,7 @@ def record_of(unit: Unit) -> Node | None:
 MAX_UNIT_CHARS = 1500
 UNITS_WITHIN = 20  # units that a budget should have room for
 ODD_WEIGHT = 0.8  # relative to a match of the goal
-EXTREME_WEIGHT = 2.0
+EXTREME_WEIGHT = 0.9
 FAILED_WEIGHT = 1.0  # if few records report one: so many, or such a share
 FEW_FAILURES, FAILED_SHARE = 5, 0.1
 WORTH_KEEPING = 0.2

@@ -138,6 +138,7 @@ _RAW = _SCRIPTS | {"textarea"}
 _ATTRIBUTE = re.compile(r"(?<![\w:.-])([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 MIN_ELEMENTS = 8
+MIN_HTML_LINES = 50
 
 
 def read_xml(text: str) -> tree.Node | None:
@@ -148,6 +149,8 @@ def read_xml(text: str) -> tree.Node | None:
     open_ = [root]
     count = at = 0
     is_html = _HTML.match(text) is not None
+    if is_html and text.count("\n") >= MIN_HTML_LINES and len(text) < tree.LONG_LINE_CHARS * text.count("\n"):
+        return None  # a page is read by its lines: the paragraph that answers is seldom the one with the words
     while tag := _TAG.search(text, at):
         _add_text(open_[-1], text, at, tag.start())
         at = tag.end()

@@ -16,11 +16,12 @@ from kimi_proxy.features.pruning.explain import LineWhy
 from kimi_proxy.features.records import tree
 from kimi_proxy.features.records.choose import ODD_WEIGHT, WORTH_KEEPING, JudgedUnit, Ranking
 from kimi_proxy.features.records.read import read
-from kimi_proxy.features.records.tree import PLAIN, RecordGap, is_in_few_lines, part_starts, pin_broken_lines, write
+from kimi_proxy.features.records.tree import PLAIN, RecordGap, has_long_lines, part_starts, pin_broken_lines, write
 
 TRIES_TO_FIT = 8
-TIGHTER, CLOSE = 0.3, 0.95
-ORDINARY_SHARE = 0.9
+TIGHTER, MOST_TIGHTER = 0.98, 0.3
+NEARLY_NOTHING = 0.15  # of the room
+ORDINARY_SHARE = 0.6  # of the room: until then ordinary records stay
 SAMPLE_MARKER = str(PruneMarker("prn_" + "0" * 16, 1000, 1999, "100 éléments semblables"))
 LARGER = 1.15  # the share of the text that stays grows so until few enough lines go
 TRIES = 24
@@ -47,7 +48,7 @@ def fit_records(question: Question, tokens_before: int, check: Callable[[], None
     root = read(text) if NO_PRUNE_BEGIN not in text else None
     if root is None:
         return None
-    by_parts = is_in_few_lines(text)
+    by_parts = has_long_lines(text)
     has_pieces = bool(root.children) and root.children[0].key == tree.PIECE
     if not by_parts:
         pin_broken_lines(text, root)
@@ -59,7 +60,7 @@ def fit_records(question: Question, tokens_before: int, check: Callable[[], None
     if question.room:
         chars = question.room * len(text) / max(1, tokens_before)
     ranking = Ranking(text, root, question.goal, max(1, int(chars)), check)
-    found = _within(question, ranking, chars, check) if question.room else ()
+    found = _within(question, ranking, chars, root.style is PLAIN and not by_parts, check) if question.room else ()
     if found is None:
         return None
     if not question.room or _rows_of(starts, found) > most_rows:
@@ -86,24 +87,24 @@ def _few_enough(
 
 
 def _within(
-    question: Question, ranking: Ranking, chars: float, check: Callable[[], None]
+    question: Question, ranking: Ranking, chars: float, may_be_lines: bool, check: Callable[[], None]
 ) -> Sequence[RecordGap] | None:
-    """Return the gaps that leave as much as fits into the room; None if not even the frame of the records does."""
-    best: Sequence[RecordGap] | None = None
-    most = 0
+    """Return the gaps that leave what fits into the room; None if that is too little, and lines may be chosen instead.
+
+    Where only records keep the format valid, as little is left as can be.
+    """
+    best: Sequence[RecordGap] = ()
     for _ in range(TRIES_TO_FIT):
         check()
         found = ranking.pick(int(chars), int(ORDINARY_SHARE * chars))
         if found is None:
-            chars *= 1 + TIGHTER
-            continue
-        left = tokens.count(write(question.text, found, lambda gap: SAMPLE_MARKER))
-        if left <= question.room and left > most:
-            best, most = found, left
-        if CLOSE * question.room <= left <= question.room or not found:
             break
-        chars *= max(0.3, min(2.0, 0.98 * question.room / left))
-    return best
+        best = found
+        left = tokens.count(write(question.text, found, lambda gap: SAMPLE_MARKER))
+        if left <= question.room:
+            return None if may_be_lines and left < NEARLY_NOTHING * question.room else found
+        chars *= max(MOST_TIGHTER, TIGHTER * question.room / left)
+    return None if may_be_lines else best
 
 
 def cut_of(starts: Sequence[int], gap: RecordGap) -> Cut:

@@ -32,7 +32,7 @@ def read(text: str) -> tree.Node | None:
     for by_rows in readers:
         if (found := by_rows(rows)) is not None:
             return found
-    return _read_long_lines(rows) if tree.is_in_few_lines(text) else None
+    return _read_long_lines(rows) if tree.has_long_lines(text) else None
 
 
 def read_rows(text: str) -> tree.Node | None:
@@ -410,11 +410,22 @@ def _divide_commit(rows: Rows, commit: tree.Node, first: int, last: int) -> None
 
 def _read_short_log(rows: Rows) -> tree.Node | None:
     found = rows.filled
-    if len(found) < MIN_ROWS or not rows.most_match(_SHORT, ALIGNED):
+    if len(found) < MIN_ROWS or not rows.most_match(_SHORT, ALIGNED) or not _are_commits(rows):
         return None
     root = rows.root(tree.PLAIN)
     root.children = [rows.node(row, row) for row in found]
     return root
+
+
+def _are_commits(rows: Rows) -> bool:
+    """Return whether lines begin with ids of commits: not with times or numbers, which rise or hold no letter."""
+    ids = [match[1] for row in rows.filled if (match := _SHORT.match(rows.lines[row]))]
+    lettered = sum(1 for id in ids if not id.isdigit())
+    # Of seven hexadecimal digits one in 27 holds no letter.
+    return lettered >= LETTERED * len(ids) and any(a > b for a, b in pairwise(ids))
+
+
+LETTERED = 0.75
 
 
 def _read_diff(rows: Rows) -> tree.Node | None:
@@ -477,6 +488,10 @@ def _read_traces(rows: Rows) -> tree.Node | None:
     root = rows.root(tree.PLAIN)
     for first, last in _blocks(rows, begins, len(rows.lines)):
         trace = rows.node(first, last)
+        has_frames = any(_FRAME.match(rows.lines[row]) for row in range(first, last + 1))
+        if not has_frames:
+            root.children += [rows.node(row, row) for row in range(first, last + 1) if rows.lines[row].strip()]
+            continue
         if trace.size > tree.UNIT_CHARS:
             trace.style = tree.PLAIN
             trace.children = [rows.node(row, row) for row in range(first, last + 1)]

@@ -6,16 +6,16 @@ CSV. Everything outside the gaps stays unchanged.
 
 import json
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MARKER_CHARS = 150  # of a marker with its surroundings: a shorter gap is not worth one
+MANY = 8  # records are also alike if nearly all have one key, whatever the first two are like
 ALIKE = 0.8  # of the values of an object: then its keys are names, and its values records
 UNIT_CHARS = 600  # the smallest node that is looked into: below, gaps would cost more than they save
 ONE_LINE_CHARS = 2000  # a text of one line that is longer than this is numbered by its parts
-# Lines that hold so much of a text, and are no more than so many, are too few to choose among.
-LONG_SHARE, FEW_LINES = 0.85, 5
-LONG_LINE_CHARS = 400  # on average
+LONG_LINE_CHARS = 400  # on average: lines that are longer are numbered by their parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,10 @@ def are_alike(records: Sequence[Node], among: int) -> bool:
     if len(records) < 2 or len(records) < ALIKE * among:
         return False
     first, second = ({child.key for child in one.children} for one in records[:2])
-    return 2 * len(first & second) >= max(1, len(first | second))
+    if 2 * len(first & second) >= max(1, len(first | second)):
+        return True
+    seen = Counter(key for one in records for key in {child.key for child in one.children})
+    return len(records) >= MANY and max(seen.values(), default=0) >= ALIKE * len(records)
 
 
 def units(root: Node, unit_chars: int = UNIT_CHARS) -> list[Unit]:
@@ -173,14 +176,9 @@ def is_one_line(text: str) -> bool:
     return len(text) > ONE_LINE_CHARS and "\n" not in text.rstrip("\n")
 
 
-def is_in_few_lines(text: str) -> bool:
-    """Return whether a text is numbered by its parts, because a few very long lines hold nearly all of it."""
-    if is_one_line(text):
-        return True
-    if len(text) <= max(ONE_LINE_CHARS, LONG_LINE_CHARS * (text.count("\n") + 1)):
-        return False
-    long = [len(line) for line in text.split("\n") if len(line) > ONE_LINE_CHARS]
-    return len(long) <= FEW_LINES and sum(long) >= LONG_SHARE * len(text)
+def has_long_lines(text: str) -> bool:
+    """Return whether a text is numbered by its parts, because its lines are very long on average."""
+    return is_one_line(text) or len(text) > max(ONE_LINE_CHARS, LONG_LINE_CHARS * (text.count("\n") + 1))
 
 
 def move(root: Node, chars: int) -> None:
