@@ -155,7 +155,7 @@ def fit(
         return Fit(())
     keep: Sequence[bool] | None = choose_within(analysis, costs, question, check) if question.room else None
     if keep is None or sum(keep) < floor:
-        keep = choose(analysis, costs, question, floor, check)
+        keep = choose(analysis, costs, question, floor, check, also=keep)
     cuts = reasons.cuts_with_reasons(gaps(keep), analysis.outline, lines, question.source_type)
     return Fit(tuple(cuts), has_choice=analysis.has_choice)
 
@@ -359,13 +359,19 @@ def choose(
     floor: int,
     check: Callable[[], None] = _no_deadline,
     fitted: Fitted | None = None,
+    also: Sequence[bool] | None = None,
 ) -> list[bool]:
-    """Return which lines to keep: those worth it with the headers above them, and up to a ratio the whole outline."""
+    """Return which lines to keep: those worth it with the headers above them, and up to a ratio the whole outline.
+
+    Lines of `also` stay in any case.
+    """
     fitted = fitted or (FITTED_TO_USE if analysis.is_of_use else FITTED[question.source_type])
     lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
     forced = _forced_lines(analysis, question.source_type, ratio)
+    if also is not None:
+        forced = [must or stays for must, stays in zip(forced, also, strict=True)]
     for row in _named_rows(lines, question.goal, analysis.is_of_use, check):
         forced[row] = True
     for row in extreme_rows(lines, question.goal, check):

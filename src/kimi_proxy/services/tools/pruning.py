@@ -170,12 +170,15 @@ def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: En
     return Pruning(shorten, settings.enabled, where, settings.max_prune_input_bytes, pruner.fail_open)
 
 
+ROOM_SHARE = 0.85  # of the room in a conversation: the least lines that must stay often take more
+
+
 def _question(text: str, question: str, origin: Origin, settings: ToolSettings) -> Question:
     keep = min(MIN_KEEP_LINES, len(text_lines.split(text)))
     kind = type_of(origin, text)
     ratio = settings.max_log_prune_ratio if origin.command or kind == "logs" else settings.max_prune_ratio
     options = replace(_PLAIN, max_prune_ratio=ratio, min_keep_lines=keep, timeout_ms=settings.pruner_timeout_ms)
-    return Question(text, question, kind, options, room=room_for(tokens.count(text)))
+    return Question(text, question, kind, options, room=int(ROOM_SHARE * room_for(tokens.count(text))))
 
 
 async def _shorten_here(
