@@ -15,12 +15,13 @@ from kimi_proxy.core.lines import join, split
 from kimi_proxy.core.prune import CallContext, Origin
 from kimi_proxy.features.pruning import score
 from kimi_proxy.features.pruning.engine import outline
+from kimi_proxy.features.pruning.kinds import SOURCE_TYPES, kind_of
 from kimi_proxy.features.pruning.model import load_scorers
 from kimi_proxy.features.pruning.signals import measure, wider_goal
 from kimi_proxy.features.pruning.structure.blocks import Floats
 from kimi_proxy.features.sanitizer.plan import CallHistory, MadeCall, goal_of, origin_of, own_words
 from kimi_proxy.features.sanitizer.policy import edits_by_quoting
-from kimi_proxy.features.sanitizer.shorten import SOURCE_TYPES, kind_of, strip_row_numbers
+from kimi_proxy.features.sanitizer.shorten import strip_row_numbers
 from kimi_proxy.lab.transcripts import places
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript
 from kimi_proxy.lab.used_lines import MIN_LINE_CHARS, bare_line, uses

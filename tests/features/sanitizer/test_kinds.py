@@ -6,7 +6,7 @@ import pytest
 from tests.support import outputs
 
 from kimi_proxy.core.prune import Origin
-from kimi_proxy.features.sanitizer.shorten import kind_of
+from kimi_proxy.features.pruning.kinds import kind_of
 
 CODE = outputs.source_file().text
 PROSE = "# Reader\n\nThe reader takes rows from a file and gives them to whoever asks for them first.\n" * 30
