@@ -162,3 +162,12 @@ def test_a_gap_in_a_long_string_breaks_no_escape(word: str):
     assert MARKED in left["log"]
     before, _, after = left["log"].partition(" ... " + MARKED)
     assert before == (word * 3000)[: len(before)] and after
+
+
+def test_lines_that_begin_with_a_unix_time_are_no_commits():
+    log = "".join(
+        f"{1117838570 + at * 7} 2005.06.03 R02-M1-N0 RAS KERNEL INFO event {at} corrected\n" for at in range(60)
+    )
+    found = read(log)
+
+    assert found is None or any(child.children for child in found.children), "it is read word by word, if at all"

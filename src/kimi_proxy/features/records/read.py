@@ -418,11 +418,11 @@ def _read_short_log(rows: Rows) -> tree.Node | None:
 
 
 def _are_commits(rows: Rows) -> bool:
-    """Return whether lines begin with ids of commits: not with times or numbers, which rise or hold no letter."""
+    """Return whether lines begin with ids of commits: not with times or numbers, which hold no letter."""
     ids = [match[1] for row in rows.filled if (match := _SHORT.match(rows.lines[row]))]
     lettered = sum(1 for id in ids if not id.isdigit())
     # Of seven hexadecimal digits one in 27 holds no letter.
-    return lettered >= LETTERED * len(ids) and any(a > b for a, b in pairwise(ids))
+    return lettered >= LETTERED * len(ids)
 
 
 LETTERED = 0.75
