@@ -171,3 +171,28 @@ def test_lines_that_begin_with_a_unix_time_are_no_commits():
     found = read(log)
 
     assert found is None or any(child.children for child in found.children), "it is read word by word, if at all"
+
+
+def test_a_page_of_html_is_read_by_its_lines_and_a_table_by_its_rows():
+    page = "".join(f"<h2 id=part-{n}>Part {n}</h2>\n<p>The order of part {n} is kept.</p>\n" for n in range(60))
+    table = "".join(f"<tr><td>part {n}</td><td>kept</td></tr>\n" for n in range(60))
+
+    assert read(f"<html><body>\n{page}</body></html>\n") is None
+    assert read(f"<html><body><table>\n{table}</table></body></html>\n") is not None
+
+
+def test_elements_that_are_void_in_html_are_read_in_xml():
+    classes = "".join(f"<class filename='src/part_{n}.py'><line number='{n}' hits='1'/></class>\n" for n in range(40))
+    xml = f"<coverage><sources><source>/src</source></sources>\n{classes}</coverage>\n"
+
+    root = read(xml)
+    assert root is not None and root.children[0].key == "coverage"
+
+
+def test_the_attributes_of_the_elements_around_a_line_are_searched():
+    lines = "".join(f"<line number='{n}' hits='{n % 2}'/>" for n in range(40))
+    files = "".join(f"<class filename='src/part_{n}.py'>\n<lines>{lines}</lines></class>\n" for n in range(12))
+    files += f"<class filename='src/ledger.py'>\n<lines>{lines}<line number='977' hits='0'/></lines></class>\n"
+
+    left = cut(f"<coverage><packages>\n{files}</packages></coverage>\n", "Which lines of ledger.py are not covered?")
+    assert "src/ledger.py" in left and "977" in left

@@ -133,12 +133,21 @@ _HTML = re.compile(
     r"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body|div|p|table|ul|ol|main|article|section)\b",
     re.I | re.S,
 )
+_PARAGRAPH = re.compile(r"<(?:p|h[1-6])\b")
 _SCRIPTS = frozenset({"script", "style"})
 _RAW = _SCRIPTS | {"textarea"}
 _ATTRIBUTE = re.compile(r"(?<![\w:.-])([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 MIN_ELEMENTS = 8
 MIN_HTML_LINES = 50
+
+
+def _is_page(text: str) -> bool:
+    """Return whether HTML is read by its lines: of prose the paragraph that answers is seldom the one with the words."""
+    lines = text.count("\n")
+    if lines < MIN_HTML_LINES or len(text) >= tree.LONG_LINE_CHARS * lines:
+        return False
+    return len(_PARAGRAPH.findall(text)) > max(MIN_ELEMENTS, text.count("<tr"))
 
 
 def read_xml(text: str) -> tree.Node | None:
@@ -149,8 +158,8 @@ def read_xml(text: str) -> tree.Node | None:
     open_ = [root]
     count = at = 0
     is_html = _HTML.match(text) is not None
-    if is_html and text.count("\n") >= MIN_HTML_LINES and len(text) < tree.LONG_LINE_CHARS * text.count("\n"):
-        return None  # a page is read by its lines: the paragraph that answers is seldom the one with the words
+    if is_html and _is_page(text):
+        return None
     while tag := _TAG.search(text, at):
         _add_text(open_[-1], text, at, tag.start())
         at = tag.end()
