@@ -143,7 +143,7 @@ MIN_HTML_LINES = 50
 
 
 def _is_page(text: str) -> bool:
-    """Return whether HTML is read by its lines: of prose the paragraph that answers is seldom the one with the words."""
+    """Return whether HTML is read by its lines: in prose the words stand in one paragraph, the answer in the next."""
     lines = text.count("\n")
     if lines < MIN_HTML_LINES or len(text) >= tree.LONG_LINE_CHARS * lines:
         return False
