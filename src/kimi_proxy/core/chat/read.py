@@ -237,7 +237,7 @@ class Message(NamedTuple):
     content: Content
 
 
-class Piece:
+class Fragment:
     """Bytes of which values are read, each with its position."""
 
     def __init__(self, body: bytes, readable: bytes | Raw) -> None:
@@ -272,7 +272,7 @@ class Piece:
                 yield self.part("image" if found == "image" else "other", raw, call_id)
 
 
-class JsonBody(Piece):
+class JsonBody(Fragment):
     """An object whose members are views; edits of it are spans with what replaces them, to be given to `splice`."""
 
     def __init__(self, body: bytes) -> None:

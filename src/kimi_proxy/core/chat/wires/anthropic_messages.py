@@ -13,10 +13,10 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import (
     Content,
     Edit,
+    Fragment,
     JsonBody,
     Kind,
     Part,
-    Piece,
     RawObject,
     Role,
     role_of,
@@ -382,9 +382,9 @@ class AnthropicMessages(WireFormat):
     def _own_error_event(self, value: JsonObject) -> bytes:
         return b"event: error\n" + super()._own_error_event({"type": "error", **value})
 
-    def _content(self, piece: Piece, raw: Raw) -> Content:
+    def _content(self, fragment: Fragment, raw: Raw) -> Content:
         fields = read.members(raw)
-        return Content(role_of(fields.get("role")), tuple(_parts(piece, fields.get("content"))))
+        return Content(role_of(fields.get("role")), tuple(_parts(fragment, fields.get("content"))))
 
     def _add_to_message(self, body: JsonBody, content: Raw, text: str) -> list[Edit]:
         if not read.is_string(content):
@@ -460,7 +460,7 @@ def _is_compacted(message: RawObject) -> bool:
     return any(read.string(read.members(block).get("type")) == "compaction" for block in blocks)
 
 
-def _parts(body: Piece, content: Raw | None) -> Iterator[Part]:
+def _parts(body: Fragment, content: Raw | None) -> Iterator[Part]:
     if content is None:
         return
     if read.is_string(content):
@@ -469,7 +469,7 @@ def _parts(body: Piece, content: Raw | None) -> Iterator[Part]:
         yield from _block_parts(body, block)
 
 
-def _block_parts(body: Piece, raw: Raw) -> Iterator[Part]:
+def _block_parts(body: Fragment, raw: Raw) -> Iterator[Part]:
     block = read.members(raw)
     match read.string(block.get("type")), block:
         case "text", {"text": text}:
@@ -488,7 +488,7 @@ def _block_parts(body: Piece, raw: Raw) -> Iterator[Part]:
             yield body.part("other", raw)
 
 
-def _result_parts(body: Piece, raw: Raw, result: RawObject) -> Iterator[Part]:
+def _result_parts(body: Fragment, raw: Raw, result: RawObject) -> Iterator[Part]:
     content, call_id = result.get("content"), read.string(result.get("tool_use_id"))
     if content is None or not (read.is_string(content) or read.array(content)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)

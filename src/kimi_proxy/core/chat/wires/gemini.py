@@ -16,7 +16,7 @@ from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.members import ENVELOPED, without_members
 from kimi_proxy.core.chat.messages import RememberedMessages
-from kimi_proxy.core.chat.read import Content, Edit, JsonBody, Kind, Message, Part, Piece, RawObject, Role
+from kimi_proxy.core.chat.read import Content, Edit, Fragment, JsonBody, Kind, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, object_or_empty
 from kimi_proxy.core.chat.wires.protocol import (
     ITEM,
@@ -267,12 +267,12 @@ class GeminiContents(WireFormat):
         open_calls: list[tuple[str, str]] = []  # ids and names of those without a result so far
         found: list[Message] = []
         for raw, start, end in body.items(body.members.get(self.conversation)):
-            said = _content(Piece(body.body[start:end], raw), raw, open_calls)
+            said = _content(Fragment(body.body[start:end], raw), raw, open_calls)
             found.append(Message(said.role, said.parts, start, end, said))
         return tuple(found)
 
-    def _content(self, piece: Piece, raw: Raw) -> Content:
-        return _content(piece, raw, [])
+    def _content(self, fragment: Fragment, raw: Raw) -> Content:
+        return _content(fragment, raw, [])
 
     def apart(self, body: JsonBody) -> tuple[Part, ...]:
         parts = read.array(read.members(_either(body.members, "systemInstruction", "system_instruction")).get("parts"))
@@ -399,14 +399,14 @@ class GeminiContents(WireFormat):
         return {"error": {"code": status, "message": message, "status": name, "details": details}}
 
 
-def _content(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Content:
+def _content(body: Fragment, raw: Raw, open_calls: list[tuple[str, str]]) -> Content:
     fields = read.members(raw)
     role = _ROLES.get(read.string(fields.get("role")), "other")
     parts = (found for part in read.array(fields.get("parts")) for found in _parts(body, part, open_calls))
     return Content(role, tuple(parts))
 
 
-def _parts(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
+def _parts(body: Fragment, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
     fields = read.members(raw)
     if (call := _either(fields, "functionCall", "function_call")) is not None:
         made = read.as_object(read.value(call))
@@ -423,7 +423,7 @@ def _parts(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator
         yield body.part("image" if is_image else "other", raw)
 
 
-def _result_parts(body: Piece, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
+def _result_parts(body: Fragment, raw: Raw, open_calls: list[tuple[str, str]]) -> Iterator[Part]:
     result = read.members(raw)
     call_id = _take_call(read.string(result.get("id")), read.string(result.get("name")), open_calls)
     answer = result.get("response")

@@ -11,11 +11,11 @@ from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.read import (
     Content,
     Edit,
+    Fragment,
     JsonBody,
     Kind,
     Message,
     Part,
-    Piece,
     RawObject,
     Role,
     role_of,
@@ -384,18 +384,18 @@ class OpenAiChat(WireFormat):
 
     _event = _read_body_facts
 
-    def _content(self, piece: Piece, raw: Raw) -> Content:
+    def _content(self, fragment: Fragment, raw: Raw) -> Content:
         fields = read.members(raw)
         role = role_of(fields.get("role"))
         call_id = read.string(fields.get("tool_call_id"))
-        said = piece.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
-        parts = (*said, *_calls(piece, fields))
+        said = fragment.parts(fields.get("content"), "tool_result" if role == "tool" else "text", _KINDS, call_id)
+        parts = (*said, *_calls(fragment, fields))
         if role == "tool" and not parts:  # no text, only the result of its call
-            parts = (piece.part("other", raw, call_id),)
+            parts = (fragment.part("other", raw, call_id),)
         return Content(role, parts)
 
 
-def _calls(body: Piece, fields: RawObject) -> Iterator[Part]:
+def _calls(body: Fragment, fields: RawObject) -> Iterator[Part]:
     if (thought := fields.get("reasoning_content")) is not None and read.is_string(thought):
         yield body.part("thinking", thought)
     for raw in read.array(fields.get("tool_calls")):

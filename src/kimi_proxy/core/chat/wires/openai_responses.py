@@ -10,7 +10,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.messages import RememberedMessages
-from kimi_proxy.core.chat.read import Content, Edit, JsonBody, Kind, Message, Part, Piece, RawObject, Role, role_of
+from kimi_proxy.core.chat.read import Content, Edit, Fragment, JsonBody, Kind, Message, Part, RawObject, Role, role_of
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream, Unwrap
 from kimi_proxy.core.chat.wires.protocol import (
     ITEM,
@@ -255,7 +255,7 @@ class OpenAiResponses(WireFormat):
         if items is None or not read.is_string(items):
             return super().messages(body, remembered)
         start, end = body.span(items)
-        parts = (Piece(body.body[start:end], items).part("text", items),)
+        parts = (Fragment(body.body[start:end], items).part("text", items),)
         return (Message("user", parts, start, end, Content("user", parts)),)
 
     def is_whole(self, place: Place, holder: Mapping[str, JsonValue]) -> bool:
@@ -389,8 +389,8 @@ class OpenAiResponses(WireFormat):
         top: JsonObject = {"type": "error", "code": error.get("code") or error.get("type"), "message": message}
         return b"event: error\n" + super()._own_error_event({**top, "param": None, "sequence_number": 0, **value})
 
-    def _content(self, piece: Piece, raw: Raw) -> Content:
-        role, parts = _item(piece, raw, read.members(raw))
+    def _content(self, fragment: Fragment, raw: Raw) -> Content:
+        role, parts = _item(fragment, raw, read.members(raw))
         return Content(role, tuple(parts))
 
     def _event(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
@@ -417,7 +417,7 @@ def _is_web_search(raw: Raw) -> bool:
     return read.string(item.get("type")) == "web_search_call" and read.string(action.get("type")) in ("", "search")
 
 
-def _item(body: Piece, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
+def _item(body: Fragment, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
     kind, call_id = read.string(fields.get("type")), read.string(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
@@ -432,13 +432,13 @@ def _item(body: Piece, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part
     return "other", iter((body.part("other", raw),))
 
 
-def _call(body: Piece, raw: Raw, fields: RawObject, call_id: str) -> Part:
+def _call(body: Fragment, raw: Raw, fields: RawObject, call_id: str) -> Part:
     arguments = fields.get("arguments") or fields.get("input") or fields.get("action")
     name = read.string(fields.get("name")) or read.string(fields.get("type"))
     return body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 
-def _result(body: Piece, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
+def _result(body: Fragment, raw: Raw, fields: RawObject, call_id: str) -> Iterator[Part]:
     output = fields.get("output")
     if output is None or (read.is_array(output) and not read.array(output)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)
@@ -449,7 +449,7 @@ def _result(body: Piece, raw: Raw, fields: RawObject, call_id: str) -> Iterator[
         yield body.part("tool_result", output, call_id)
 
 
-def _shell_outputs(body: Piece, output: Raw, call_id: str) -> Iterator[Part]:
+def _shell_outputs(body: Fragment, output: Raw, call_id: str) -> Iterator[Part]:
     """Yield the outputs of the commands of a `shell_call_output`, each with both streams."""
     for block in map(read.members, read.array(output)):
         outcome = read.members(block.get("outcome"))

@@ -15,7 +15,7 @@ from msgspec import Raw
 from kimi_proxy.core import json
 from kimi_proxy.core.chat import read
 from kimi_proxy.core.chat.messages import RememberedMessages
-from kimi_proxy.core.chat.read import PARAGRAPH, Content, Edit, JsonBody, Message, Part, Piece, RawObject, Role
+from kimi_proxy.core.chat.read import PARAGRAPH, Content, Edit, Fragment, JsonBody, Message, Part, RawObject, Role
 from kimi_proxy.core.chat.wires.calls import CallPlace, CallStream
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, JsonValue
@@ -365,7 +365,7 @@ class WireFormat(ABC):
 
         def content(place: int) -> Content:
             raw = items[place][0]
-            return self._content(Piece(data[place], raw), raw)
+            return self._content(Fragment(data[place], raw), raw)
 
         if remembered is None:
             contents = [content(place) for place in range(len(items))]
@@ -377,7 +377,7 @@ class WireFormat(ABC):
         )
 
     @abstractmethod
-    def _content(self, piece: Piece, raw: Raw) -> Content:
+    def _content(self, fragment: Fragment, raw: Raw) -> Content:
         """Return what one message says, from its own bytes alone."""
 
     def apart(self, body: JsonBody) -> tuple[Part, ...]:
