@@ -100,7 +100,7 @@ class LateStage:
 
     async def change(self, draft: Draft) -> Draft:
         if self._stage is None:
-            if not (self._is_named() or await self._has_changed()):
+            if not (self._is_named() or await self.look()):
                 return draft
             build = load(self._name).build
             self._stage = build(self._given).stage if build else None
@@ -110,7 +110,8 @@ class LateStage:
         settings = ADDON_SETTINGS[self._name]
         return any(self._given.lists[f"{settings.TABLE}.{each}"].names for each in settings.LISTS)
 
-    async def _has_changed(self) -> bool:
+    async def look(self) -> bool:
+        """Return whether it has changed conversations before, which is read once."""
         if self._has_notes is None:
             notes = [kind for kind in get_args(FactKind) if kind in ADDON_SETTINGS[self._name].NOTES]
             try:
@@ -122,7 +123,10 @@ class LateStage:
         return self._has_notes
 
 
-def late_stages(given: Given) -> Sequence[Stage]:
+async def late_stages(given: Given) -> Sequence[Stage]:
     """Return the stages of the addons that are switched off, and whose conversations may have to go on."""
     off = [name for name in INSTALLED if not given.config.of(ADDON_SETTINGS[name]).is_on]
-    return [LateStage(name, given).change for name in off if ADDON_SETTINGS[name].NOTES]
+    stages = [LateStage(name, given) for name in off if ADDON_SETTINGS[name].NOTES]
+    for stage in stages:
+        await stage.look()  # or the first request would wait for it
+    return [stage.change for stage in stages]

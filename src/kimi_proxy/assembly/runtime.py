@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -14,9 +14,10 @@ from kimi_proxy.assembly import addons
 from kimi_proxy.assembly.addons import AddonFiles, AddonForms
 from kimi_proxy.assembly.store import open_store
 from kimi_proxy.assembly.tools import pruner_tools
-from kimi_proxy.core.caller import Caller
+from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.config import Config
+from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import Entropy
 from kimi_proxy.features.chat.compression import presets
 from kimi_proxy.features.chat.pipeline import Stage
@@ -34,6 +35,7 @@ from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
 from kimi_proxy.services.chat.models import ModelWindows, Routing
+from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.observation import Observation
 from kimi_proxy.services.chat.observers import ChatObserver
@@ -198,6 +200,7 @@ class _Conversations:
     facts: ChatFacts
     by_response: SessionsByResponse
     by_answers: Conversations
+    by_answer: SessionsByAnswer
     messages: RememberedMessages
 
     @property
@@ -272,11 +275,13 @@ async def running(
         known = await _conversations(parts, team)
         providers = await _providers(parts)
         summaries = Summaries(providers.client, providers.rate_limiter, metrics, config.compression.summary_timeout_s)
+        newest = NewestRequests(store.sessions, now, memory)
         forgetters: list[Forget] = []
         given = _given(parts, known, mode, env, forgetters)
         built = [addon.build(given) for addon in addons.switched_on(config) if addon.build]
         added_stages = [each.stage for each in built if each.stage]
-        stages = _stages(parts, known, summaries, mode, (*added_stages, *addons.late_stages(given)))
+        stages = _stages(parts, known, summaries, mode, (*added_stages, *await addons.late_stages(given)), newest)
+        await _look(parts, known, stages)
         added = [observer for each in built for observer in each.observers]
         seen_by = _observers(parts, known, providers, stages, (*added, *observers))
         newer_count = next((each.newer_count for each in built if each.newer_count), no_newer_count)
@@ -328,7 +333,7 @@ async def running(
                 budgets=team.budgets if team else None,
                 shared_keys=team.shared_keys if team else None,
                 repeating=stages.repeating,
-                observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, store.sessions, now),
+                observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, newest, now),
                 remembered=known.messages,
             ),
             sanitizer=stages.sanitizer,
@@ -372,6 +377,7 @@ async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
         parts.end(ChatFacts(parts.notes)),
         SessionsByResponse(by_answer, is_shared),
         Conversations(by_answer),
+        by_answer,
         RememberedMessages(),
     )
 
@@ -449,7 +455,12 @@ def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery
 
 
 def _stages(
-    parts: _Parts, known: _Conversations, summaries: Summaries, mode: ObserveMode, added: Sequence[Stage]
+    parts: _Parts,
+    known: _Conversations,
+    summaries: Summaries,
+    mode: ObserveMode,
+    added: Sequence[Stage],
+    newest: NewestRequests,
 ) -> ChatStages:
     config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
     usual, _ = presets(config.compression, config.compaction)
@@ -470,14 +481,14 @@ def _stages(
         memory=parts.memory,
     )
     caches = PromptCaches(
-        last_request_in(store.sessions),
+        last_request_in(newest),
         parts.now,
         replicas=store.replicas,
         rules=models.cache_rules,
         settings=config.cache,
     )
     routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions)
-    memory = ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions)
+    memory = parts.end(ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions))
     sanitizer = Sanitizer(
         config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode, draw=parts.draw
     )
@@ -497,6 +508,16 @@ def _stages(
         routing=routing,
         mode=mode,
     )
+
+
+async def _look(parts: _Parts, known: _Conversations, stages: ChatStages) -> None:
+    """Read what would otherwise keep the first request waiting; people of a team are looked up when they come."""
+    if parts.config.team.enabled or parts.is_shared:
+        return
+    with suppress(StoreUnavailable):
+        await known.by_answer.look(LOCAL)
+        await stages.compressor.look(LOCAL)
+        await stages.memory.look()
 
 
 def _memories(parts: _Parts) -> Memories:

@@ -343,8 +343,8 @@ class Sessions:
         newest = metrics[-1] if metrics else None
         life = newest.cache_life_s if newest is not None else None
         # A request of ours that keeps the cache warm may be newer.
-        sent_at = await self._session_store.last_sent(who, id) if life is not None else None
-        left = None if sent_at is None or life is None else max(0, round(sent_at + life - self._now()))
+        sent = await self._session_store.newest_request(who, id) if life is not None else None
+        left = None if sent is None or life is None else max(0, round(sent.at + life - self._now()))
         percent = newest.percent if newest is not None else None
         return {
             "text": status_line(percent, saved, left, self._display),

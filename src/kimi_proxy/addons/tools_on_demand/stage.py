@@ -116,6 +116,7 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
         known = self._facts.knows_deferred_tools(draft.caller, moment.conversation)
         if known is None and moment.is_cold and not request.is_kept and not is_answered(draft.request):
             known = frozenset()  # it is new
+            self._facts.assume_no_deferred_tools(draft.caller, moment.conversation)
         if not is_on and known is not None and not known:
             return None
         if not stage.may_offer_tool(request) or not deferral.may_defer(request):

@@ -99,6 +99,7 @@ class Draft:
     compression: ActiveCompression | None = None  # that was applied to old messages
     uncompressed: "Draft | None" = field(default=None, repr=False)  # before that; None if nothing was
     known_as: Conversation | None = field(default=None, repr=False)  # None: not looked up yet
+    is_followed: bool = False  # this process relayed the conversation so far: of new results nothing is on disk
     upstream_wire: Wire | None = None  # the API in which it reaches its provider; None: the client's
     own_tool: str = ""  # a tool of ours that the model may call; the client does not know it
     deferred: "OwnTools | None" = None  # tools of the client's that are left out, and found when they are needed

@@ -103,6 +103,13 @@ def result_call_ids(request: Request) -> list[str]:
     return [call for _, call in _results(request)]
 
 
+def new_result_call_ids(request: Request) -> list[str]:
+    """Return those of results that the model has not read yet."""
+    answers = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
+    last = answers[-1] if answers else -1
+    return [call for (at, _), call in _results(request) if at > last]
+
+
 def unique_call_id(request: Request, call_id: str) -> str:
     """Return an id for a call in the answer to a request: some models reuse their call ids in every turn."""
     parts = (part for message in request.messages for part in message.parts)

@@ -169,7 +169,9 @@ class Compressor(ChangingStage[RepeatPlan]):
 
     async def decide(self, draft: Draft) -> RepeatPlan:
         """Return the active compression of the session, and what the model waits to read with it."""
-        active = (await self.state(draft.caller, draft.session.id)).active
+        # Without an answer there is no exchange that a summary could have replaced.
+        is_answered = any(message.role == "assistant" for message in draft.request.messages)
+        active = (await self.state(draft.caller, draft.session.id)).active if is_answered else None
         costs = self._pending_costs.get((draft.caller.scope, draft.session.id)) or ()
         return RepeatPlan(active, await self._results_of(draft) if active else {}, costs)
 
@@ -204,6 +206,10 @@ class Compressor(ChangingStage[RepeatPlan]):
             return known
         self._states.put((who.scope, session), found)
         return found
+
+    async def look(self, who: Caller) -> None:
+        """Read which sessions were ever compressed."""
+        await self._compressed_sessions(who)
 
     async def _compressed_sessions(self, who: Caller) -> set[str]:
         known = self._compressed.get(who.scopes)

@@ -85,8 +85,14 @@ class ChatDecisions:
     def _unwritten(self, who: Caller) -> dict[bytes, DecisionRecord]:
         return self._unwritten_of.setdefault(who.scope, {})
 
-    async def read_known(self, who: Caller, outputs: Sequence[LongOutput]) -> dict[bytes, Decision]:
-        """Return the forms in which these outputs were sent before. Raise StoreUnavailable if they cannot be read."""
+    async def read_known(
+        self, who: Caller, outputs: Sequence[LongOutput], is_followed: bool = False
+    ) -> dict[bytes, Decision]:
+        """Return the forms in which these outputs were sent before. Raise StoreUnavailable if they cannot be read.
+
+        Of a conversation that this process has followed, nothing is on disk about results that no model has read; were
+        there a decision of another process after all, it would win when ours is committed.
+        """
         if self._is_shared_with(who):
             places = ((who.scope, output.key) for output in outputs)
             held = [place for place in places if place in self._checked or place in self._short]
@@ -96,7 +102,13 @@ class ChatDecisions:
         checked = [output for output in outputs if (who.scope, output.key) in self._checked]
         found = self.from_memory(who, checked) | unwritten
         unread = [output for output in outputs if output.key not in found and not self.is_short(who, output)]
-        found |= await self._look_up(who, unread) if unread else {}
+        if is_followed and not self._is_shared_with(who):
+            unread = [output for output in unread if not output.is_unread]
+        since = self.replacements
+        looked_up = await self._look_up(who, unread) if unread else {}
+        # Of what the model has read, there will be no decision unless this process makes one.
+        self.note_short(who, (one for one in unread if one.key not in looked_up and not one.is_unread), since)
+        found |= looked_up
         return self._as_unwritten(who, outputs, yielding=True) | found | self._as_unwritten(who, outputs)
 
     async def _forget_replaced(self, who: Caller, keys: Sequence[bytes]) -> None:

@@ -121,6 +121,13 @@ class ChatFacts:
         self._facts.forget(who, "owed", key)
         await self._facts.put_if_absent(who, "owed", {key: encode_text(text)}, session)
 
+    def assume_none_pending(self, who: Caller, session: str, calls: Sequence[str]) -> None:
+        """Remember that no recall result waits for these calls, unless this process knows of one."""
+        for call in calls:
+            key = _key("owed", session, call)
+            if not self._facts.last(who, "owed", key):
+                self._facts.assume(who, "owed", key, b"", session)
+
     async def pending_results(self, who: Caller, session: str, calls: Sequence[str]) -> dict[str, str]:
         """Return the recall results that the model reads with the results of these calls."""
         keys: dict[bytes, str] = {}

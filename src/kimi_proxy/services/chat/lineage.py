@@ -79,6 +79,7 @@ class Lineage:
         results, read = tool_results(request)
         known = self._known.get((draft.caller.scope, found.name))
         if known is not None:
+            draft = replace(draft, is_followed=read <= known.results)
             self._note(draft, words, await _marks(request, results[min(known.results, read) :]), len(results))
             return draft
         marks = await _marks(request, results)

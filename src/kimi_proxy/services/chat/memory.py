@@ -176,6 +176,7 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
         self._monotonic = monotonic
         self._people: frozenset[str] = frozenset()  # who had some when it was last looked
         self._looks_at = -math.inf
+        self._looking: asyncio.Task[None] | None = None
         self._blocks: LruCache[tuple[str, str], str] = LruCache(
             MAX_SESSIONS
         )  # by scope and session; empty if it began without
@@ -231,9 +232,27 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
     async def _has_some(self, who: Caller) -> bool:
         """Return whether a person may have conversations that began with memory."""
         if self._monotonic() >= self._looks_at:
+            is_first = self._looks_at == -math.inf
             self._looks_at = self._monotonic() + LOOK_S
-            self._people = await self._memories.people()
+            if is_first:
+                await self.look()
+            else:  # no request waits for what other processes may have stored in the last minute
+                self._looking = asyncio.create_task(self._look_again())
         return who.person_id in self._people
+
+    async def look(self) -> None:
+        """Read who has project memory."""
+        self._looks_at = self._monotonic() + LOOK_S
+        self._people = await self._memories.people()
+
+    async def _look_again(self) -> None:
+        with suppress(StoreUnavailable):
+            await self.look()
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
 
     async def inherit(self, draft: Draft, parent: Conversation) -> bool:
         """Give the session of a request the block that another began with; return whether there is one."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
+from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.settings import ObserveMode
-from kimi_proxy.services.store.protocols import SessionStore
 
 MAX_SESSIONS = 10_000
 DISK_S = 0.25
@@ -27,14 +27,14 @@ class Observation:
         stages: Sequence[Stage],
         on_fault: OnFault,
         caches: PromptCaches,
-        session_store: SessionStore,
+        newest: NewestRequests,
         now: Callable[[], float],
     ) -> None:
         self._mode = mode
         self._stages = stages
         self._on_fault = on_fault
         self._caches = caches
-        self._session_store = session_store
+        self._newest = newest
         self._now = now
         self._sessions: LruCache[ScopedSession, bool] = LruCache(MAX_SESSIONS)  # True: observed when last seen
 
@@ -61,12 +61,12 @@ class Observation:
             return False
         try:
             async with asyncio.timeout(DISK_S):
-                last = await self._session_store.newest_metric(draft.caller, draft.session.id)
+                last = await self._newest.read(draft.caller, draft.session.id)
         except (StoreUnavailable, TimeoutError):
             return False
-        if last is None or last.observed_tokens is None:
+        if last is None or last.noted_at is None or not last.was_observed:
             return False
-        return self._now() - last.at < (last.cache_life_s or LIFE_S) + MARGIN_S
+        return self._now() - last.noted_at < (last.cache_life_s or LIFE_S) + MARGIN_S
 
     async def decide(self, received: Draft, outgoing: Draft) -> Draft:
         """Return `outgoing` with the draft that would have been sent in its place.

@@ -35,9 +35,10 @@ from kimi_proxy.features.models import Target
 from kimi_proxy.features.models.known import CacheRules, cache_rules
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
-from kimi_proxy.services.store.protocols import Replicas, SessionStore
+from kimi_proxy.services.store.protocols import Replicas
 
 MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
 # Newest requests, to say what changed in the next one: of short conversations they would hold most of the memory.
@@ -67,14 +68,15 @@ async def never(who: Caller, session: str) -> float | None:
     return None
 
 
-def last_request_in(sessions: SessionStore) -> LastRequest:
+def last_request_in(newest: NewestRequests) -> LastRequest:
     """Return a look-up for sessions that were last seen by another process."""
 
     async def last_request(who: Caller, session: str) -> float | None:
         try:
-            return await sessions.last_sent(who, session)
+            found = await newest.read(who, session)
         except StoreUnavailable:
             return None
+        return found.at if found is not None else None
 
     return last_request
 

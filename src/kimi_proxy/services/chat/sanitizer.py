@@ -43,7 +43,14 @@ from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, key_i
 from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
 from kimi_proxy.features.sanitizer.recalls import ClientRecalls, client_recalls
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
-from kimi_proxy.features.sanitizer.stage import EVENT, Decision, RequestDecisions, result_call_ids, sanitize
+from kimi_proxy.features.sanitizer.stage import (
+    EVENT,
+    Decision,
+    RequestDecisions,
+    new_result_call_ids,
+    result_call_ids,
+    sanitize,
+)
 from kimi_proxy.services.chat.decisions import AT_ONCE, ChatDecisions, ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
@@ -375,6 +382,8 @@ class Sanitizer(ChangingStage[CutPlan]):
     async def _with_recalls(self, draft: Draft, plan: CutPlan) -> CutPlan:
         """Return the plan with the results of our own calls that the request has to carry."""
         pending = plan.pending
+        if draft.is_followed and not self._facts.is_shared:
+            self._facts.assume_none_pending(draft.caller, draft.session.id, new_result_call_ids(draft.request))
         made = (*plan.made.new, *plan.made.old)
         if any(one.shown is not None for one in plan.known.values()) or any(one.shortened.hidden for one in made):
             results = self._facts.pending_results(draft.caller, draft.session.id, result_call_ids(draft.request))
@@ -413,7 +422,7 @@ class Sanitizer(ChangingStage[CutPlan]):
         try:
             # Wait here even if time is short: otherwise earlier cuts would be sent uncut and their savings lost.
             async with self._grace.wait(plan.deadline.left_s):
-                known = await self._decisions.read_known(who, outputs)
+                known = await self._decisions.read_known(who, outputs, is_followed=draft.is_followed)
         except (StoreUnavailable, TimeoutError) as e:
             self._grace.fell_back("remember", "store_unavailable", str(e))
             known = self._as_remembered(who, outputs)

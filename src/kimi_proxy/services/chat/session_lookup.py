@@ -173,12 +173,16 @@ class SessionsByAnswer:
         """
         if self._is_shared:
             return True
+        return key in await self.look(who)
+
+    async def look(self, who: Caller) -> StoredKeys:
+        """Return which keys are on disk, which is read once."""
         stored = self._stored_keys_of(who)
         if not stored.is_read:
             for found in await self._facts.keys(who, "answered", MAX_STORED_KEYS):
                 stored.add(found)
             stored.is_read = True
-        return key in stored
+        return stored
 
     def _stored_keys_of(self, who: Caller) -> StoredKeys:
         return self._stored_keys.setdefault(who.scope, StoredKeys(set()))

@@ -400,6 +400,16 @@ class MemoryStore(Protocol):
         """Delete the memory of the person of this id."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewestRequest:
+    """The newest request of a session that is on disk."""
+
+    at: float
+    noted_at: float | None = None  # in the account, which may be a moment behind
+    was_observed: bool = False
+    cache_life_s: float | None = None
+
+
 class SessionStore(Protocol):
     """Sessions, their requests, and the savings and costs of these.
 
@@ -454,8 +464,8 @@ class SessionStore(Protocol):
 
     async def newest_metric(self, who: Caller, session: str) -> Metric | None: ...
 
-    async def last_sent(self, who: Caller, session: str) -> float | None:
-        """Return when the newest request of a session left."""
+    async def newest_request(self, who: Caller, session: str) -> NewestRequest | None:
+        """Return when the newest request of a session left, and whether it was only observed."""
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
         """Return the requests of one session or of all, the newest last."""

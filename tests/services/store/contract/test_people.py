@@ -135,6 +135,7 @@ FACTS: Mapping[str, tuple[Try, object]] = {
     "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
     "forget_sessions": (lambda store, who: store.facts.forget_sessions(who, ["ses_a"]), None),
     "put_if_absent": (_stated, {FACT: b"mine"}),
+    "read": (lambda store, who: store.facts.read(who, {"memory": [FACT]}), {}),
 }
 MEMORY: Mapping[str, tuple[Try, object]] = {
     "load": (lambda store, who: store.project_memory.load(who), None),
@@ -152,7 +153,7 @@ SESSIONS: Mapping[str, tuple[Try, object]] = {
     "rename": (lambda store, who: store.sessions.rename(who, "ses_a", "mine"), False),
     "delete": (lambda store, who: store.sessions.delete(who, ["ses_a"]), []),
     "delete_all": (lambda store, who: store.sessions.delete_all(who), []),
-    "last_sent": (lambda store, who: store.sessions.last_sent(who, "ses_a"), None),
+    "newest_request": (lambda store, who: store.sessions.newest_request(who, "ses_a"), None),
     "newest_metric": (lambda store, who: store.sessions.newest_metric(who, "ses_a"), FIGURES),
     "newest_metrics": (lambda store, who: store.sessions.newest_metrics(who, 10, "ses_a"), FIGURES),
     "metrics": (lambda store, who: store.sessions.metrics(who, None, 0, 10), FIGURES),

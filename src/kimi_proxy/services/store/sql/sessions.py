@@ -18,6 +18,7 @@ from kimi_proxy.services.store.protocols import (
     Cursor,
     MemoryKind,
     MemoryTotals,
+    NewestRequest,
     SessionRecord,
     SessionTotals,
 )
@@ -136,14 +137,24 @@ class SqlSessions(SqlTables[D]):
         found = await self._metrics(f"{theirs} ORDER BY seq DESC LIMIT 1", own)
         return found[0][1] if found else None
 
-    async def last_sent(self, who: Caller, session: str) -> float | None:
-        ((at,),) = await self.database.rows(
-            """SELECT max(at) FROM (SELECT last_used AS at FROM sessions WHERE scope = ? AND id = ? UNION ALL
-                 SELECT at FROM (SELECT at FROM metrics WHERE scope = ? AND session_id = ? ORDER BY seq DESC LIMIT 1)
-                   AS newest) AS sent""",
+    async def newest_request(self, who: Caller, session: str) -> NewestRequest | None:
+        ((used, at, observed_tokens, life_s),) = await self.database.rows(
+            """SELECT used.last_used, newest.at, newest.observed_tokens, newest.cache_life_s
+               FROM (SELECT 1 AS one) AS one
+               LEFT JOIN (SELECT last_used FROM sessions WHERE scope = ? AND id = ?) AS used ON one.one = 1
+               LEFT JOIN (SELECT at, observed_tokens, cache_life_s FROM metrics WHERE scope = ? AND session_id = ?
+                 ORDER BY seq DESC LIMIT 1) AS newest ON one.one = 1""",
             (who.scope, session) * 2,
         )
-        return None if at is None else float(str(at))
+        times = [float(str(each)) for each in (used, at) if each is not None]
+        if not times:
+            return None
+        return NewestRequest(
+            at=max(times),
+            noted_at=None if at is None else float(str(at)),
+            was_observed=observed_tokens is not None,
+            cache_life_s=None if life_s is None else float(str(life_s)),
+        )
 
     async def newest_metrics(self, who: Caller, limit: int, session: str | None = None) -> Sequence[Metric]:
         theirs, own = session_filter(who.counts, session)
