@@ -26,7 +26,7 @@ def judge_repository(repo: Path, limit: int, seed: int, command: str, urls: Sequ
             progress(f"running {command}", 0, 0)
             cases += from_command(command, repo)
         if not cases:
-            raise click.BadParameter("holds no commit, documentation or section to ask about", param_hint="REPO")
+            raise click.BadParameter(f"{repo} holds no commit, documentation or section to ask about")
         against = contestants(urls)
         judged: list[Judged] = []
         for done in evaluate(cases, against):

@@ -1,6 +1,7 @@
 """Judging on a repository of one's own."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,29 @@ def test_a_failing_command_s_log_is_judged_too(cli: Cli, project: Path):
 
     logs = next(table for table in told["tables"] if table["source_type"] == "logs")
     assert logs["kinds"] == {"failure": 1}
+
+
+def test_a_repository_with_nothing_to_ask_about_is_named(cli: Cli, tmp_path: Path):
+    empty = tmp_path / "empty"
+    commit = [
+        "git",
+        "-C",
+        str(empty),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "commit",
+        "-qm",
+        "a",
+        "--allow-empty",
+    ]
+    for command in (["git", "init", "-q", str(empty)], commit):
+        subprocess.run(command, check=True, capture_output=True)
+    done = cli("eval", str(empty))
+
+    assert done.returncode == 2
+    assert f"kimi-proxy: {empty} holds no commit, documentation or section to ask about".encode() in done.stderr
 
 
 def test_few_cases_are_judged_with_a_remark(cli: Cli, project: Path):
