@@ -222,7 +222,7 @@ def prices_of(model: str) -> dict[str, float]:
     }
 
 
-NAMES = {"plain": "input", "read": "cached", "write": "cache_write", "output": "output"}
+NAMES = {"plain": "input", "read": "cached", "write": "cache_write", "hour": "long_write", "output": "output"}
 
 
 def model_toml(model: str) -> str:
@@ -254,6 +254,7 @@ class Outcome:
     harmed: set[tuple[str, int]] = field(default_factory=set)
     warm: int = 0  # requests whose prefix the client left as it was while it was cached
     changed: int = 0  # of these, those in which we changed it
+    announced: int = 0  # cuts of cached results that the account says
     changes: int = 0  # by the client
 
     @property
@@ -339,6 +340,7 @@ async def play_session(parts: Sequence[Recorded], policy: str, clears_thinking: 
                     await world.play(one)
                 await runtime.sessions.caught_up()
                 metrics = [metric async for page in runtime.sessions.metrics(LOCAL, None) for metric in page]
+        outcome.announced = sum(bool(one.account and one.account.cache_lost_tokens) for one in metrics)
         outcome.account_usd = sum(one.account.net_saved_usd or 0.0 for one in metrics if one.account)
     outcome.direct_usd = world.direct.usd
     outcome.played_usd = world.played.usd + outcome.extra_usd
@@ -401,6 +403,7 @@ def _show(outcomes: Sequence[Outcome], took_s: float) -> None:
         ("used results harmed", f"{harmed} of {used} ({harmed / max(used, 1):.1%})"),
         ("changes of the client's own", f"{sum(one.changes for one in outcomes)}"),
         ("warm prefixes, changed by us", f"{sum(o.warm for o in outcomes):,}, {sum(o.changed for o in outcomes)}"),
+        ("of these, cuts at a new turn that pay", f"{sum(one.announced for one in outcomes)}"),
         ("sessions that lose", f"{len(losing)}"),
         ("bill and account differ by", f"{abs(account - without_turns) / direct:.2%} of the uncut bill"),
     ]

@@ -490,7 +490,16 @@ def _stages(
     routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions)
     memory = parts.end(ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions))
     sanitizer = Sanitizer(
-        config.sanitizer, address, known.decisions, facts, workers, metrics, caches, mode=mode, draw=parts.draw
+        config.sanitizer,
+        address,
+        known.decisions,
+        facts,
+        workers,
+        metrics,
+        caches,
+        mode=mode,
+        draw=parts.draw,
+        window_of=models.window,
     )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(

@@ -150,6 +150,19 @@ def test_a_file_is_cut_at_a_free_moment_only_where_a_newer_result_shows_the_same
     assert choose_old(results, POLICIES["deep"], FREE) == OldCuts([0, 1])
 
 
+def test_in_place_of_a_compaction_only_enough_old_results_are_cut():
+    full = replace(FREE, is_free=False, filled_window=50_000)
+    results = [Aged(tokens=1_000, is_unread=False)] * 8
+    file = Aged(tokens=9_000, is_unread=False, shows_file=True)
+
+    cuts = choose_old(results, DEFAULT, full)
+    assert (cuts.positions, cuts.frees_window) == ([0, 1, 2, 3, 4, 5], True)
+    assert cuts.rewritten_tokens == 50_000 - 6 * 940
+    assert choose_old(results, DEFAULT, replace(full, filled_window=60_000)) == OldCuts()
+    assert choose_old([file] * 8, DEFAULT, full) == OldCuts()
+    assert choose_old(results, POLICIES["careful"], full) == OldCuts()
+
+
 def test_only_a_result_that_shows_a_file_supersedes_an_earlier_one_of_its_path():
     shown = "\n".join(f"def part_{at}(): return {at}" for at in range(200))
 

@@ -284,7 +284,7 @@ async def test_what_stands_before_thinking_that_is_bound_to_it_never_changes(tmp
     sent = parse(json.dumps({**came, "model": model, "tools": tools}).encode(), Wire.MESSAGES)
     async with world(tmp_path, BY_POLICY) as here:
         draft = Draft(sent, Target("anthropic", model), Session("s-1"), LOCAL)
-        left = await here.sanitizer.shorten(draft)
+        left = await here.sanitizer.change(draft)
 
     assert len(shown_whole(left)) == whole
     assert ("recover_text" in left.request.tool_names) is (whole < 8)

@@ -27,6 +27,7 @@ from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.policy import (
     CutMoment,
     EntryCut,
+    OldCuts,
     Policy,
     aged_results,
     choose_old,
@@ -62,6 +63,7 @@ class Facts:
     scored: Mapping[bytes, ShortenedText] = field(default_factory=dict)  # new results as the engine cut them
     rows: RowsOf = rows_of
     may_cut_old: bool = True
+    filled_window: int = 0  # the tokens of a context window that the client is about to compact; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Decided:
     new: tuple[ShortenedOutput, ...] = ()
     old: tuple[ShortenedOutput, ...] = ()
     rewritten_tokens: int = 0  # of the prompt cache, because cached results are cut
+    frees_window: bool = False  # they are cut in place of a compaction by the client
 
 
 def decide(conversation: RequestResults, policy: Policy, facts: Facts) -> Decided:
@@ -89,12 +92,14 @@ def decide(conversation: RequestResults, policy: Policy, facts: Facts) -> Decide
     Every new result needs an entry in `facts.scored`. Later results cannot refer to one that is cut here.
     """
     new = tuple(_enter_new(conversation, facts)) if facts.scored else ()
-    if not facts.may_cut_old or not CutMoment.of(conversation.request, facts.cache).allows_cuts(policy):
+    moment = CutMoment.of(conversation.request, facts.cache, facts.filled_window)
+    if not facts.may_cut_old or not moment.allows_cuts(policy):
         return Decided(new)
     decisions = {**facts.known, **{one.output.key: _decision(one.shortened) for one in new if _is_decided(one)}}
-    old, rewritten = _cut_old(conversation, policy, facts, decisions)
+    old, cuts = _cut_old(conversation, policy, facts, decisions)
     renewed = {one.output.key for one in old}
-    return Decided(tuple(one for one in new if one.output.key not in renewed), old, rewritten)
+    entered = tuple(one for one in new if one.output.key not in renewed)
+    return Decided(entered, old, cuts.rewritten_tokens, cuts.frees_window)
 
 
 def _decision(form: ShortenedText) -> Decision:
@@ -249,11 +254,11 @@ def _is_partly_hidden(decision: Decision | None) -> bool:
 
 def _cut_old(
     conversation: RequestResults, policy: Policy, facts: Facts, decisions: Mapping[bytes, Decision]
-) -> tuple[tuple[ShortenedOutput, ...], int]:
-    """Return the old results that change now, and the cached tokens that have to be rewritten for it."""
+) -> tuple[tuple[ShortenedOutput, ...], OldCuts]:
+    """Return the old results that change now, and what was chosen to be cut."""
     request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
     aged = aged_results(request, outputs, decisions, cold_from)
-    cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache))
+    cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache, facts.filled_window))
     old = [outputs[at] for at in cuts.positions]
     forms = [(output, aged_form(output, facts.draw(output), conversation.hint)) for output in old]
     gone = {output.key for output, form in forms if form}
@@ -266,7 +271,7 @@ def _cut_old(
         for output, form in (*forms, *renewed, *tables)
         if form
     ]
-    return tuple(made), cuts.rewritten_tokens
+    return tuple(made), cuts
 
 
 def _tables(

@@ -78,6 +78,7 @@ class Policy:
     pays_within: int = 0  # requests within which a cut of cached results has to pay; 0: none is made
     patchers_pay_within: int = 0  # more of them for agents that edit with patches: their sessions are longer
     keep_cached: int = 0  # newest results that such a cut spares
+    frees_window: bool = False  # old results are cut once where the client would compact its window otherwise
     old_tokens: int = 200  # an old result with fewer tokens stays: its marker would cost half of it
 
     @property
@@ -120,8 +121,11 @@ POLICIES: Mapping[PolicyName, Policy] = {
         pays_within=20,
         patchers_pay_within=80,
         keep_cached=5,
+        frees_window=True,
     ),
-    "deep": Policy(entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3),
+    "deep": Policy(
+        entry_tokens=1_000, spares_quoted=False, keep_newest=3, pays_within=20, keep_cached=3, frees_window=True
+    ),
 }
 
 
@@ -167,6 +171,18 @@ def edits_by_quoting(tools: Iterable[str]) -> bool:
 
 
 MARKER_TOKENS = 60  # tokens left of an old result: its ends and the marker
+# Of a context window: Claude Code compacts at 83 % of 200,000 tokens, Codex and opencode later.
+COMPACTED_FROM = 0.8
+LEAST_FREED = 0.1  # by the one cut in place of a compaction: less would not put it off for long
+
+
+def is_nearly_full(request: Request, cache: CacheMoment, window: int) -> bool:
+    """Return whether the client is about to compact its window in mid-turn, by the provider's last count."""
+    if not (window and cache.tokens_before) or is_user_turn(request):
+        return False
+    answered = [message.end for message in request.messages if message.role == "assistant"]
+    new = (len(request.body) - answered[-1]) // BYTES_PER_TOKEN if answered else 0
+    return cache.tokens_before + new >= COMPACTED_FROM * window
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +197,10 @@ class CutMoment:
     # The prices of cached tokens, as multiples of that of a plain one.
     read: float
     write: float
+    filled_window: int = 0  # the tokens of a context window that the client is about to compact; 0: it is not
 
     @classmethod
-    def of(cls, request: Request, cache: CacheMoment) -> "CutMoment":
+    def of(cls, request: Request, cache: CacheMoment, filled_window: int = 0) -> "CutMoment":
         return cls(
             is_free=cache.cold_from is not None,
             is_user_turn=is_user_turn(request),
@@ -192,11 +209,13 @@ class CutMoment:
             prompt_tokens=len(request.body) // BYTES_PER_TOKEN,
             read=cache.rules.read,
             write=cache.rules.write,
+            filled_window=filled_window,
         )
 
     def allows_cuts(self, policy: Policy) -> bool:
         """Return whether anything that was sent before may leave otherwise now."""
-        return self.is_free or (self.is_user_turn and self.warm_cut(policy).within_requests > 0)
+        frees_window = policy.frees_window and self.filled_window > 0
+        return self.is_free or frees_window or (self.is_user_turn and self.warm_cut(policy).within_requests > 0)
 
     def warm_cut(self, policy: Policy) -> WarmCut:
         return policy.warm_cut(self.has_tools, self.edits_by_quoting)
@@ -223,6 +242,7 @@ class OldCuts:
 
     positions: Sequence[int] = ()
     rewritten_tokens: int = 0
+    frees_window: bool = False  # they stand in place of a compaction by the client
 
 
 def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> OldCuts:
@@ -232,6 +252,8 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
     if moment.is_free:
         found = old_results(results, policy.keep_newest, policy.old_tokens)
         return OldCuts([at for at in found if not (results[at].is_cached or _is_kept_file(results[at], policy))])
+    if moment.filled_window:
+        return _free_window(results, policy, moment)
     warm = moment.warm_cut(policy)
     found = old_results(results, warm.keep_newest, policy.old_tokens, spares_files=warm.spares_files)
     cuts = [CachedCut(results[at].place, max(0, results[at].tokens - MARKER_TOKENS)) for at in found]
@@ -240,6 +262,17 @@ def choose_old(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> Ol
         return OldCuts()
     rewritten = moment.prompt_tokens - chosen[0].place - sum(cut.saved for cut in chosen)
     return OldCuts(found[len(found) - len(chosen) :], max(0, rewritten))
+
+
+def _free_window(results: Sequence[Aged], policy: Policy, moment: CutMoment) -> OldCuts:
+    """Return the old results that a free cut would take, if that frees enough of the window."""
+    old = old_results(results, policy.keep_newest, policy.old_tokens)
+    found = [at for at in old if not _is_kept_file(results[at], policy)]
+    freed = sum(results[at].tokens - MARKER_TOKENS for at in found)
+    if freed < LEAST_FREED * moment.filled_window:
+        return OldCuts()
+    rewritten = moment.prompt_tokens - results[found[0]].place - freed
+    return OldCuts(found, max(0, rewritten), frees_window=True)
 
 
 def _is_kept_file(result: Aged, policy: Policy) -> bool:

@@ -41,6 +41,7 @@ class RequestDecisions:
     previous_response: str | None = None  # the one that is meant, where the client knows another name for it
     results: Mapping[str, str] = field(default_factory=dict)  # of calls of ours in it, by their ids
     rewritten_tokens: int = 0  # of the prompt cache, where cached results are cut now
+    frees_window: bool = False  # in place of a compaction by the client
     reasons: tuple[AnyReason, ...] = ()  # why nothing new is cut, whatever comes
 
 
@@ -143,6 +144,7 @@ class SanitizerFields(TypedDict):
     why: dict[str, int]
     tool_tokens: int
     prefix_tokens_resent: int
+    window_cuts: int
 
 
 def _counts(made: Sequence[Decision], decided: RequestDecisions) -> SanitizerFields:
@@ -158,6 +160,7 @@ def _counts(made: Sequence[Decision], decided: RequestDecisions) -> SanitizerFie
         "why": dict(Counter(decision.why for decision in made)),
         "tool_tokens": tool_tokens() * decided.offers_tool,
         "prefix_tokens_resent": decided.rewritten_tokens,
+        "window_cuts": int(decided.frees_window),
     }
 
 

@@ -231,6 +231,13 @@ class ChatFacts:
         """Return those names as they were last seen."""
         return _names(self._facts.last(who, "deferred", _key("deferred", conversation.hex())))
 
+    async def was_window_freed(self, who: Caller, conversation: bytes) -> bool:
+        """Return whether cached results of a conversation were cut in place of a compaction by the client."""
+        return bool(await self._facts.get(who, "window", [_key("window", conversation.hex())]))
+
+    async def save_window_freed(self, who: Caller, conversation: bytes) -> None:
+        await self._facts.put_if_absent(who, "window", {_key("window", conversation.hex()): b"freed"})
+
     async def deferred_tools(self, who: Caller, conversation: bytes) -> frozenset[str]:
         """Return the names of the tools that a conversation leaves out."""
         key = _key("deferred", conversation.hex())

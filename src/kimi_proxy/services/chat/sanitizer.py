@@ -26,6 +26,7 @@ from kimi_proxy.core.prune import CallContext
 from kimi_proxy.features.chat.conversations import Conversation
 from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.features.chat.prompt_cache import CacheMoment, binds_thinking
+from kimi_proxy.features.models import Target
 from kimi_proxy.features.sanitizer import stage
 from kimi_proxy.features.sanitizer.decide import (
     Decided,
@@ -40,7 +41,7 @@ from kimi_proxy.features.sanitizer.decide import (
 )
 from kimi_proxy.features.sanitizer.lossless import rows_of
 from kimi_proxy.features.sanitizer.plan import LongOutput, contexts, goal, key_in, plan
-from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting
+from kimi_proxy.features.sanitizer.policy import POLICIES, CutMoment, edits_by_quoting, is_nearly_full
 from kimi_proxy.features.sanitizer.recalls import ClientRecalls, client_recalls
 from kimi_proxy.features.sanitizer.shorten import ShortenedText
 from kimi_proxy.features.sanitizer.stage import (
@@ -202,7 +203,8 @@ ROWS_BYTES = 4 * 1024**2  # results that are remembered, to find them inside oth
 SEED_BYTES = 32
 
 # Fields of the event that are summed up over requests.
-_SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resent")
+_SUMMED = ("cut", "cut_now", "tokens_saved", "tool_tokens", "prefix_tokens_resent", "window_cuts")
+COMPACTIONS = "compactions"  # by clients, as far as a conversation that we know of began with a summary
 
 
 class SanitizerStatsBody(TypedDict):
@@ -253,6 +255,7 @@ class CutPlan:
     short: Sequence[LongOutput] = ()  # new ones that need no decision
     replacements: int = 0  # that there had been when the decisions were read
     rewritten_tokens: int = 0
+    filled_window: int = 0  # the tokens of a context window that the client is about to compact; 0: it is not
     pending: Mapping[str, str] = field(default_factory=dict)  # recall results that are shown beside results
     reasons: tuple[Reason, ...] = ()
     previous_response: str | None = None
@@ -274,8 +277,10 @@ class Sanitizer(ChangingStage[CutPlan]):
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[int], bytes] = secrets.token_bytes,
         mode: ObserveMode | None = None,
+        window_of: Callable[[Target], int | None] = lambda target: None,
     ) -> None:
         self.is_on = settings.enabled
+        self._window_of = window_of
         self._mode = mode or ObserveMode()
         self._settings = settings
         self._limits = EntryLimits(settings.threshold_tokens, settings.preview_length)
@@ -329,6 +334,7 @@ class Sanitizer(ChangingStage[CutPlan]):
             previous_response=plan.previous_response,
             results=plan.results,
             rewritten_tokens=plan.rewritten_tokens,
+            frees_window=plan.made.frees_window and plan.rewritten_tokens > 0,
             reasons=plan.reasons,
         )
         return sanitize(replace(draft, cache=plan.cache), decided)
@@ -360,7 +366,7 @@ class Sanitizer(ChangingStage[CutPlan]):
             "tokens_after": totals.tokens_after,
             "tokens_saved": saved,
             "saved_percent": round(100 * saved / totals.tokens_before, 1) if totals.tokens_before else 0.0,
-            "since_start": {name: self._since_start[name] for name in ("requests", *_SUMMED)},
+            "since_start": {name: self._since_start[name] for name in ("requests", COMPACTIONS, *_SUMMED)},
         }
 
     async def masks(self, who: Caller, limit: int) -> list[MaskBody]:
@@ -369,6 +375,7 @@ class Sanitizer(ChangingStage[CutPlan]):
 
     def _count(self, done: Draft) -> None:
         self._since_start["requests"] += 1
+        self._since_start[COMPACTIONS] += done.cache is not None and done.cache.is_compacted
         fields: Mapping[str, object] = next((note.fields for note in done.notes if note.event == EVENT), {})
         numbers = {name: number for name in _SUMMED if isinstance(number := fields.get(name), int)}
         self._since_start.update(numbers)
@@ -438,15 +445,25 @@ class Sanitizer(ChangingStage[CutPlan]):
             restored = restore_cuts(outputs, known, plan.cache)
         if refusal is not None:
             return replace(plan, made=Decided(old=restored), uncut=new, refusal=refusal)
-        moment = CutMoment.of(draft.request, plan.cache)
+        filled_window = await self._filled_window(draft, plan.cache)
+        moment = CutMoment.of(draft.request, plan.cache, filled_window)
         if not new and not moment.allows_cuts(self._policy):
             return replace(plan, made=Decided(old=restored))
         whole = {one.output.key: Decision(one.shortened.why) for one in restored}
         may_cut_old = may_change and not restored
-        decided = await self._decide_new(draft, replace(plan, known={**known, **whole}), new, may_cut_old)
+        planned = replace(plan, known={**known, **whole}, filled_window=filled_window)
+        decided = await self._decide_new(draft, planned, new, may_cut_old)
         short = [one.output for one in decided.new if one.shortened.why == "below_threshold"]
         made = replace(decided, old=(*restored, *decided.old))
         return replace(plan, made=made, short=short, replacements=since)
+
+    async def _filled_window(self, draft: Draft, cache: CacheMoment) -> int:
+        """Return the size of a window that the client is about to compact, if nothing was cut for it before."""
+        window = self._window_of(draft.target) or 0
+        if not self._policy.frees_window or not is_nearly_full(draft.request, cache, window):
+            return 0
+        was_cut = await self._grace.read(self._facts.was_window_freed(draft.caller, cache.conversation), True)
+        return 0 if was_cut else window
 
     async def _decide_new(self, draft: Draft, plan: CutPlan, new: Sequence[LongOutput], may_cut_old: bool) -> Decided:
         conversation = await self._conversation(draft, plan.outputs, new)
@@ -455,7 +472,15 @@ class Sanitizer(ChangingStage[CutPlan]):
         contexts = await aside(is_short, self._contexts, conversation, plan.known, wanted) if new else {}
         scored = await self._score(conversation, new, contexts, plan.deadline)
         rows = partial(self._rows_of, draft.caller)
-        facts = Facts(plan.cache, self._seed, plan.known, scored, rows, may_cut_old=may_cut_old)
+        facts = Facts(
+            plan.cache,
+            self._seed,
+            plan.known,
+            scored,
+            rows,
+            may_cut_old=may_cut_old,
+            filled_window=plan.filled_window,
+        )
         return await self._fail_open.run(
             "decide", self._ask(conversation, facts), lambda code: _leave_new_uncut(conversation, scored)
         )
@@ -563,6 +588,8 @@ class Sanitizer(ChangingStage[CutPlan]):
             return plan.known, 0
         try:
             async with self._grace.wait(BUSY_FACTOR * self._cpu_s if decided.old else plan.deadline.left_s):
+                if decided.frees_window:  # written down first: there is one such cut for each window
+                    await self._facts.save_window_freed(draft.caller, plan.cache.conversation)
                 kept = await self._decisions.commit(draft.caller, made, draft.session.id)
                 return {**plan.known, **kept}, decided.rewritten_tokens
         except (StoreUnavailable, TimeoutError) as e:

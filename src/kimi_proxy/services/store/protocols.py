@@ -30,8 +30,8 @@ class AuditNote(Protocol):
 NEWEST = 2**62  # as `before`: from the newest original on
 
 # Project memory, routes, the sessions of answers, our tool in a conversation's tools, the real ids of responses,
-# pending recall results, names for other gateways, claimed calls, tools on demand, days on which tools were called, and
-# refused recalls, and conversations with their tool results, as hashes.
+# pending recall results, names for other gateways, claimed calls, windows in which room was made, tools on demand, days
+# on which tools were called, and refused recalls, and conversations with their tool results, as hashes.
 FactKind = Literal[
     "memory",
     "routed",
@@ -43,6 +43,7 @@ FactKind = Literal[
     "handed_over",
     "claimed",
     "thinking",
+    "window",
     "deferred",
     "tool_use",
     "recall_refused",
