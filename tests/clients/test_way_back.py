@@ -3,6 +3,7 @@
 The commands are those that a person types, from `kimi-proxy start` on. No tool is granted by hand.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from tests.clients.programs.job import DONE, LOG
 from tests.clients.programs.recalling import Recaller
 from tests.support.api.proxy_world import proxy
 from tests.support.api.pruner_world import pruner
-from tests.support.clients import agents
+from tests.support.clients import agents, terminal
 from tests.support.clients.servers import INSTALL_S, ROOT
 from tests.support.deep import deep
 from tests.support.evil import evil
@@ -46,6 +47,16 @@ class Desk:
 
     async def type(self, *command: str, **env: str) -> str:
         return await agents.run(self.folder / "home", self.folder / "project", *command, **{**self.env, **env})
+
+    def settle_in(self) -> None:
+        """Answer what Claude Code asks a person at its first start in a terminal."""
+        known = {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "customApiKeyResponses": {"approved": [self.env["ANTHROPIC_API_KEY"][-20:]], "rejected": []},
+            "projects": {str(self.folder / "project"): {"hasTrustDialogAccepted": True}},
+        }
+        (self.folder / "home" / ".claude.json").write_text(json.dumps(known))
 
     async def ask_claude(self, *before: str, **env: str) -> None:
         asked = (agents.claude(), "-p", LOG.goal, "--output-format", "json")
@@ -117,6 +128,30 @@ async def test_claude_code_behind_the_proxy_reads_back_unasked_whatever_else_is_
 
     is_eager = {"--hooks", "--tools"} & set(others)
     check(here.model, "mcp__pruner__recover_text" if is_eager else "recover_text")
+
+
+@deep
+@pytest.mark.parametrize("way", ["run", "hooks"])
+async def test_claude_code_in_a_terminal_reads_back_unasked(tmp_path: Path, way: str):
+    """It would wait for a click: nobody is there to give one."""
+    claude = await asyncio.to_thread(agents.claude)
+    async with desk(tmp_path) as here:
+        here.model.tries_others = False
+        here.settle_in()
+        before: tuple[str, ...] = (KIMI_PROXY, "run", "--proxy")
+        env = here.env
+        if way == "hooks":
+            await here.type(KIMI_PROXY, "init", "claude", "--hooks", "--yes")
+            patient(tmp_path / "home" / ".claude" / "settings.json")
+            before = ()
+            env = {**env, "ANTHROPIC_BASE_URL": here.provider}
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), **env}
+        shown = await terminal.watch(
+            (*before, claude, LOG.goal), tmp_path / "project", env, lambda shown: len(here.model.recalled) == 3
+        )
+
+    assert here.model.read_back == [True] * 3, shown[-3000:]
+    check(here.model, "mcp__pruner__recover_text" if way == "hooks" else "mcp__kimi-proxy__recover_text")
 
 
 @deep

@@ -14,6 +14,8 @@ from kimi_proxy.core.json import JsonObject
 MARKER = re.compile(rb"prune_id=(prn_[0-9a-z]{16}) lignes (\d+)-(\d+)|head=(\d+) tail=\d+ id=(msk_[0-9a-z]{16})")
 ANOTHER = ("read", "grep", "bash")  # tools of ours that nobody has granted
 SERVERS = ("pruner", "kimi-proxy")
+STARTS = "test session starts"  # in the first lines of the log
+PRINTS = 3
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class Recaller:
     called: list[str] = field(default_factory=list)  # the recall tools that were called
     answers: dict[str, str] = field(default_factory=dict)  # by the id of the call
     asked: str = ""  # the id of the newest call
+    prints: int = 0  # how often the log was printed
 
     async def __call__(self, heard: Heard, line: Line) -> None:
         wire = await api_of(heard, line)
@@ -39,7 +42,12 @@ class Recaller:
 
     @property
     def printed(self) -> str:
-        return self.answers.get("call_print", "")
+        return self.answers.get(f"call_print_{self.prints}", "")
+
+    @property
+    def recalled(self) -> list[str]:
+        """Return the ids of the recalls that were answered."""
+        return [id for id in self.answers if id.startswith("call_recall_")]
 
     @property
     def read_back(self) -> list[bool]:
@@ -66,9 +74,12 @@ class Recaller:
 
     def _says_next(self, request: Request) -> Says:
         at = f"resp_{len(self.requests)}"
-        if "call_print" not in self.answers:
+        # On a busy machine an agent may give a command up.
+        if STARTS not in self.printed and self.prints < PRINTS:
+            self.prints += 1
+            id = f"call_print_{self.prints}"
             name, given = self.shell("cat app.log")
-            call = Call("call_print", name, script=given) if isinstance(given, str) else Call("call_print", name, given)
+            call = Call(id, name, script=given) if isinstance(given, str) else Call(id, name, given)
             return Says("I print the log.", (call,), id=at)
         marker = MARKER.search(request.body)
         tool = _recall_tool(request)

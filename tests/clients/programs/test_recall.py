@@ -100,7 +100,8 @@ async def test_an_agent_calls_the_recall_tool_that_init_gave_it_unasked(tmp_path
     async with world(case, tmp_path, model) as place:
         outcome = await run(asking(case, step), place)
 
-    assert len(model.called) == RECALLS and all(tool.endswith("recover_text") for tool in model.called), outcome
+    assert len(model.called) == RECALLS, (model.answers, outcome)
+    assert all(tool.endswith("recover_text") for tool in model.called)
     assert name == "continue" or "recover_text" not in model.called, "the agent's own was preferred"
     assert model.read_back == [True] * RECALLS, model.answers
     assert name not in ASKING or model.granted == []
