@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kimi_proxy.addons.hooks.events import TIMEOUT_S
+
 from .conftest import COMMAND, PATIENCE_S, Cli
 
 # client, the file it is connected in, and the way to our entry
@@ -567,7 +569,7 @@ def test_hooks_are_installed_with_the_server_that_reads_their_cuts_back(cli: Cli
     env = {**PROXY, "MCP_PRUNER_PORT": "8016"}
     assert cli("init", "claude", "--hooks", "--yes", env=env).returncode == 0
     written = settings.read_text().replace("// mine", "")
-    hook = {"type": "http", "url": "http://127.0.0.1:8010/api/hooks/claude", "timeout": 0.3}
+    hook = {"type": "http", "url": "http://127.0.0.1:8010/api/hooks/claude", "timeout": TIMEOUT_S}
     hooks = json.loads(written)["hooks"]
     assert [entry["hooks"] for entry in hooks["PostToolUse"]] == [[], [hook]]
     assert "Read" not in hooks["PostToolUse"][1]["matcher"]

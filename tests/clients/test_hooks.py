@@ -15,7 +15,7 @@ from tests.support.clients.fake_llm import Call, FakeLlm, fake_llm
 from tests.support.clients.servers import INSTALL_S
 from tests.support.deep import deep
 
-from kimi_proxy.addons.hooks.events import claude_items
+from kimi_proxy.addons.hooks.events import TIMEOUT_S, claude_items
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 
@@ -49,7 +49,7 @@ async def run_claude(folder: Path, llm: FakeLlm, hooks: str, mcp: str) -> None:
     settings = {"hooks": {event: [item] for (_, event), item in items.items()}}
     server = {"type": "http", "url": mcp, "alwaysLoad": True}
     # A busy machine may need longer than the time for which agents wait.
-    (folder / "settings.json").write_text(json.dumps(settings).replace('"timeout": 0.3', '"timeout": 60'))
+    (folder / "settings.json").write_text(json.dumps(settings).replace(f'"timeout": {TIMEOUT_S}', '"timeout": 60'))
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"pruner": server}}))
     await agents.run_claude(
         folder,

@@ -23,6 +23,7 @@ from tests.support.clients.servers import INSTALL_S, ROOT
 from tests.support.deep import deep
 from tests.support.evil import evil
 
+from kimi_proxy.addons.hooks.events import TIMEOUT_S
 from kimi_proxy.core.json import JsonObject
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
@@ -95,7 +96,7 @@ def check(model: Recaller, tool: str) -> None:
 
 def patient(settings: Path) -> None:
     """Let hooks wait: a busy machine may need longer than the time for which agents do."""
-    settings.write_text(settings.read_text().replace('"timeout": 0.3', '"timeout": 60'))
+    settings.write_text(settings.read_text().replace(f'"timeout": {TIMEOUT_S}', '"timeout": 60'))
 
 
 async def test_claude_code_in_a_run_through_the_proxy_reads_back_unasked(tmp_path: Path):
@@ -162,7 +163,7 @@ async def test_claude_code_with_our_plugin_reads_back_unasked(tmp_path: Path):
         shutil.copytree(ROOT / "plugins" / "claude-code", plugin)
         hooks = plugin / "hooks" / "hooks.json"
         hooks.write_text(hooks.read_text().replace("127.0.0.1:8000", f"127.0.0.1:{here.env['KIMI_PROXY_PORT']}"))
-        hooks.write_text(hooks.read_text().replace('"timeout": 0.3', '"timeout": 60'))
+        hooks.write_text(hooks.read_text().replace(f'"timeout": {TIMEOUT_S}', '"timeout": 60'))
         path = f"{Path(KIMI_PROXY).parent}:{os.environ['PATH']}"
         asked = (agents.claude(), "--plugin-dir", str(plugin), "-p", LOG.goal, "--output-format", "json")
         said = await here.type(*asked, ANTHROPIC_BASE_URL=here.provider, PATH=path)

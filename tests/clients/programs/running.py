@@ -10,11 +10,13 @@ from pathlib import Path
 from tests.clients.programs.agents import AgentCase, Command, Place
 from tests.clients.programs.job import BEFORE, DONE, MADE, files_of
 
+from kimi_proxy.addons.hooks.events import TIMEOUT_S
 from kimi_proxy.connect.clients import CLIENTS, Name
 from kimi_proxy.connect.init import combine
 from kimi_proxy.connect.places import BaseDirs, Wanted, edits
 
 PATIENCE_S = 300
+SIGNAL = "AbortSignal.timeout({:.0f})"  # how long plugins wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def _connect(client: Name | None, at: Place, wanted: Wanted) -> None:
         edit.path.parent.mkdir(parents=True, exist_ok=True)
         written = edit.apply(edit.path.read_text() if edit.path.exists() else "")
         # A busy machine may need longer than the time for which plugins wait.
-        edit.path.write_text(written.replace("AbortSignal.timeout(300)", "AbortSignal.timeout(60000)"))
+        edit.path.write_text(written.replace(SIGNAL.format(TIMEOUT_S * 1000), SIGNAL.format(60_000)))
 
 
 async def _ended(argv: tuple[str, ...], command: Command, at: Place) -> tuple[int, str]:
