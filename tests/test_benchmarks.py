@@ -134,7 +134,7 @@ def load(path: Path, name: str) -> ModuleType:
     return module
 
 
-@deep
+@deep("it runs agents in pairs: minutes")
 def test_pairs_are_run_three_times_and_a_solved_task_costs_less_with_it(tmp_path: Path):
     for name, check in (("easy", "test -f solved"), ("hard", "false")):
         (tmp_path / name).mkdir()
@@ -179,7 +179,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@deep
+@deep("it runs agents in pairs: minutes")
 def test_pairs_of_a_recorded_run_of_claude_code_are_compared(tmp_path: Path, recorded: Path):
     (tmp_path / "task").mkdir()
     task = {"id": "orders", "folder": "task", "prompt": "claude.jsonl", "check": "test -f solved"}
@@ -196,7 +196,7 @@ def test_pairs_of_a_recorded_run_of_claude_code_are_compared(tmp_path: Path, rec
     assert "| kimi-proxy | 3 of 3 | 9.0 |" in done.stdout
 
 
-@deep
+@deep("it runs agents in pairs: minutes")
 def test_our_arm_sends_a_recorded_run_of_claude_code_with_less_in_it(
     tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -210,7 +210,7 @@ def image_settings() -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-@deep
+@deep("it starts a server as the image does; test_start.py starts one as people do")
 def test_what_the_image_runs_is_ready_and_stops_by_sigterm(tmp_path: Path):
     """Run the image's command with its settings: all that it writes is in the folder that the image keeps."""
     (health,) = re.findall(r"^    CMD (\[.*\])$", DOCKERFILE, re.M)

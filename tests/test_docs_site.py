@@ -41,7 +41,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path):
     assert [found for page in site.glob("*.html") for found in LOADED.findall(page.read_text("utf-8"))] == []
 
 
-@deep
+@deep("it builds the whole site a second time")
 def test_a_link_that_leads_nowhere_stops_the_build(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# One\n\n[two](two.md)\n")

@@ -67,7 +67,7 @@ async def test_an_agent_reads_a_long_file_through_the_proxy_and_answers(example:
     assert len(second) < len(log.text) / 2
 
 
-@deep
+@deep("it starts a program and a model of its own; tests/test_runner.py runs the same API")
 async def test_a_program_cuts_by_itself_and_has_the_original_back(tmp_path: Path):
     log = pytest_log(1500)
     (tmp_path / "build.log").write_text(log.text)

@@ -130,7 +130,7 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
 
 
-@deep
+@deep("a second type check of everything: 20 s and more")
 @pytest.mark.parametrize("platform", LACKS)
 def test_no_function_is_called_that_another_system_lacks(platform: str, tmp_path: Path):
     """The types of Python's library say what each system has; a use of the rest must ask for the system first."""

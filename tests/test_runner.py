@@ -51,7 +51,7 @@ async def test_without_the_tools_the_program_goes_on(tmp_path: Path):
         assert run.command(["codex", "exec"]) == ["codex", "exec"]
 
 
-@deep
+@deep("it starts an interpreter of its own; tests/services/test_configuration.py reads the same files")
 async def test_a_config_toml_of_the_project_is_not_read_because_it_is_not_the_users(tmp_path: Path):
     (tmp_path / "config.toml").write_text("[tools]\nno_such_key = 1\n")
     async with pruner_run(cwd=tmp_path, env=environment(tmp_path)) as run:

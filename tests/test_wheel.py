@@ -95,7 +95,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _build(copy_to(folder / "source"), folder / "dist")
 
 
-@deep  # test_start.py sets up and runs a fresh copy
+@deep("test_start.py sets up and runs a fresh copy")
 @pytest.mark.parametrize("version", [HERE, *OTHERS])
 def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path, tmp_path: Path):
     interpreter = _python(version)
@@ -135,7 +135,7 @@ def test_it_installs_and_runs_in_an_empty_environment(version: str, wheel: Path,
             server.kill()
 
 
-@deep
+@deep("it installs everything anew with another program")
 def test_uvx_runs_it_in_an_empty_home(wheel: Path, tmp_path: Path):
     uv = _uv()
     if uv is None:

@@ -145,7 +145,7 @@ async def answers(prometheus: httpx.AsyncClient, query: str) -> bool:
     return any(math.isfinite(float(row["value"][1])) for row in said["data"]["result"])
 
 
-@deep
+@deep("it starts a real Prometheus; the figures themselves always run")
 async def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
     waiting = set(queries())
     async with (
@@ -164,7 +164,7 @@ async def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: 
     assert [(target["health"], target["lastError"]) for target in targets] == [("up", "")]
 
 
-@deep
+@deep("it starts a real Prometheus; the figures themselves always run")
 async def test_promtool_finds_nothing_to_complain_of(tmp_path: Path):
     promtool = shutil.which("promtool")
     if promtool is None:

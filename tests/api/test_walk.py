@@ -247,7 +247,7 @@ async def walk_stdio(server: PeopleServer, name: str, ids: Mapping[str, str], ho
     return wrong
 
 
-@deep
+@deep("the whole walk once more, with PostgreSQL: the walk of one server always runs")
 async def test_no_call_at_another_server_shows_changes_or_tells_apart_what_is_anothers(tmp_path: Path):
     with postgres_server.serving() as server:
         url = postgres_server.url_of(server, tmp_path)
@@ -255,7 +255,7 @@ async def test_no_call_at_another_server_shows_changes_or_tells_apart_what_is_an
             await walk_all(world, ("ben", "cy", "dee"))
 
 
-@deep
+@deep("it measures milliseconds, which needs a quiet machine")
 async def test_no_time_tells_anothers_id_from_one_that_nobody_has(tmp_path: Path):
     """The medians of calls that take turns differ by less than calls of one kind do among themselves."""
     async with people_world(tmp_path, TEAM + SETTINGS) as world:

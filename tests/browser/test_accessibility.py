@@ -89,7 +89,7 @@ def test_nothing_serious_is_found_on_any_view(judged: Window):
     assert found == {view: [] for view in views}
 
 
-@deep
+@deep("it opens every view once more")
 @pytest.mark.parametrize("judged", ["dark"], indirect=True)
 def test_everything_can_be_read_in_the_dark(judged: Window):
     found = {view: serious(settled(judged, view), "color-contrast") for view in VIEWS}
@@ -97,7 +97,7 @@ def test_everything_can_be_read_in_the_dark(judged: Window):
     assert found == {view: [] for view in VIEWS}
 
 
-@deep
+@deep("axe takes seconds for each state of a view; the views themselves always run")
 @themes("light")
 def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     page = settled(judged, "cuts").page
@@ -109,7 +109,7 @@ def test_nothing_serious_is_found_where_a_cut_is_shown(judged: Window):
     assert serious(judged) == []
 
 
-@deep
+@deep("axe takes seconds for each state of a view; the views themselves always run")
 @themes("light")
 def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     page = settled(judged, "playground").page
@@ -119,7 +119,7 @@ def test_nothing_serious_is_found_while_the_playground_folds(judged: Window):
     assert serious(judged) == []
 
 
-@deep
+@deep("axe takes seconds for each state of a view; the views themselves always run")
 @themes("light")
 def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     page = settled(judged, "live").page
@@ -129,7 +129,7 @@ def test_nothing_serious_is_found_where_something_is_explained(judged: Window):
     assert serious(judged) == []
 
 
-@deep
+@deep("axe takes seconds for each state of a view; the views themselves always run")
 @themes("light")
 def test_nothing_serious_is_found_where_summaries_and_summarized_messages_are_unfolded(judged: Window):
     page = settled(judged, "live").page
@@ -153,7 +153,7 @@ def test_nothing_serious_is_found_in_a_dialog(judged: Window):
     assert serious(judged) == []
 
 
-@deep
+@deep("it tests axe, not kimi-proxy")
 @themes("light")
 def test_axe_itself_finds_what_is_wrong(judged: Window):
     page = settled(judged, "live").page

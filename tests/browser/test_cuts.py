@@ -160,7 +160,7 @@ def test_it_speaks_french(fenetre: Window):
     assert fenetre.button("Copier l’original").is_visible()
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_it_fits_on_a_phone(windows: Windows, shop: Product):
     with windows.opened(shop.address, size=(390, 800)) as window:
         page = opened(window).page
@@ -205,7 +205,7 @@ def pruned(product: Product, text: str, goal: str) -> None:
     assert answer["result"]["annotations"], answer
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, workshop: Product):
     text = "\n".join(f"line {row} of a text that is pruned, with some words in it" for row in range(40))
     for number in range(55):
@@ -220,7 +220,7 @@ def test_what_is_cut_meanwhile_takes_nothing_out_of_the_list(busy: Window, works
     assert [number for number in range(56) if sum(f"question {number:03}" in row for row in listed) != 1] == []
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_a_hit_far_down_in_a_text_of_long_lines_is_shown(busy: Window, workshop: Product):
     told = [f"{row} " + "words of a long line " * 12 for row in range(3000)]
     told[2900] = "here it is: xylophone"

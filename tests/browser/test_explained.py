@@ -78,7 +78,7 @@ def test_a_pointer_opens_it_and_may_rest_on_it_and_escape_closes_it_too(live: Pa
     expect(tip).to_have_count(0)
 
 
-@deep
+@deep("a detail of the explanations that other tests here open")
 def test_a_finger_opens_it_and_another_place_closes_it(phone: Window):
     page = phone.open("live").page
     page.get_by_role("combobox", name="Session").select_option(label=INVOICE)
@@ -93,7 +93,7 @@ def test_a_finger_opens_it_and_another_place_closes_it(phone: Window):
     expect(tip).to_have_count(0)
 
 
-@deep
+@deep("a detail of the explanations that other tests here open")
 def test_it_stays_inside_the_window_and_no_number_is_hidden_behind_a_scrolling_frame(live: Page):
     size = live.viewport_size
     assert size is not None
@@ -129,7 +129,7 @@ def test_a_button_that_is_a_picture_says_its_name_to_the_keyboard(window: Window
     expect(page.locator(".tip:visible")).to_have_count(0)
 
 
-@deep
+@deep("a detail of the explanations that other tests here open")
 def test_where_views_are_pictures_their_names_are_shown_but_not_to_a_finger(windows: Windows, shop: Product):
     with windows.opened(shop.address, size=(390, 844), has_touch=True) as phone:
         page = phone.open("live").page

@@ -14,7 +14,7 @@ from tests.support.deep import deep
 from kimi_proxy.services.store.sqlite.store import store_path
 
 
-@deep
+@deep("it plays a day first: 15 s")
 def test_alerts_badges_and_memory_are_there_after_a_reload(windows: Windows, tmp_path: Path):
     remembered = "Why is the port 8000? <mcp-memory>the port is 8000</mcp-memory> "
     buried = [

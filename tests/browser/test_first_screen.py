@@ -282,7 +282,7 @@ def test_79_9_percent_is_not_80(live: Window, product: Product, told: Provider):
     expect(page.locator(".gauge.ok")).to_be_visible()
 
 
-@deep
+@deep("the same notice as for one's own session, which always runs")
 def test_other_sessions_that_fill_up_or_fail_are_told_too(windows: Windows, told: Provider, tmp_path: Path):
     with started(tmp_path, told.toml()) as product, windows.opened(product.address) as window:
         told.tokens, told.status = 100, 200
@@ -319,7 +319,7 @@ def test_a_request_that_failed_is_told_with_what_to_do(live: Window, product: Pr
         expect(banner).to_contain_text(what)
 
 
-@deep
+@deep("the same notice as for a request that fails, which always runs")
 def test_a_provider_that_is_not_there_is_told(windows: Windows, tmp_path: Path):
     with provider() as gone:
         toml = gone.toml()
@@ -340,7 +340,7 @@ def test_a_sanitizer_that_is_off_is_told(live: Window, product: Product):
         product.ask("POST", "/api/sanitizer/toggle", {"enabled": True})
 
 
-@deep
+@deep("it stops a server of its own, which takes seconds")
 def test_a_server_that_is_gone_is_told(windows: Windows, tmp_path: Path):
     with ExitStack() as running:
         product = running.enter_context(started(tmp_path, ""))
@@ -373,7 +373,7 @@ def test_after_a_break_the_page_goes_on_where_it_left(unused: Window, product: P
     assert "?since=" in sockets[1].url
 
 
-@deep
+@deep("it needs a server of its own; tests/api/test_live.py shows the gap itself")
 def test_after_a_gap_the_page_begins_again(unused: Window, product: Product):
     sockets: list[WebSocketRoute] = []
 
@@ -441,7 +441,7 @@ def test_choosing_a_session_changes_nothing_in_the_traffic(live: Window, product
     assert told.asked[-1]["messages"] == [{"role": "user", "content": "three of nobody in particular"}]
 
 
-@deep
+@deep("it opens every view once more for each width")
 @pytest.mark.parametrize("width", [320, too(390), too(768)])
 def test_it_fits_on_small_screens(windows: Windows, product: Product, width: int):
     with windows.opened(product.address, size=(width, 740)) as window:

@@ -77,7 +77,7 @@ ROUTED = {
 }
 
 
-@deep
+@deep("it plays the demo first: 10 s")
 def test_whoever_watches_the_demo_sees_a_request_go_to_a_larger_model(windows: Windows, tmp_path: Path):
     with ExitStack() as opened:
         product = opened.enter_context(demo(tmp_path, "--speed", "6", until="press Ctrl-C to stop"))

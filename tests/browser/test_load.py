@@ -51,7 +51,7 @@ def test_the_page_is_light(windows: Windows, product: Product):
     assert modules == set(preloads(FOLDER))
 
 
-@deep
+@deep("thousands of events or messages, in a browser: 10 s and more")
 def test_views_open_while_fifty_events_a_second_come_in(windows: Windows, product: Product):
     with windows.opened(product.address) as window, lively(product):
         page = opened(window)
@@ -62,7 +62,7 @@ def test_views_open_while_fifty_events_a_second_come_in(windows: Windows, produc
             expect(page.locator("main .view")).to_be_visible()
 
 
-@deep
+@deep("thousands of events or messages, in a browser: 10 s and more")
 def test_what_the_page_holds_does_not_grow(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         page = opened(window)
@@ -77,7 +77,7 @@ def test_what_the_page_holds_does_not_grow(windows: Windows, product: Product):
     assert after[1] < 3_000
 
 
-@deep
+@deep("thousands of events or messages, in a browser: 10 s and more")
 def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         page = window.open("sessions").page
@@ -90,7 +90,7 @@ def test_all_sessions_can_be_reached_a_page_at_a_time(windows: Windows, product:
         expect(rows).to_have_count(1)
 
 
-@deep
+@deep("thousands of events or messages, in a browser: 10 s and more")
 def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windows, product: Product):
     assert say(product, *(f"message {number}" for number in range(3001)), session="long") == 200
     id = str(product.get("/api/sessions/long")["id"])
@@ -106,7 +106,7 @@ def test_a_conversation_of_thousands_of_messages_is_drawn_in_part(windows: Windo
         expect(page.get_by_role("dialog").locator("pre")).to_have_text("message 3000")
 
 
-@deep
+@deep("thousands of events or messages, in a browser: 10 s and more")
 def test_whoever_leaves_a_view_before_its_charts_have_come_breaks_nothing(windows: Windows, product: Product):
     with windows.opened(product.address) as window:
         opened(window).evaluate(

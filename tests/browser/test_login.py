@@ -70,7 +70,7 @@ def forgive_refusals(window: Window) -> None:
     window.faults[:] = [one for one in window.faults if "HTTP Authentication failed" not in one]
 
 
-@deep
+@deep("tests/team/test_login.py runs the same logins without a browser")
 def test_a_login_leads_back_to_the_view_and_lasts_until_the_logout(windows: Windows, login: LoginProduct):
     with windows.opened(login.address) as window:
         window.page.goto(f"{login.address}/#/sessions")
@@ -87,7 +87,7 @@ def test_a_login_leads_back_to_the_view_and_lasts_until_the_logout(windows: Wind
         forgive_refusals(window)
 
 
-@deep
+@deep("tests/team/test_login.py runs the same logins without a browser")
 def test_a_login_that_fails_says_why(windows: Windows, login: LoginProduct):
     with windows.opened(login.address, locale="fr-FR") as window:
         window.page.goto(login.address)

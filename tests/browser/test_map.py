@@ -157,7 +157,7 @@ def restarted(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Ite
             yield product
 
 
-@deep
+@deep("it restarts a server of its own, which takes seconds")
 @pytest.mark.parametrize(
     ("locale", "words", "place"),
     [

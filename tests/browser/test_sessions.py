@@ -99,7 +99,7 @@ def crowd(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield product
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_older_ones_that_come_late_do_not_take_the_place_of_what_was_found(windows: Windows, crowd: Product):
     held: list[Route] = []
     with windows.opened(crowd.address) as window:
@@ -115,7 +115,7 @@ def test_older_ones_that_come_late_do_not_take_the_place_of_what_was_found(windo
         expect(page.locator("tbody tr")).to_have_count(1)
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_one_that_was_used_meanwhile_is_not_listed_twice(windows: Windows, crowd: Product):
     with windows.opened(crowd.address) as window:
         page = window.page
@@ -131,7 +131,7 @@ def test_one_that_was_used_meanwhile_is_not_listed_twice(windows: Windows, crowd
         assert len(names) == len(set(names))
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_after_a_gap_those_that_were_deleted_meanwhile_are_gone(windows: Windows, crowd: Product):
     sockets: list[WebSocketRoute] = []
 
@@ -152,7 +152,7 @@ def test_after_a_gap_those_that_were_deleted_meanwhile_are_gone(windows: Windows
         expect(doomed).to_have_count(0)
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_a_session_without_requests_has_no_empty_chart(windows: Windows, crowd: Product):
     with windows.opened(crowd.address) as window:
         page = window.open("live").page
@@ -162,7 +162,7 @@ def test_a_session_without_requests_has_no_empty_chart(windows: Windows, crowd: 
         expect(window.card("Cumulative cost")).to_contain_text("Waiting for the first request.")
 
 
-@deep
+@deep("a detail of a view that other tests here open")
 def test_one_more_is_not_many_in_french(windows: Windows, crowd: Product):
     with windows.opened(crowd.address, locale="fr-FR") as window:
         page = window.open("sessions").page

@@ -36,7 +36,7 @@ def test_a_switch_counts_at_once_and_the_file_keeps_its_comments(windows: Window
         assert "nonsense" in (tmp_path / "config.toml").read_text()
 
 
-@deep
+@deep("two windows; tests/api/test_settings.py shows the same switches")
 def test_every_switch_is_named_and_another_window_follows(window: Window, windows: Windows, shop: Product):
     page = window.open("settings").page
     page.get_by_role("switch").first.wait_for()
@@ -68,7 +68,7 @@ def test_it_speaks_french(fenetre: Window):
     assert "Fonctionnalités" in fenetre.text
 
 
-@deep
+@deep("two windows; tests/api/test_settings.py shows the same switches")
 def test_after_a_gap_switches_stand_as_they_are_now(windows: Windows, shop: Product):
     sockets: list[WebSocketRoute] = []
 

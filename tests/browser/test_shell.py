@@ -35,7 +35,7 @@ def ground(page: Page) -> str:
     return colour
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 @pytest.mark.parametrize("locale", [too("en-GB"), "fr-CA", too("de-DE")])
 def test_every_view_opens_in_the_language_of_the_browser(windows: Windows, product: Product, locale: str):
     language = "fr" if locale.startswith("fr") else "en"
@@ -59,7 +59,7 @@ def test_a_language_that_was_chosen_stays_chosen(shell: Window):
     expect(page.get_by_role("heading", name="All sessions")).to_be_visible()
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_theme_that_was_chosen_stays_chosen_and_never_flashes(shell: Window):
     page = shell.open("live").page
     light = ground(page)
@@ -79,7 +79,7 @@ def test_a_theme_that_was_chosen_stays_chosen_and_never_flashes(shell: Window):
     assert ground(page) == dark
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_the_system_theme_is_followed_as_it_changes(shell: Window):
     page = shell.open("live").page
     light = ground(page)
@@ -104,7 +104,7 @@ def test_the_keyboard_reaches_everything_and_can_skip_the_navigation(shell: Wind
     expect(page.get_by_role("heading", name="All sessions")).to_be_visible()
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_an_address_that_leads_nowhere_shows_the_first_view(shell: Window):
     for path in ("nowhere", "%E0%A4%A", "../../etc/passwd", "live/%00"):
         shell.page.goto(f"{shell.address}/#/{path}")
@@ -116,7 +116,7 @@ def _replace_view(page: Page, name: str, body: str) -> None:
     page.route(f"**/dashboard/views/{name}.js", lambda route: route.fulfill(content_type="text/javascript", body=body))
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_view_that_is_not_there_says_so_and_the_others_go_on(shell: Window):
     page = shell.page
     _replace_view(page, "playground", "throw new Error('it is not there');")
@@ -138,7 +138,7 @@ def test_a_view_with_a_fault_says_so_and_the_others_go_on(shell: Window):
     shell.faults.clear()
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_route_that_the_server_lacks_is_told(shell: Window):
     missing = {"error": {"code": "not_found", "message": "there is nothing at this path"}}
     shell.page.route("**/api/mcp/servers", lambda route: route.fulfill(status=404, json=missing))
@@ -166,7 +166,7 @@ def test_a_server_with_a_token_asks_for_it_and_opens(windows: Windows, guarded: 
         window.faults.clear()  # a socket that is refused is told to the console
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.page
@@ -179,7 +179,7 @@ def test_a_text_is_copied_also_where_the_browser_has_no_clipboard_for_pages(wind
         expect(page.locator("textarea")).to_have_count(0)
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guarded: Product):
     with windows.opened(guarded.address) as window:
         page = window.page
@@ -200,7 +200,7 @@ def test_the_question_for_the_token_cannot_be_waved_away(windows: Windows, guard
         window.faults.clear()  # a socket that is refused is told to the console
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_view_that_was_never_opened_opens_while_the_server_is_away(shell: Window):
     page = shell.open("sessions").page
     page.route("**/dashboard/**", lambda route: route.abort())
@@ -209,7 +209,7 @@ def test_a_view_that_was_never_opened_opens_while_the_server_is_away(shell: Wind
     expect(page.get_by_role("heading", name="MCP servers")).to_be_visible()
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_text_that_cannot_be_copied_is_told(shell: Window):
     page = shell.open("playground").page
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
@@ -218,7 +218,7 @@ def test_a_text_that_cannot_be_copied_is_told(shell: Window):
     expect(page.get_by_text("Copy failed")).to_be_visible()
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_a_dialog_stays_when_a_selection_ends_outside_of_it(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.open("sessions").page
@@ -250,7 +250,7 @@ def test_every_view_fits_on_the_smallest_phone(windows: Windows, shop: Product, 
         assert {view: width for view, width in wide.items() if width > 320} == {}
 
 
-@deep
+@deep("a detail of the frame around all views, which each test in the browser opens")
 def test_an_answer_that_is_not_kimi_proxys_is_no_answer(windows: Windows, shop: Product):
     with windows.opened(shop.address) as window:
         page = window.page

@@ -87,7 +87,7 @@ def test_there_are_fifty_payloads_and_each_is_another():
     assert len(set(PAYLOADS)) == len(PAYLOADS) >= 50
 
 
-@deep
+@deep("it tests the check of the test above it")
 def test_a_page_without_a_policy_that_made_markup_of_it_would_be_noticed(windows: Windows, evil: Product):
     with windows.opened(evil.address, bypass_policy=True) as window:
         page = window.open("live").page

@@ -31,7 +31,7 @@ def test_a_day_is_played_once_and_nothing_is_left(cli: Cli, tmp_path: Path):
     assert list(where.iterdir()) == []
 
 
-@deep
+@deep("it plays every day; one of them always runs")
 def test_the_window_fills_up_far_enough_to_be_compressed_on_every_day(cli: Cli):
     done = cli("demo", "--once", "--days", str(DAYS), "--no-browser", "--speed", "1000")
 

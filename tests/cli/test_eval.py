@@ -16,7 +16,7 @@ def project(tmp_path: Path) -> Path:
     return histories.busy(tmp_path / "project")
 
 
-@deep
+@deep("it judges the whole evaluation once more")
 def test_a_person_reads_tables_and_sends_a_page_to_a_colleague(cli: Cli, project: Path):
     done = cli("eval", str(project), "--limit", "6", "--html", "report.html")
 
@@ -39,7 +39,7 @@ def test_programs_read_json_and_the_same_seed_gives_the_same_figures(cli: Cli, p
     assert {table["source_type"] for table in first["tables"]} == {"code", "docs"}
 
 
-@deep
+@deep("it judges the whole evaluation once more")
 def test_a_failing_command_s_log_is_judged_too(cli: Cli, project: Path):
     script = "seq 100; echo '--- FAIL: TestLogin (0.00s)'; echo '    a_test.go:3: got 1, want 2'; echo FAIL; exit 1"
     told = json.loads(cli("eval", str(project), "--limit", "2", "--cmd", script, "--json").stdout)
@@ -99,7 +99,7 @@ def test_what_is_refused_says_why_without_a_traceback(
     assert b"Traceback" not in done.stderr
 
 
-@deep
+@deep("it judges the whole evaluation once more")
 def test_a_person_sees_a_bar_while_it_goes_on(cli: Cli, project: Path):
     status, seen = cli.watched("eval", str(project), "--limit", "3")
 

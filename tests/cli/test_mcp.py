@@ -112,7 +112,7 @@ def test_a_file_server_is_not_turned_on_for_the_whole_disk_unless_that_is_writte
     assert b"none was turned on" in left.stderr
 
 
-@deep  # it waits for a server that takes its time
+@deep("it waits for a server that takes its time")
 def test_a_server_that_needs_more_time_is_no_failure(cli: Cli):
     waits = json.dumps(["-c", "sleep 600"])
     slow = f'[mcp]\nready_timeout_s = 15\n[mcp.servers.slow]\ncommand = "sh"\nargs = {waits}\nstart_timeout_s = 500\n'
@@ -124,7 +124,7 @@ def test_a_server_that_needs_more_time_is_no_failure(cli: Cli):
     assert b"still starting: slow; kimi-proxy mcp status shows when they are ready" in up.stderr
 
 
-@deep  # tests/services/gateway/test_supervisor.py shows it without the commands
+@deep("tests/services/gateway/test_supervisor.py shows it without the commands")
 def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     mcp("mcp", "up", "good")
     before = servers_of(mcp)
@@ -139,7 +139,7 @@ def test_one_server_can_be_stopped_and_started_and_the_others_go_on(mcp: Cli):
     assert servers_of(mcp).isdisjoint(before)
 
 
-@deep
+@deep("tests/services/gateway/test_supervisor.py shows it without the commands")
 def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
     mcp("mcp", "up", "good")
     (mcp.here / "config.toml").write_text("[mcp]\nready_timeout_s = 60\n" + server("new"))
@@ -148,7 +148,7 @@ def test_a_restart_of_everything_reads_the_settings_again(mcp: Cli):
     assert (done.returncode, states(done.stdout)) == (0, {"new": "ready"})
 
 
-@deep
+@deep("tests/services/gateway/test_supervisor.py shows it without the commands")
 def test_a_start_in_the_foreground_is_told_and_goes_on(mcp: Cli):
     with serving(mcp, "start") as (process, _):
         assert within(60, lambda: len(servers_of(mcp)) == 1)
@@ -171,7 +171,7 @@ def test_when_start_ends_so_do_the_servers_and_nobody_is_fooled_by_what_it_left(
     assert mcp("mcp", "status").returncode == 3
 
 
-@deep
+@deep("tests/services/gateway/test_supervisor.py shows it without the commands")
 def test_names_that_cannot_be_started_are_refused_with_the_reason(mcp: Cli):
     mcp("mcp", "up", "good")
     unknown = mcp("mcp", "up", "nobody")
@@ -193,7 +193,7 @@ def test_a_start_that_fails_shows_why(mcp: Cli):
     assert b"is taken by another program, which is not kimi-proxy" in done.stderr
 
 
-@deep
+@deep("tests/services/gateway/test_supervisor.py shows it without the commands")
 def test_with_a_token_the_command_sends_it(mcp: Cli):
     env = {"KIMI_PROXY_TOKEN": "a" * 32}
     done = mcp("mcp", "up", "good", env=env)

@@ -198,7 +198,7 @@ def test_a_store_that_cannot_be_written_leaves_the_text_whole_and_says_so(cli: C
     assert b"recovery_unavailable" in done.stderr
 
 
-@deep
+@deep("it needs a text that takes seconds to prune")
 def test_a_person_sees_a_bar_while_a_large_text_is_pruned(cli: Cli):
     (cli.here / "large.log").write_bytes(LOG * 40)
     status, seen = cli.watched("prune", "large.log", "--goal", GOAL)

@@ -50,7 +50,7 @@ def test_the_agent_has_the_tools_and_its_exit_code_is_ours(cli: Cli):
     assert events(cli) == ["mcp_pruner.ready", "mcp_pruner.stopped"]
 
 
-@deep
+@deep("it starts a proxy and an agent; another agent's run always does")
 def test_one_remark_says_where_the_log_is_and_the_rest_is_the_agent_s(cli: Cli):
     done = cli("run", "sh", "-c", "cat; echo out; echo err >&2", stdin=b"typed\n")
 
@@ -60,7 +60,7 @@ def test_one_remark_says_where_the_log_is_and_the_rest_is_the_agent_s(cli: Cli):
     assert str(runs(cli)[0]).encode() in first
 
 
-@deep
+@deep("it starts a proxy and an agent; another agent's run always does")
 def test_options_behind_the_command_are_the_agent_s(cli: Cli):
     assert cli("run", "echo", "--help", "-p", "--agent", "x").stdout == b"--help -p --agent x\n"
 
@@ -74,7 +74,7 @@ def test_nobody_gets_in_without_the_token(cli: Cli):
     assert done.stdout == b"401"
 
 
-@deep
+@deep("it starts a proxy and an agent; another agent's run always does")
 def test_claude_code_is_told_by_a_file(cli: Cli, tmp_path: Path):
     agent = tmp_path / "claude"
     agent.write_text('#!/bin/sh\necho "$@"; cat "${1#--mcp-config=}"\n')
@@ -105,7 +105,7 @@ def test_settings_that_mean_nothing_do_not_keep_the_agent_from_running(cli: Cli)
     assert events(cli) == ["mcp_pruner.config_invalid", "mcp_pruner.not_running"]
 
 
-@deep
+@deep("it starts a proxy and an agent; another agent's run always does")
 def test_a_state_directory_that_cannot_be_written_does_not_either(cli: Cli, tmp_path: Path):
     (tmp_path / "state").write_text("in the way")
     done = cli("run", "sh", "-c", "curl -s ${KIMI_PROXY_MCP_URL%/mcp}/health", env={"TMPDIR": str(tmp_path)})
@@ -167,7 +167,7 @@ def test_a_runner_that_is_killed_leaves_no_server(cli: Cli):
             os.kill(agent, signal.SIGKILL)
 
 
-@deep
+@deep("it waits for tools that are killed")
 def test_an_agent_outlives_its_tools(cli: Cli):
     waiting = "touch begun; while [ ! -e done ]; do sleep 0.02; done; cat $KIMI_PROXY_MCP_CONFIG; exit 5"
     with cli.started("run", "sh", "-c", waiting) as process:

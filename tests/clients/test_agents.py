@@ -129,7 +129,7 @@ def test_claude_code_runs_with_the_tools_and_with_servers_of_its_own(world: Worl
     assert not (world.project / ".mcp.json").exists()
 
 
-@deep
+@deep("a real agent once more; another one does the same always")
 def test_codex_runs_with_the_tools(world: World):
     said = world.run(KIMI_PROXY, "run", "--", *world.codex("kimi-proxy"))
 
@@ -139,7 +139,7 @@ def test_codex_runs_with_the_tools(world: World):
     assert not (world.home / ".codex" / "config.toml").exists()
 
 
-@deep
+@deep("a real agent once more; another one does the same always")
 def test_claude_code_finds_the_tools_that_init_wrote_down(world: World):
     world.run(KIMI_PROXY, "init", "claude", "--user", "--tools", "--yes")
     world.run(*world.claude("pruner"))
@@ -149,7 +149,7 @@ def test_claude_code_finds_the_tools_that_init_wrote_down(world: World):
     assert "pruner" not in json.loads((world.home / ".claude.json").read_text()).get("mcpServers", {})
 
 
-@deep
+@deep("a real agent once more; another one does the same always")
 def test_codex_finds_the_tools_that_init_wrote_down(world: World):
     world.run(KIMI_PROXY, "init", "codex", "--tools", "--yes")
     written = (world.home / ".codex" / "config.toml").read_text()
@@ -161,7 +161,7 @@ def test_codex_finds_the_tools_that_init_wrote_down(world: World):
     assert written in (world.home / ".codex" / "config.toml").read_text()
 
 
-@deep
+@deep("a real agent once more; another one does the same always")
 def test_claude_code_is_connected_over_stdio_and_over_http(world: World):
     world.run(KIMI_PROXY, "init", "claude", "--user", "--yes")
     assert re.search(r"pruner: .*kimi-proxy pruner --stdio - .*Connected", world.run(agents.claude(), "mcp", "list"))
@@ -174,6 +174,6 @@ def test_claude_code_is_connected_over_stdio_and_over_http(world: World):
     assert re.search(rf"pruner: http://127.0.0.1:{port}/mcp .*Connected", listed)
 
 
-@deep
+@deep("a real agent once more; another one does the same always")
 def test_claude_code_s_own_commands_work_in_a_run(world: World):
     world.run(KIMI_PROXY, "run", "--", agents.claude(), "mcp", "list")

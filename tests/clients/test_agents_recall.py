@@ -68,9 +68,15 @@ async def test_claude_code_s_model_reads_back_inside_its_answer(tmp_path: Path):
 MODELS = [
     ("", RUN_SCRIPT, "functions"),
     ("gpt-5.5", RUN_COMMAND, ""),
-    *(pytest.param(name, RUN_SCRIPT, "", marks=deep) for name in ("gpt-5.6-sol", "gpt-6-sol", "gpt-6-astra")),
-    *(pytest.param(name, RUN_SCRIPT, "", marks=deep) for name in ("gpt-6.1-sol", "gpt-6-luna")),
-    pytest.param("gpt-x", RUN_COMMAND, "", marks=deep),
+    *(
+        pytest.param(name, RUN_SCRIPT, "", marks=deep("the same recall with another model"))
+        for name in ("gpt-5.6-sol", "gpt-6-sol", "gpt-6-astra")
+    ),
+    *(
+        pytest.param(name, RUN_SCRIPT, "", marks=deep("the same recall with another model"))
+        for name in ("gpt-6.1-sol", "gpt-6-luna")
+    ),
+    pytest.param("gpt-x", RUN_COMMAND, "", marks=deep("the same recall with another model")),
 ]
 
 

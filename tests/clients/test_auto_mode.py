@@ -25,7 +25,7 @@ from tests.support.evil import Evil, Heard, Line, evil, http
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.features.accounting import sum_safety_checks
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 600)]
+pytestmark = [deep("it installs Claude Code from npm: minutes"), pytest.mark.timeout(INSTALL_S + 600)]
 
 KIMI_PROXY = str(Path(sys.executable).with_name("kimi-proxy"))
 KEY = f"sk-ant-api03-{'x' * 30}"

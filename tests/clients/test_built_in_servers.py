@@ -71,7 +71,7 @@ async def tools_of(name: str, folder: Path) -> list[str]:
     return [tool["name"] for tool in listed["tools"]]
 
 
-@deep
+@deep("it installs servers from npm and PyPI")
 @pytest.mark.timeout(START_S + 300)
 @pytest.mark.parametrize("name", list(documented()))
 async def test_a_built_in_server_offers_as_many_tools_as_documented(name: str, tmp_path: Path):

@@ -51,7 +51,7 @@ async def through_us(folder: Path, is_anthropic: bool) -> Recorded:
     return recorded
 
 
-@deep
+@deep("it installs Claude Code from npm")
 async def test_tools_and_system_are_those_of_a_direct_request_token_for_token(tmp_path: Path):
     with first_party(tmp_path) as direct:
         await run(tmp_path, **direct.env)
@@ -67,7 +67,7 @@ async def test_tools_and_system_are_those_of_a_direct_request_token_for_token(tm
     assert relayed.headers[0]["x-api-key"] == "sk-of-the-client"
 
 
-@deep
+@deep("it installs Claude Code from npm")
 async def test_before_another_provider_nothing_is_claimed(tmp_path: Path):
     recorded = await through_us(tmp_path, is_anthropic=False)
 

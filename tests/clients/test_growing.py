@@ -87,7 +87,7 @@ def paired(request: Request) -> bool:
     return sorted(calls) == sorted(part.call_id for part in parts if part.kind == "tool_result")
 
 
-@deep
+@deep("it fills a window three times; one alert always runs")
 @wires(Wire.RESPONSES)
 async def test_whoever_watches_is_warned_at_80_90_and_95_percent(tmp_path: Path, wire: Wire):
     # With the rescue, a conversation whose answers need more than 5 % of the window never gets that far.

@@ -79,7 +79,7 @@ async def test_claude_code_s_own_tools_are_cut_by_hooks_and_read_back(tmp_path: 
     assert json.loads(recovered)["raw_text"] == hidden
 
 
-@deep
+@deep("the real Claude Code; with the server it always runs")
 async def test_without_the_server_every_output_is_whole(tmp_path: Path):
     with fake_llm(script) as llm:
         gone = "http://127.0.0.1:9"  # nothing listens there

@@ -47,7 +47,7 @@ def text_of(result: JsonObject) -> str:
     raise AssertionError(result)
 
 
-@deep
+@deep("the inspector of npm takes seconds to start; other clients make the same calls")
 async def test_it_lists_calls_and_recovers_through_the_gateway(command: list[str], tmp_path: Path):
     async with proxy(tmp_path / "home", GATEWAY) as world:
         url = f"http://127.0.0.1:{world.port}/api/mcp-gateway/x/mcp"
@@ -63,7 +63,7 @@ async def test_it_lists_calls_and_recovers_through_the_gateway(command: list[str
     assert text_of(whole) == LONG
 
 
-@deep
+@deep("the inspector of npm takes seconds to start; other clients make the same calls")
 async def test_it_finds_nothing_wrong_with_the_pruners_schemas_and_prunes(
     command: list[str], tmp_path: Path, port: int
 ):

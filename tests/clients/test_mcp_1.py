@@ -50,7 +50,7 @@ def python() -> str:
     return str(installed(f"mcp1-{version}", install) / "bin" / "python")
 
 
-@deep  # test_mcp_2.py shows it with the client of today
+@deep("test_mcp_2.py shows it with the client of today")
 @pytest.mark.timeout(2 * INSTALL_S + 600)
 @pytest.mark.parametrize("door", ["/mcp", "/rpc", "stdio"])
 def test_an_older_client_prunes_and_recovers(door: str, python: str, port: int, home: Path):

@@ -110,7 +110,7 @@ def check(world: World) -> None:
     assert not any("write_file" in name for name in world.llm.offered)
 
 
-@deep
+@deep("the real Claude Code; another client does the same job always")
 def test_claude_code_does_a_job_with_two_servers_behind_one_endpoint(world: World):
     own = {"all": {"type": "stdio", "command": KIMI_PROXY, "args": ["gateway", "--stdio"], "alwaysLoad": True}}
     (world.home / "servers.json").write_text(json.dumps({"mcpServers": own}))
@@ -124,7 +124,7 @@ def test_claude_code_does_a_job_with_two_servers_behind_one_endpoint(world: Worl
     check(world)
 
 
-@deep
+@deep("the real Codex; another client does the same job always")
 def test_codex_does_a_job_with_two_servers_behind_one_endpoint(world: World):
     settings = (
         'model_provider="fake"',

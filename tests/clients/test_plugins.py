@@ -66,7 +66,7 @@ def test_both_plugins_teach_the_same_skill():
     assert (CLAUDE / skill).read_text() == (CODEX / skill).read_text()
 
 
-@deep  # test_codex_installs_the_plugin_and_its_server runs
+@deep("test_codex_installs_the_plugin_and_its_server always runs")
 def test_claude_code_accepts_the_marketplace_and_installs_the_plugin(tmp_path: Path):
     claude, market = agents.claude(), checkout(tmp_path / "market")
     for path in (market, market / "plugins" / "claude-code"):
@@ -78,7 +78,7 @@ def test_claude_code_accepts_the_marketplace_and_installs_the_plugin(tmp_path: P
     assert (found["id"], found["version"], found["enabled"]) == ("kimi-proxy@kimi-proxy", __version__, True)
 
 
-@deep
+@deep("the real Claude Code; the commands that it runs are tested in tests/cli")
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "not running"])
 def test_kimi_status_shows_the_model_what_the_commands_print(runs: bool, tmp_path: Path):
     market, project = checkout(tmp_path / "market"), tmp_path / "project"

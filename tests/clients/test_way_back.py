@@ -115,7 +115,7 @@ async def test_claude_code_with_hooks_reads_back_unasked(tmp_path: Path):
     check(here.model, "mcp__pruner__recover_text")
 
 
-@deep
+@deep("the real Claude Code in further setups; the usual one always runs")
 @pytest.mark.parametrize("others", [(), ("--hooks",), ("--tools", "--user"), ("--user",), ("--tools", "--project")])
 async def test_claude_code_behind_the_proxy_reads_back_unasked_whatever_else_is_set_up(
     tmp_path: Path, others: tuple[str, ...]
@@ -131,7 +131,7 @@ async def test_claude_code_behind_the_proxy_reads_back_unasked_whatever_else_is_
     check(here.model, "mcp__pruner__recover_text" if is_eager else "recover_text")
 
 
-@deep
+@deep("the real Claude Code in further setups; the usual one always runs")
 @pytest.mark.parametrize("way", ["run", "hooks"])
 async def test_claude_code_in_a_terminal_reads_back_unasked(tmp_path: Path, way: str):
     """It would wait for a click: nobody is there to give one."""
@@ -155,7 +155,7 @@ async def test_claude_code_in_a_terminal_reads_back_unasked(tmp_path: Path, way:
     check(here.model, "mcp__pruner__recover_text" if way == "hooks" else "mcp__kimi-proxy__recover_text")
 
 
-@deep
+@deep("the real Claude Code in further setups; the usual one always runs")
 async def test_claude_code_with_our_plugin_reads_back_unasked(tmp_path: Path):
     """Its server is found by the name of our command; a plugin's hooks cannot be told an address, so the copy is."""
     async with desk(tmp_path) as here:

@@ -84,7 +84,7 @@ THINK = """curl -sS -X POST -H 'Content-Type: application/json' \
 INSTALL_S = 900  # npx downloads it
 
 
-@deep
+@deep("it installs a server from npm")
 @pytest.mark.timeout(INSTALL_S)
 def test_a_server_of_npm_is_turned_on_by_its_name_and_answers_through_the_gateway(checkout: tuple[Shell, Path]):
     if shutil.which("npx") is None:

@@ -7,7 +7,7 @@ from evaluation.judging import RANKERS
 from evaluation.mining import OURS, Repository, contestants, evaluate, mine
 
 
-@deep
+@deep("it judges every contestant twice: a minute")
 def test_every_contestant_is_judged_on_every_case_and_twice_the_same(tmp_path: Path):
     cases = mine(Repository(histories.busy(tmp_path)), 6, seed=7)
     against = contestants([])

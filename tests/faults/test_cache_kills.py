@@ -50,7 +50,7 @@ async def provider_of_a_day() -> AsyncIterator[tuple[CachedProvider, Evil]]:
         yield provider, upstream
 
 
-@deep
+@deep("it kills servers again and again: minutes")
 @pytest.mark.parametrize("database", ["SQLite", "PostgreSQL"])
 async def test_servers_that_are_killed_change_no_warm_prefix(database: str, tmp_path: Path, server: str):
     chance, total, first = random.Random(5), len(a_day(CLAUDE)), 0
@@ -70,7 +70,7 @@ async def test_servers_that_are_killed_change_no_warm_prefix(database: str, tmp_
     assert changed_prefixes(prompts) <= FREE
 
 
-@deep
+@deep("it kills servers again and again: minutes")
 async def test_three_servers_with_one_database_change_no_warm_prefix(tmp_path: Path, server: str):
     chance, clock = random.Random(3), Clock(BEGAN)
     provider = CachedProvider(clock, CLAUDE.cache, CLAUDE.prices)
@@ -106,7 +106,7 @@ def locked(file: Path) -> Iterator[None]:
         connection.close()
 
 
-@deep
+@deep("it kills servers again and again: minutes")
 async def test_a_store_that_hangs_changes_no_warm_prefix(tmp_path: Path):
     clock = Clock(time.time())
     provider = CachedProvider(clock, CLAUDE.cache, CLAUDE.prices)

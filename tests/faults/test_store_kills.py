@@ -41,7 +41,7 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Pa
     assert [*store_path(tmp_path).parent.glob("*corrupt*")] == []
 
 
-@deep
+@deep("it kills writers again and again; the contract of the store covers one writer")
 async def test_four_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     keeper = python("-m", "tests.faults.store_keeper", str(tmp_path), "80")
     writers = [await asyncio.create_subprocess_exec(*keeper, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(4)]

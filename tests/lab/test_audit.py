@@ -74,7 +74,7 @@ def audited(*folders: Path, processes: int = 1) -> Audit:
     return audit(find(map(name_source, folders)), lambda done, total: None, processes)
 
 
-@deep
+@deep("it starts two processes that read all sessions again")
 def test_an_audit_is_the_same_in_one_process_and_in_two(tmp_path: Path):
     for at in range(3):
         claude_session(tmp_path / "mine", f"s{at}", turns=6 + at)

@@ -30,7 +30,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-@deep  # test_agreement.py shows it with light servers
+@deep("test_agreement.py shows it with light servers")
 def test_what_is_cut_on_one_server_is_recovered_on_the_others(here: Fleet):
     items = turn(1, "cut")
     assert here.ask(items).status_code == 200
@@ -54,7 +54,7 @@ def test_a_conversation_that_changes_servers_with_every_turn_keeps_its_prefix(he
     assert all("PRUN" in each[-1] for each in sent)
 
 
-@deep  # test_kills.py kills light servers
+@deep("test_kills.py kills light servers")
 def test_servers_that_are_killed_in_mid_stream_lose_no_original(here: Fleet):
     kept: dict[str, str] = {}
     for number in range(KILLS):

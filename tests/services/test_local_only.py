@@ -95,7 +95,7 @@ def test_pruning_asks_nothing_of_the_network_and_a_key_alone_is_no_opt_in(watche
     assert not watched.caught.exists()
 
 
-@deep
+@deep("it tests the trap of the tests beside it, not kimi-proxy")
 def test_the_trap_would_have_caught_it(tmp_path: Path) -> None:
     env = trapped(tmp_path)
     endpoint = "http://127.0.0.1:9/"

@@ -288,7 +288,7 @@ async def test_a_chat_request_does_not_wait_for_a_child_that_does_not_start(my_c
         assert len(my_children()) == 1
 
 
-@deep
+@deep("it measures milliseconds, which needs a quiet machine")
 async def test_the_event_loop_keeps_turning_while_somebody_is_in_a_hurry() -> None:
     async with open_workers(command=NEVER_READY) as workers:
         await workers.warm()
@@ -348,7 +348,7 @@ async def test_no_text_is_parsed_in_a_server_and_one_that_freezes_a_parser_is_cu
     assert printed == b"[] True\n"
 
 
-@deep
+@deep("it waits for a parser to be given up: 10 s")
 async def test_a_text_that_freezes_a_parser_gets_the_same_cut_in_a_child_and_in_a_command() -> None:
     question = a_question(FREEZING, source_type="code")
     with parsing_by(None):

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import settings
 
 IS_DEEP = "KIMI_PROXY_DEEP" in os.environ
-deep = pytest.mark.skipif(not IS_DEEP, reason="slow: it runs with ./test.sh --deep")
 often = settings(max_examples=5_000 if IS_DEEP else settings.default.max_examples)  # for what is promised
+
+
+def deep(why: str) -> pytest.MarkDecorator:
+    """Mark a test that runs only with --deep, and say why in one line."""
+    return pytest.mark.skipif(not IS_DEEP, reason=f"only with ./test.sh --deep: {why}")
 
 
 def places(length: int, every: int = 5) -> range:
@@ -17,12 +21,12 @@ def places(length: int, every: int = 5) -> range:
 
 
 def too(*values: object) -> object:
-    """A case of `parametrize` for --deep."""
-    return pytest.param(*values, marks=deep)
+    """A case of `parametrize` for --deep, beside others of its test that always run."""
+    return pytest.param(*values, marks=deep("other cases of this test always run"))
 
 
 # uvloop is what runs where it is to be had; the others' own loop is tried there in a deep run.
 LOOPS = (
-    pytest.param(False, id="asyncio", marks=[deep] if find_spec("uvloop") else []),
+    pytest.param(False, id="asyncio", marks=[deep("uvloop is what runs here")] if find_spec("uvloop") else []),
     pytest.param(True, id="uvloop"),
 )

@@ -211,7 +211,11 @@ async def test_a_command_beside_a_running_server_leaves_nothing_of_a_person(tmp_
 
 
 # In one scope each, everything but the events of the other server is as beside a command.
-@pytest.mark.parametrize("settings", [SHARED, pytest.param(TEAM, marks=deep)], ids=["shared", "each their own"])
+@pytest.mark.parametrize(
+    "settings",
+    [SHARED, pytest.param(TEAM, marks=deep("in scopes of their own, all but the events is as beside a command"))],
+    ids=["shared", "each their own"],
+)
 async def test_an_admin_leaves_nothing_of_a_person_on_servers_that_share_a_database(tmp_path: Path, settings: str):
     with postgres_server.serving() as server:
         url = postgres_server.url_of(server, tmp_path)

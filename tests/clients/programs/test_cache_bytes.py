@@ -22,7 +22,7 @@ from tests.support.fakes import Clock
 from kimi_proxy.core.chat import Wire
 from kimi_proxy.features import recording
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 SETTINGS = "[sanitizer]\nbudget_ms = 60000\n[record]\nenabled = true\n"
 PRICES = {"plain": 5.0, "read": 0.5, "write": 6.25, "hour": 10.0, "output": 25.0}

@@ -10,7 +10,7 @@ from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 SETTINGS = "[sanitizer]\nenabled = false\n"
 # After how many events they still ask again; Cline does not once it has read one, with us or without.

@@ -21,7 +21,7 @@ from kimi_proxy.connect.clients import CLIENTS, Connection, server_entry
 from kimi_proxy.connect.places import HookTarget, Wanted
 from kimi_proxy.core.chat import parse
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 2 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 2 * PATIENCE_S)]
 
 WITH_PLUGINS = [case for case in AGENTS if case.client in ("opencode", "cline")]
 WITH_SERVERS = [case for case in AGENTS if case.client]

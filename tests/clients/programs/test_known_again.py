@@ -38,7 +38,7 @@ PRUNED = re.compile(r"prn_[0-9a-z]{16}")
 # A day apart at every moment, so that the next one is a new day wherever the test runs.
 LATER, EARLIER = "Pacific/Kiritimati", "Etc/GMT+12"
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 12 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 12 * PATIENCE_S)]
 
 
 def claude(version: str) -> str:

@@ -15,7 +15,7 @@ from tests.support.evil import evil
 
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from kimi_proxy.features.chat.prompt_cache import digests, first_difference
 
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\n[deferred_tools]\nclients = ["opencode", "claude"]\n'
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 4 * PATIENCE_S)]
 
 
 def _servers(place: Place) -> dict[str, list[str]]:

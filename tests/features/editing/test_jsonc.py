@@ -80,7 +80,7 @@ def test_a_key_that_stands_there_twice_is_refused():
         jsonc.put('{"a": {}, "a": {}}', ("a", "b"), 1)
 
 
-@deep
+@deep("it measures time, which needs a quiet machine")
 def test_a_file_of_megabytes_takes_a_moment():
     text = '{\n  "history": [' + ",\n".join(f'{{"n": {n}, "text": "{"x" * 80}"}}' for n in range(20_000)) + "]\n}\n"
 

@@ -36,7 +36,7 @@ def test_the_same_lines_are_cut_everywhere() -> None:
     assert digest.hexdigest() == CUTS
 
 
-@deep
+@deep("it starts an interpreter for each hash seed")
 def test_lines_are_scored_the_same_everywhere() -> None:
     digest = sha256()
     for question in questions():
@@ -46,7 +46,7 @@ def test_lines_are_scored_the_same_everywhere() -> None:
     assert digest.hexdigest() == SCORES
 
 
-@deep
+@deep("it starts an interpreter for each hash seed")
 def test_what_agents_tools_print_is_cut_the_same_everywhere() -> None:
     digest = sha256()
     for at, question in enumerate(questions()):

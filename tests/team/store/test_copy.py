@@ -214,7 +214,7 @@ def _sample(kind: str, number: int) -> object:
     return samples[kind]
 
 
-@deep
+@deep("the test of a second, complete run copies by the same numbers")
 async def test_a_copy_that_was_interrupted_goes_on_where_it_was(server: str, tmp_path: Path):
     originals = await _filled(tmp_path)
     url = postgres_server.url_of(server, tmp_path)

@@ -101,7 +101,7 @@ def test_line_rules_take_linear_time(kind: SourceType, piece: str) -> None:
         check_linear(lambda lines: engine.outline(lines, kind), piece)
 
 
-@deep
+@deep("it waits for parsers to be given up: 10 s and more")
 @pytest.mark.parametrize("piece", NESTED.values(), ids=NESTED)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_parse_ends_in_time_whatever_the_grammar_makes_of_it(language: str, piece: str) -> None:

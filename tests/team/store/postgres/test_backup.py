@@ -21,7 +21,7 @@ def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, timeout=120)
 
 
-@deep
+@deep("it dumps a database and restores it: 10 s")
 async def test_a_restored_dump_serves_old_ids(tmp_path: Path) -> None:
     originals = [an_original(f"text {number}\n\0".encode()) for number in range(20)]
     with controlled() as server:
