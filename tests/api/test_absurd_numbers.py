@@ -2,12 +2,17 @@
 
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from tests.support.api.watching import completion, watching, world
+import httpx
+import pytest
+from tests.support.api.team import ask, team
+from tests.support.api.watching import completion, listed, watching, world
 from tests.support.evil import Heard, Line, http
 
+from kimi_proxy.core.json import JsonObject
 from kimi_proxy.services.store.sqlite.store import store_path
 
 ABSURD = "500000000000"  # the year 17,814
@@ -74,3 +79,53 @@ async def test_a_value_that_another_program_wrote_into_the_store_stops_no_page_a
 
     assert {path: status for path, status in answers.items() if status != 200} == {}
     assert len(init["metrics"]) == len(DAMAGE)  # type: ignore[arg-type]
+
+
+ROWS: tuple[tuple[str, str, object], ...] = (
+    ("decision", "shown", b"no frame"),
+    ("decision", "hash", b"of another text"),
+    ("decision", "preview", b"\xff\xfe"),
+    ("decision", "session", b"\xff\xfe"),
+    ("fact", "frame", b"no frame"),
+    ("fact", "session", b"\xff\xfe"),
+    ("compression_log", "frame", b"no frame"),
+    ("record", "about", b"\xff\xfe"),
+    ("text", "frame", b"no frame"),
+    ("project_memory", "content", b"no JSON"),
+)
+
+
+# One that another program could have written: the conversations here are too short to be compressed.
+COMPRESSION = """INSERT INTO compression_log
+  (session_id, timestamp, original_tokens, compressed_tokens, compression_ratio, handle, cut, kept, fingerprint, hash,
+   frame, original, summary_by, kind, automatic, scope)
+  SELECT id, 1.0, 9, 1, 0.5, 'cmp_1', 1, '', x'00', x'00', x'00', '', 'm', 'compression', 0, scope
+  FROM sessions LIMIT 1"""
+
+
+async def exported(client: httpx.AsyncClient) -> list[JsonObject]:
+    return [json.loads(line) for line in (await client.get("/api/me/export")).text.splitlines()]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), ROWS, ids=[f"{table}.{column}" for table, column, _ in ROWS])
+async def test_a_damaged_row_ends_neither_a_list_nor_an_export(tmp_path: Path, table: str, column: str, value: object):
+    async with team(tmp_path, "[sanitizer]\nbudget_ms = 60000\n") as t, t.person("ada") as ada:
+        for number in range(2):
+            assert (await ask(ada, f"session-{number}")).status_code == 200
+        assert (await ada.post("/api/memory/save", json={"content": "x"})).status_code == 200
+        await listed(ada, "/api/sessions", "sessions", 2)
+        whole = Counter(line["kind"] for line in await exported(ada))
+        with closing(sqlite3.connect(store_path(tmp_path / "0"), timeout=60)) as connection:
+            connection.execute(COMPRESSION)
+            first = f"rowid = (SELECT min(rowid) FROM {table})"
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE {first}", (value,))
+            connection.commit()
+        cuts = (await ada.get("/api/cuts")).json()["cuts"]
+        looked_at = {(await ada.get(f"/api/cuts/{each['id']}")).status_code for each in cuts}
+        kinds = Counter(line["kind"] for line in await exported(ada))
+        memory = (await ada.get("/api/memory/load")).json()
+
+    assert looked_at == ({503} if table == "text" else {200})  # both sessions have the same text
+    lost = {"project_memory"} if table == "project_memory" else set()
+    assert {kind for kind, count in whole.items() if kinds[kind] < count} == lost
+    assert "damaged" in memory["trouble"] if lost else memory["content"] == "x"

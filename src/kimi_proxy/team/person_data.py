@@ -10,7 +10,7 @@ from pathlib import Path
 from kimi_proxy.api.addon import PersonalFiles
 from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller, person_scope, team_scope
-from kimi_proxy.core.errors import InvalidParams
+from kimi_proxy.core.errors import InvalidParams, StoreUnavailable
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.services import serialize
 from kimi_proxy.services.chat.memory import Memories, delete_old_files
@@ -180,7 +180,12 @@ class PersonData:
             after = page[-1][0]
             for _, metric in page:
                 yield {"kind": "request", **serialize.metric(metric)}
-        for made in await self._store.decisions.compressions(who, id, ALL):
+        try:
+            compressions = await self._store.decisions.compressions(who, id, ALL)
+        except StoreUnavailable as e:  # one that is damaged ends no export
+            yield {"kind": "damaged", "of": "compression", "session_id": id, "message": str(e)}
+            return
+        for made in compressions:
             figures = {name: value for name, value in asdict(made).items() if name != "fingerprint"}
             yield {"kind": "compression", **figures, "kept": list(made.kept)}
 

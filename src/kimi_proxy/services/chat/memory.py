@@ -60,6 +60,13 @@ def read_file(path: Path, max_bytes: int) -> MemoryContent | None:
         return MemoryContent(trouble=str(e))
 
 
+def _read_stored(stored: StoredMemory) -> MemoryContent:
+    try:
+        return MemoryContent(json.decode(stored.content), stored.updated)
+    except ParseError as e:
+        return MemoryContent(trouble=f"the project memory is damaged on disk ({e}): save it again")
+
+
 def _read_content(value: JsonValue) -> MemoryContent:
     """Return the content of a file of an earlier version; a file in another form is all content."""
     match value:
@@ -106,7 +113,7 @@ class Memories:
             await self._table.save(who, StoredMemory(json.encode(found.content), found.updated), replaces=False)
             await asyncio.to_thread(self._delete_files, who)
             stored = await self._table.load(who)
-        return MemoryContent(json.decode(stored.content), stored.updated) if stored else MemoryContent()
+        return _read_stored(stored) if stored else MemoryContent()
 
     async def write(self, who: Caller, content: JsonValue) -> MemoryContent:
         """Replace a person's memory. Raise InvalidParams if it is too long, or no provider could read it."""

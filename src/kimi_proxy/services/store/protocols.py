@@ -344,7 +344,7 @@ class Decisions(Protocol):
 class StoredFact:
     kind: str
     session: str  # with which it is deleted; empty if it is of none
-    value: bytes
+    value: bytes | None  # None if it is damaged on disk
 
 
 class FactStore(Protocol):

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import ConfigError, PruneIdNotFound, StoreUnavailable
+from kimi_proxy.core.lines import decode_text
 from kimi_proxy.services.store.protocols import AuditNote
 
 if sys.version_info >= (3, 14):
@@ -216,6 +217,14 @@ def refuse_marks(found: Sequence[Row]) -> None:
     for (mark,) in found:
         where = next(where for known, where in _FOREIGN.items() if known == mark)
         raise ConfigError(f"the store has texts that are {where}, which this version cannot read: {_EXPORT}")
+
+
+def legible(raw: bytes) -> str:
+    """Return a text of a row; what the disk has damaged in it is replaced."""
+    try:
+        return decode_text(raw)
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
 
 
 def readable(hashed: bytes, frame: bytes) -> bytes | None:

@@ -2,7 +2,7 @@
 requests of a conversation need, such as its session or its model.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple
 
 from kimi_proxy.core import json
@@ -29,8 +29,10 @@ from kimi_proxy.services.store.sql import (
     audit_block,
     compress,
     decompress,
+    legible,
     marks,
     one_of,
+    readable,
     sums,
 )
 
@@ -62,7 +64,7 @@ class SqlDecisions(SqlTables[D]):
 
     async def of_original(self, who: Caller, id: str) -> DecisionRecord | None:
         rows = await self.database.rows(*decision_of(who, id))
-        return decision(rows[0]) if rows else None
+        return listed_decision(rows[0]) if rows else None
 
     async def page(self, who: Caller, after: int, limit: int) -> Sequence[tuple[int, DecisionRecord]]:
         rows = await self.database.rows(
@@ -70,7 +72,7 @@ class SqlDecisions(SqlTables[D]):
                ORDER BY seq LIMIT ?""",
             (*map(encode_text, who.scopes), after, limit),
         )
-        return [(int(str(seq)), decision(tuple(row))) for seq, *row in rows]
+        return [(int(str(seq)), listed_decision(tuple(row))) for seq, *row in rows]
 
     async def sole_originals(
         self, who: Caller, sessions: Collection[str] | None, also: Collection[str] = ()
@@ -212,13 +214,22 @@ def new_compression(who: Caller, made: CompressionRecord) -> SqlStatement:
 
 
 def decision(row: Row) -> DecisionRecord:
-    """Return the decision of a row. Raise StoreUnavailable if it is damaged."""
+    """Return the decision of a row, by which a request is changed. Raise StoreUnavailable if its text is damaged."""
+    return _decision(row, decompress)
+
+
+def listed_decision(row: Row) -> DecisionRecord:
+    """Return the decision of a row for people, of whom a damaged one hides no other: it has no text then."""
+    return _decision(row, lambda text: readable(text.hash, text.frame))
+
+
+def _decision(row: Row, read: Callable[[CompressedText], bytes | None]) -> DecisionRecord:
     match row:
         case (bytes(key), str(why), hashed, frame, bytes(ids), bytes(preview), bytes(session), *counts):
             is_cut = isinstance(hashed, bytes) and isinstance(frame, bytes)
-            shown = decompress(CompressedText(hashed, frame)) if is_cut else None  # type: ignore[arg-type]
-            names = tuple(decode_text(ids).split())
-            return DecisionRecord(key, why, shown, names, decode_text(preview), decode_text(session), *counts)  # type: ignore[arg-type]
+            shown = read(CompressedText(hashed, frame)) if is_cut else None  # type: ignore[arg-type]
+            names = tuple(legible(ids).split())
+            return DecisionRecord(key, why, shown, names, legible(preview), legible(session), *counts)  # type: ignore[arg-type]
         case _:
             raise StoreUnavailable("a decision in the database cannot be read")
 
@@ -340,5 +351,5 @@ class SqlFacts(SqlTables[D]):
 def _fact(kind: object, session: object, hashed: object, frame: object) -> StoredFact:
     match session, hashed, frame:
         case bytes(name), bytes(), bytes():
-            return StoredFact(str(kind), decode_text(name), decompress(CompressedText(hashed, frame)))
+            return StoredFact(str(kind), legible(name), readable(hashed, frame))
     raise StoreUnavailable("a fact in the database cannot be read")

@@ -23,11 +23,12 @@ from kimi_proxy.services.store.sql import (
     compress,
     decompress,
     erased_among,
+    legible,
     note_deleted,
     one_of,
     readable,
 )
-from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision, decision_of
+from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision_of, listed_decision
 from kimi_proxy.services.store.sqlite.database import Database, GroupCommit, reads
 
 # Expired originals stay on disk this long: another process may not have saved a recent use yet.
@@ -190,7 +191,7 @@ class SqliteOriginals(SqlTables[Database]):
         asked = (decision_of(who, decode_text(row[1]), LISTED_DECISION) for row in rows)
         decided = [connection.execute(*each).fetchone() for each in asked]
         return [
-            ListedOriginal(seq, decode_text(id), about, created, last_used, decision(row) if row else None)
+            ListedOriginal(seq, legible(id), about, created, last_used, listed_decision(row) if row else None)
             for (seq, id, about, created, last_used), row in zip(rows, decided, strict=True)
         ]
 
@@ -212,7 +213,7 @@ class SqliteOriginals(SqlTables[Database]):
             (*map(encode_text, who.scopes), *map(encode_text, ids or ()), before, limit),
         )
         return [
-            StoredText(seq, decode_text(id), about, readable(hashed, frame))
+            StoredText(seq, legible(id), about, readable(hashed, frame))
             for seq, id, about, hashed, frame in rows.fetchall()
         ]
 

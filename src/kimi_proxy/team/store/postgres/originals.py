@@ -23,10 +23,11 @@ from kimi_proxy.services.store.sql import (
     audit_block,
     compress,
     decompress,
+    legible,
     note_deleted,
     readable,
 )
-from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, decision
+from kimi_proxy.services.store.sql.decisions import LISTED_DECISION, listed_decision
 from kimi_proxy.team.store.postgres.database import (
     Connection,
     Cursor,
@@ -192,7 +193,7 @@ class PostgresOriginals:
             return [
                 StoredText(
                     read_int(seq),
-                    decode_text(read_bytes(id)),
+                    legible(read_bytes(id)),
                     read_bytes(about),
                     readable(read_bytes(hashed), read_bytes(frame)),
                 )
@@ -392,9 +393,9 @@ def _read_listed(row: Row) -> ListedOriginal:
     seq, id, about, created, last_used, *decided = row
     return ListedOriginal(
         seq=read_int(seq),
-        id=decode_text(read_bytes(id)),
+        id=legible(read_bytes(id)),
         about=read_bytes(about),
         created=read_float(created),
         last_used=read_float(last_used),
-        decision=decision(tuple(decided)) if decided[0] is not None else None,
+        decision=listed_decision(tuple(decided)) if decided[0] is not None else None,
     )
