@@ -130,6 +130,7 @@ DECISIONS: Mapping[str, tuple[Try, object]] = {
 }
 FACTS: Mapping[str, tuple[Try, object]] = {
     "get": (lambda store, who: store.facts.get(who, "memory", [FACT]), {}),
+    "read": (lambda store, who: store.facts.read(who, {"memory": [FACT]}), {}),
     "keys": (lambda store, who: store.facts.keys(who, "memory", 10), []),
     "page": (lambda store, who: store.facts.page(who, 0, 10), []),
     "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
