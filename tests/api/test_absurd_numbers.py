@@ -46,6 +46,8 @@ DAMAGE: tuple[tuple[str, str, object], ...] = (
     ("metrics", "quota", json.dumps({"5h": 0.42})),
     ("metrics", "quota", '[["5h", 1e400, 1e400]]'),
     ("metrics", "quota", "not JSON"),
+    ("metrics", "max_context", 0),
+    ("metrics", "max_context", -1),
     ("metrics", "at", 1e300),
     ("metrics", "at", -1e300),
     ("metrics", "at", 9e999),

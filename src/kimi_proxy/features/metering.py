@@ -193,7 +193,8 @@ def estimate_usage(sent: Sent, ending: Ending, caches: bool) -> Usage:
 
 
 def window_percent(tokens: int, max_context: int | None) -> float | None:
-    return None if max_context is None else round(tokens * 100 / max_context, 2)
+    """Return the share of the window in per cent; None if no window is known, or a row names one without room."""
+    return round(tokens * 100 / max_context, 2) if max_context and max_context > 0 else None
 
 
 def level(share: float | None) -> Level:

@@ -136,7 +136,6 @@ FACTS: Mapping[str, tuple[Try, object]] = {
     "delete": (lambda store, who: store.facts.delete(who, "memory", [FACT]), None),
     "forget_sessions": (lambda store, who: store.facts.forget_sessions(who, ["ses_a"]), None),
     "put_if_absent": (_stated, {FACT: b"mine"}),
-    "read": (lambda store, who: store.facts.read(who, {"memory": [FACT]}), {}),
 }
 MEMORY: Mapping[str, tuple[Try, object]] = {
     "load": (lambda store, who: store.project_memory.load(who), None),
