@@ -12,6 +12,8 @@ often = settings(max_examples=5_000 if IS_DEEP else settings.default.max_example
 
 def deep(why: str) -> pytest.MarkDecorator:
     """Mark a test that runs only with --deep, and say why in one line."""
+    if not isinstance(why, str):  # `@deep` alone would take the test away without a word
+        raise TypeError('say why: @deep("it takes a minute")')
     return pytest.mark.skipif(not IS_DEEP, reason=f"only with ./test.sh --deep: {why}")
 
 

@@ -22,7 +22,7 @@ from tests.support.api.proxy_world import proxy
 from tests.support.deep import deep
 from tests.support.evil import evil
 
-pytestmark = [deep, pytest.mark.timeout(INSTALL_S + 2 * PATIENCE_S)]
+pytestmark = [deep("it installs programs from npm or PyPI: minutes"), pytest.mark.timeout(INSTALL_S + 2 * PATIENCE_S)]
 
 KIMI_PROXY = str(Path(sys.executable).with_name("kimi-proxy"))
 SETTINGS = '[sanitizer]\nbudget_ms = 60000\npolicy = "deep"\n'
