@@ -128,6 +128,18 @@ async def test_other_requests_are_shortened_as_usual(
     assert len(came) < len(raw) and b"recover_text" in came
 
 
+async def test_a_signed_conversation_is_not_rescued_although_it_exceeds_the_window(tmp_path: Path):
+    small = '[models."kimi-k2"]\nprovider = "anthropic"\nmax_context_size = 2000\n'
+    items: list[Item] = []
+    for number in range(20):
+        items += [User(f"Do step {number}: {'word ' * 100}"), Assistant("Done.")]
+    asked = signed(*items, User("And?"))
+    unsigned = signed(*items, User("And?"), hash="")
+
+    assert await sent(tmp_path, asked, KEY, more=PATIENT + small) == asked
+    assert len(await sent(tmp_path, unsigned, KEY, more=PATIENT + small)) < len(unsigned)
+
+
 async def test_what_was_cut_before_it_was_signed_stays_cut_and_nothing_new_is(tmp_path: Path):
     later: list[Item] = [*TURN, Assistant("", (Call("call_a2"),)), Result("call_a2", LOG.text + "more")]
     session = (b"x-session-id", b"one")
