@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kimi_proxy.api.addon import Given
@@ -34,7 +35,7 @@ from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.lineage import Lineage
 from kimi_proxy.services.chat.memory import Memories, ProjectMemory
 from kimi_proxy.services.chat.messages import Messages
-from kimi_proxy.services.chat.models import ModelWindows, Routing
+from kimi_proxy.services.chat.models import ModelWindows, Routing, count_ratio
 from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.notes import Notes
 from kimi_proxy.services.chat.observation import Observation
@@ -513,7 +514,7 @@ def _stages(
         rescue=Rescue(config.compression, usual, compressor, routing.largest_window, store.sessions),
         added=added,
         marks=CacheMarks(config.cache),
-        reinjection=Reinjection(config.reinjection, models, counter),
+        reinjection=Reinjection(config.reinjection, models, counter, partial(count_ratio, store.sessions)),
         routing=routing,
         mode=mode,
     )

@@ -25,11 +25,15 @@ LONG: list[Item] = [
 ]
 
 
+async def counts_as_we_do(draft: Draft) -> float:
+    return 1.0
+
+
 async def sent(
     asked: Request, settings: Settings | None = None, models: Models = MODELS, target: Target = TARGET
 ) -> Draft:
     counting = TokenCounter(len)
-    step = Reinjection(settings or Settings(enabled=True), models, counting)
+    step = Reinjection(settings or Settings(enabled=True), models, counting, counts_as_we_do)
     draft = Draft(asked, target, Session("ses_1"), LOCAL)
 
     def failed(name: str, error: Exception) -> None:

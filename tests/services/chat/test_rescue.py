@@ -141,6 +141,23 @@ async def test_a_limit_as_large_as_the_window_reserves_nothing(tmp_path: Path):
     assert b"Do step 0:" in model.sent[0]
 
 
+async def test_repeated_instructions_do_not_fill_the_window_either(tmp_path: Path):
+    rules = {"role": "system", "content": " ".join(f"Rule {at}: never touch file {at}." for at in range(150))}
+    items: list[Item] = []
+    reminded = 0
+    async with world(Wire.CHAT, tmp_path, "[reinjection]\nenabled = true\n") as (runtime, model):
+        for number in range(60):
+            items += exchange(number)
+            asked_now = json.loads(asked(Wire.CHAT, items))
+            raw = json.dumps({**asked_now, "messages": [rules, *asked_now["messages"]]}).encode()
+            assert await send_raw(runtime, Wire.CHAT, raw) == 200, number
+            reminded += model.sent[-1].count(b"Rule 149") - 1
+            items.append(Assistant(f"Step {number} is done."))
+
+    assert reminded > 0
+    assert model.refused == 0
+
+
 async def test_between_two_rescues_what_was_sent_stays(tmp_path: Path):
     items: list[Item] = []
     async with world(Wire.CHAT, tmp_path) as (runtime, model):

@@ -5,13 +5,13 @@ prompt.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
@@ -43,6 +43,7 @@ from kimi_proxy.features.chat.memory import TextWeight, weigh_text
 from kimi_proxy.features.chat.pipeline import ActiveCompression, ChangingStage, Draft
 from kimi_proxy.features.metering import window_percent
 from kimi_proxy.features.models import Models, Target
+from kimi_proxy.features.models.routing import room_beside
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
@@ -389,14 +390,19 @@ class ReminderPlan:
     why_not: Reason | None = None
 
 
+# Returns how many tokens the provider counts for each that we estimate.
+CountRatio: TypeAlias = Callable[[Draft], Awaitable[float]]
+
+
 class Reinjection(ChangingStage[ReminderPlan]):
     """Repeats the system prompt at the end of a request in which it is buried."""
 
-    def __init__(self, settings: Settings, models: Models, counter: TokenCounter) -> None:
+    def __init__(self, settings: Settings, models: Models, counter: TokenCounter, ratio: CountRatio) -> None:
         self.is_on = settings.enabled
         self._settings = settings
         self._models = models
         self._counter = counter
+        self._ratio = ratio
 
     async def decide(self, draft: Draft) -> ReminderPlan | None:
         """Return the instructions to repeat at the end, if they are buried and not too long."""
@@ -404,7 +410,8 @@ class Reinjection(ChangingStage[ReminderPlan]):
         if not self.is_on or window is None or is_certainly_below(draft.request, window * limits.threshold):
             return None
         async with asyncio.timeout(COUNT_S):
-            found = sink(await self._counter.composition(draft.request), window, limits.threshold)
+            made = await self._counter.composition(draft.request)
+            found = sink(made, window, limits.threshold)
         words = instructions(draft.request) if found.is_sunk else ""
         if not words or is_reminded(draft.request):
             return None
@@ -414,7 +421,11 @@ class Reinjection(ChangingStage[ReminderPlan]):
         if found.system_tokens > limits.max_tokens:
             return ReminderPlan(why_not=TOO_LONG)
         text = f"{HEADING}\n{words}"
-        return ReminderPlan(Reminder(text, tokens.count(text), found))
+        reminder = Reminder(text, tokens.count(text), found)
+        room = room_beside(draft.request.format.output_limit(draft.request.json), window)
+        if (made.total + reminder.tokens) * await self._ratio(draft) > room:
+            return ReminderPlan(why_not=TOO_LONG)
+        return ReminderPlan(reminder)
 
     def render(self, draft: Draft, plan: ReminderPlan) -> Draft:
         if plan.reminder is not None:
