@@ -30,6 +30,16 @@ def test_a_day_with_a_compression_has_saved_more_than_it_sent(window: Window):
     assert all(part in window.card("What fills it").inner_text() for part in ("System", "Memory", "Tools", "Chat"))
 
 
+def test_no_table_of_the_first_screen_is_cut_off_in_french(windows: Windows, shop: Product):
+    with windows.opened(shop.address, locale="fr-FR", size=(1280, 900)) as window:
+        page = window.open("live").page
+        page.locator(".live-range tbody tr").nth(2).wait_for()
+        cut_off = """[...document.querySelectorAll(".table-frame")]
+            .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
+
+        assert page.evaluate(cut_off) == []
+
+
 def test_what_the_memory_server_answers_is_the_violet_part_of_the_bar(window: Window, shop: Product):
     call: JsonValue = {"id": "c1", "type": "function", "function": {"name": "read_graph", "arguments": "{}"}}
     graph = '{"entities": [{"name": "importer", "observations": ["is written in Rust"]}]}' * 20
