@@ -15,7 +15,8 @@ from tests.support.clients.fake_llm import Call, FakeLlm, fake_llm
 from tests.support.clients.servers import INSTALL_S
 from tests.support.deep import deep
 
-from kimi_proxy.addons.hooks.events import TIMEOUT_S, claude_items
+from kimi_proxy.connect.hooks import claude_items
+from kimi_proxy.features.agent_hooks import TIMEOUT_S
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

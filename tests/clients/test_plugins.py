@@ -19,7 +19,7 @@ from tests.support.clients.servers import INSTALL_S, QUICKLY, ROOT, installed
 from tests.support.deep import deep
 
 from kimi_proxy import __version__
-from kimi_proxy.addons.hooks.events import claude_items, plugin_items
+from kimi_proxy.connect.hooks import claude_items, plugin_items
 
 PLUGINS = ROOT / "plugins"
 CLAUDE, CODEX, DESKTOP = PLUGINS / "claude-code", PLUGINS / "codex", PLUGINS / "desktop"

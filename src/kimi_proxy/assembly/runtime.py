@@ -20,14 +20,14 @@ from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.config import Config
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.core.markers import Entropy
-from kimi_proxy.features.chat.compression import presets
+from kimi_proxy.features.chat.compression import Preset, presets
 from kimi_proxy.features.chat.pipeline import Stage
 from kimi_proxy.features.metering import no_newer_count
 from kimi_proxy.features.models import Models
 from kimi_proxy.features.pruning.goal import forget_words
 from kimi_proxy.features.tool import AnyTool
 from kimi_proxy.proxy.local_server import local_url
-from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions
+from kimi_proxy.services.chat.compression import AutoCompression, Compressor, SessionCompressions, works_of
 from kimi_proxy.services.chat.context import LatestRequests, Reinjection, TokenCounter
 from kimi_proxy.services.chat.decisions import ChatDecisions
 from kimi_proxy.services.chat.facts import ChatFacts
@@ -302,9 +302,12 @@ async def running(
         publish = team.audit.publishing(hub.publish) if team else hub.publish
         settings = LiveSettings(config, stages.switches, env, publish, lists=given.lists)
         both = presets(config.compression, config.compaction)
-        compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both)
+        calls = None
         if store.replicas is not None:
-            calls = parts.end(_calls(config, store, store.replicas, stages.compressor, compressions))
+            calls = parts.end(_calls(config, store, store.replicas, stages.compressor, both))
+        ask_elsewhere = calls.ask if calls else None
+        compressions = SessionCompressions(stages.compressor, sessions, store.sessions, *both, elsewhere=ask_elsewhere)
+        if store.replicas is not None and calls is not None:
             await alive.enter_async_context(_following(store.replicas, hub, sessions, settings, calls))
         if team:
             await alive.enter_async_context(_forgetting(team.erasures, sessions))
@@ -535,16 +538,14 @@ def _memories(parts: _Parts) -> Memories:
 
 
 def _calls(
-    config: Config, store: Store, replicas: Replicas, compressor: Compressor, compressions: SessionCompressions
+    config: Config, store: Store, replicas: Replicas, compressor: Compressor, both: Sequence[Preset | None]
 ) -> "ReplicaCalls":
-    """Return the calls between servers, and let compressions ask by them."""
+    """Return the calls between servers: only one of them has the messages of a session that is to be compressed."""
     from kimi_proxy.team.calls import ReplicaCalls
 
     # The summary also needs counting and the database.
     answer_s = config.compression.summary_timeout_s + ANSWER_S
-    calls = ReplicaCalls(replicas, store.facts, compressions.works, compressor.has_seen, answer_s)
-    compressions.elsewhere = calls.ask
-    return calls
+    return ReplicaCalls(replicas, store.facts, works_of(compressor, both), compressor.has_seen, answer_s)
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
-from kimi_proxy.addons.hooks.events import PATH
 from kimi_proxy.api.server import is_loopback
 from kimi_proxy.assembly.store import open_store
 from kimi_proxy.cli.console import load_of_server
@@ -30,6 +29,7 @@ from kimi_proxy.core.errors import ConfigError, FileRefused, KimiProxyError, Rea
 from kimi_proxy.core.json import JsonObject, JsonValue
 from kimi_proxy.core.markers import new_id
 from kimi_proxy.features.accounting import describe_safety_checks, sum_safety_checks
+from kimi_proxy.features.agent_hooks import PATH
 from kimi_proxy.features.chat.safety_checks import CHECK_TOKENS
 from kimi_proxy.features.editing import jsonc
 from kimi_proxy.features.models import Models

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kimi_proxy.connect import hooks
 from kimi_proxy.connect.client_files import ListItems, OwnTextFile, ServersFile, SettingsKeys
 from kimi_proxy.connect.clients import (
     GUIDANCE,
@@ -20,6 +21,7 @@ from kimi_proxy.connect.clients import (
 from kimi_proxy.connect.init import EmptyFileEdit, FileEdit, FilePart, PartEdit, RulesEdit, ServerEdit
 from kimi_proxy.connect.proxied import BaseUrl, ProxyTarget
 from kimi_proxy.core.errors import FileRefused
+from kimi_proxy.features.agent_hooks import PATH
 from kimi_proxy.features.editing import jsonc
 
 
@@ -121,17 +123,16 @@ def hook_edits(client: ClientApp, scope: Scope, dirs: "BaseDirs") -> Iterator[Fi
 def _hook_edit(client: ClientApp, scope: Scope, dirs: "BaseDirs", target: HookTarget) -> PartEdit:
     if not client.hooks:
         raise FileRefused(f"{client.title} has no hook that can replace a tool result (docs/hooks.md)")
-    from kimi_proxy.addons.hooks import events as hooks  # with the sanitizer's words, which other commands do without
 
     part: FilePart
     match client.hooks.kind:
         case "claude":
             items = hooks.claude_items(target.url, target.with_reads, target.token_variable)
-            part = ListItems(items, hooks.PATH)
+            part = ListItems(items, PATH)
         case "opencode":
-            part = OwnTextFile(hooks.opencode_plugin(target.url), hooks.PATH)
+            part = OwnTextFile(hooks.opencode_plugin(target.url), PATH)
         case "cline":
-            part = OwnTextFile(hooks.cline_plugin(target.url), hooks.PATH)
+            part = OwnTextFile(hooks.cline_plugin(target.url), PATH)
     if scope == "project":
         return PartEdit(dirs.here / client.hooks.project, part)
     moved = None if client.hooks.is_own else _moved_path(client, dirs, Path(client.hooks.user).name)

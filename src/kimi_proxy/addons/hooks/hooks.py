@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from kimi_proxy.addons.hooks import events as hooks
-from kimi_proxy.addons.hooks.events import AFTER_PROMPT, BEFORE_TOOL, WITHOUT_PERMISSION, HookEvent, Steps
+from kimi_proxy.addons.hooks.events import HookEvent, Steps
 from kimi_proxy.addons.hooks.settings import HookSettings
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
@@ -18,6 +18,7 @@ from kimi_proxy.core.errors import StoreUnavailable, WarningCode
 from kimi_proxy.core.json import JsonObject
 from kimi_proxy.core.lines import encode_text
 from kimi_proxy.core.markers import quoted_ids
+from kimi_proxy.features.agent_hooks import AFTER_PROMPT, BEFORE_TOOL, WITHOUT_PERMISSION
 from kimi_proxy.features.sanitizer.decide import EntryLimits, enter, leave_uncut, task_of
 from kimi_proxy.features.sanitizer.lossless import head_form, lossless_form
 from kimi_proxy.features.sanitizer.plan import LongOutput, is_recovery, prompt_goal

@@ -519,6 +519,32 @@ class AutoCompression(ChangingStage[CompressionPlan]):
         return "compression_limit" if in_a_row >= self._settings.max_in_a_row else ""
 
 
+def works_of(
+    compressor: Compressor, presets: Iterable[Preset | None]
+) -> Mapping[str, Callable[[Caller, str], Awaitable[Mapping[str, object]]]]:
+    """Return this server's actions for other servers, by name; summaries are not part of the results."""
+    kinds = [preset for preset in presets if preset is not None]
+    return {
+        f"{what} {preset.kind}": partial(_for_another, compressor, what, preset)
+        for what in _ON_DEMAND
+        for preset in kinds
+    }
+
+
+async def _for_another(
+    compressor: Compressor, what: OnDemand, preset: Preset, who: Caller, session: str
+) -> Mapping[str, object]:
+    done = await _here(compressor, what, who, session, preset)
+    return {name: value for name, value in done.items() if name != "summary"}
+
+
+async def _here(compressor: Compressor, what: OnDemand, who: Caller, session: str, preset: Preset) -> CompressedBody:
+    draft = compressor.last(who, session)
+    if what == "simulate":
+        return await compressor.simulate(draft, preset)
+    return await compressor.compress(draft, preset)
+
+
 class SessionCompressions:
     """Compression on demand, by the id or the name of a session.
 
@@ -532,10 +558,11 @@ class SessionCompressions:
         session_store: SessionStore,
         usual: Preset,
         light: Preset | None,
+        elsewhere: AskElsewhere | None = None,
     ) -> None:
         self.usual = usual
         self.light = light
-        self.elsewhere: AskElsewhere | None = None
+        self._elsewhere = elsewhere
         self._compressor = compressor
         self._sessions = sessions
         self._session_store = session_store
@@ -555,28 +582,10 @@ class SessionCompressions:
     async def simulate(self, who: Caller, id_or_name: str, preset: Preset) -> CompressedBody:
         return await self._here_or_elsewhere("simulate", who, await self._id(who, id_or_name), preset)
 
-    @property
-    def works(self) -> Mapping[str, Callable[[Caller, str], Awaitable[Mapping[str, object]]]]:
-        """Return this server's actions for other servers, by name; summaries are not part of the results."""
-        kinds = [preset for preset in (self.usual, self.light) if preset is not None]
-        return {
-            f"{what} {preset.kind}": partial(self._for_another, what, preset) for what in _ON_DEMAND for preset in kinds
-        }
-
-    async def _for_another(self, what: OnDemand, preset: Preset, who: Caller, session: str) -> Mapping[str, object]:
-        done = await self._here(what, who, session, preset)
-        return {name: value for name, value in done.items() if name != "summary"}
-
-    async def _here(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> CompressedBody:
-        draft = self._compressor.last(who, session)
-        if what == "simulate":
-            return await self._compressor.simulate(draft, preset)
-        return await self._compressor.compress(draft, preset)
-
     async def _here_or_elsewhere(self, what: OnDemand, who: Caller, session: str, preset: Preset) -> CompressedBody:
-        if self.elsewhere is None or self._compressor.has_seen(who, session):
-            return await self._here(what, who, session, preset)
-        done = await self.elsewhere(who, f"{what} {preset.kind}", session)
+        if self._elsewhere is None or self._compressor.has_seen(who, session):
+            return await _here(self._compressor, what, who, session, preset)
+        done = await self._elsewhere(who, f"{what} {preset.kind}", session)
         summary = await self._compressor.summary(who, session, done.get("compression_id"))
         made = json.as_type({**done, "summary": summary}, CompressedBody)
         if made is None:
