@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_proxy.addons.hooks.events import TIMEOUT_S
+from kimi_proxy.features.agent_hooks import TIMEOUT_S
 
 from .conftest import COMMAND, PATIENCE_S, Cli
 

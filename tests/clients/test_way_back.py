@@ -23,8 +23,8 @@ from tests.support.clients.servers import INSTALL_S, ROOT
 from tests.support.deep import deep
 from tests.support.evil import evil
 
-from kimi_proxy.addons.hooks.events import TIMEOUT_S
 from kimi_proxy.core.json import JsonObject
+from kimi_proxy.features.agent_hooks import TIMEOUT_S
 
 pytestmark = pytest.mark.timeout(INSTALL_S + 600)
 

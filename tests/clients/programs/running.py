@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.clients.programs.agents import AgentCase, Command, Place
 from tests.clients.programs.job import BEFORE, DONE, MADE, files_of
 
-from kimi_proxy.addons.hooks.events import TIMEOUT_S
 from kimi_proxy.connect.clients import CLIENTS, Name
 from kimi_proxy.connect.init import combine
 from kimi_proxy.connect.places import BaseDirs, Wanted, edits
+from kimi_proxy.features.agent_hooks import TIMEOUT_S
 
 PATIENCE_S = 300
 SIGNAL = "AbortSignal.timeout({:.0f})"  # how long plugins wait
