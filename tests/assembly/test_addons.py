@@ -101,7 +101,7 @@ def test_a_server_without_one_addon_or_without_any_has_only_the_settings_that_ar
         assert built.stdout == f"{sorted(set(ORDER) - set(left_out))}\n", built.stderr
 
 
-@deep
+@deep("it runs the tests of the core once more")
 def test_the_core_passes_its_tests_without_the_addons(tmp_path: Path):
     folders = ("src", "tests", "scripts", "docs", "deploy")
     for folder in filter(lambda name: (ROOT / name).is_dir(), folders):
