@@ -23,6 +23,12 @@ class Request:
     def json(self) -> JsonBody:
         return JsonBody(self.body)
 
+    def read_whole(self) -> "Request":
+        """Read what every stage looks at, and return the request; of a long one this belongs into a thread."""
+        if not self.is_crowded:
+            _ = self.messages, self.system, self.tool_names  # from now on they are known
+        return self
+
     @property
     def is_crowded(self) -> bool:
         """Return whether it has too many values to be parsed: it can only be passed on, with its model renamed."""

@@ -1,5 +1,6 @@
 """The stages of a chat request, and the one place where a failure of ours lets a request pass unchanged."""
 
+import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -161,7 +162,10 @@ async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -
     """Return the result of all stages on `draft`; a stage that fails changes nothing."""
     for stage in stages:
         try:
-            draft = await stage(draft)
+            changed = await stage(draft)
+            if changed.request is not draft.request and len(changed.request.body) > PARSED_BYTES:
+                await asyncio.to_thread(changed.request.read_whole)
+            draft = changed
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request is sent
             name = name_of(stage)
             log.warning("stage failed", extra={"stage": name, "what": location(e)})

@@ -11,7 +11,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from kimi_proxy.core import chat, json, tokens
-from kimi_proxy.core.aside import PARSED_BYTES, aside
+from kimi_proxy.core.aside import PARSED_BYTES
 from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.chat.messages import RememberedMessages
@@ -40,6 +40,7 @@ from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Models, Target
 from kimi_proxy.proxy.headers import Header, UpstreamRequest, credential, is_form
 from kimi_proxy.services.chat.admission import ADMITTED, BudgetGate, ObjectGate, charge_of
+from kimi_proxy.services.chat.long_requests import LongRequests
 from kimi_proxy.services.chat.model_lists import MODELS_PATH, ModelLists
 from kimi_proxy.services.chat.observation import Observation
 from kimi_proxy.services.chat.observers import ChatObserver
@@ -98,6 +99,7 @@ class Chat:
         self._shared_keys = shared_keys
         self._repeating = (*repeating, name_model, name_safety_check)
         self._observation = observation
+        self._long_requests = LongRequests()
         self._remembered = remembered
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
@@ -106,7 +108,17 @@ class Chat:
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
         """Ask the provider of the requested model; the answer stays open until the block ends."""
-        began, timings = self._now(), begin_timings() if self._is_timed else None
+        began = self._now()
+        async with self._long_requests.turn(incoming.caller, len(incoming.body)):
+            received, outgoing = await self._prepare(incoming, began)
+        # If no stage had anything to do, these are the caller's own bytes.
+        question = _upstream_request(incoming, outgoing.request.body)
+        async with self._relay(outgoing, question, self._observers, received) as answer:
+            yield answer
+
+    async def _prepare(self, incoming: ChatRequest, began: float) -> tuple[Draft, Draft]:
+        """Return a request that came at a time as it was received, and as it is to be sent."""
+        timings = begin_timings() if self._is_timed else None
         request = await _parse(incoming, self._remembered)
         target = self.models.target(
             request.model, incoming.wire, self.credential(incoming), translate=True, prefer=incoming.cloud
@@ -123,15 +135,12 @@ class Chat:
             outgoing = replace(outgoing, reasons=(*outgoing.reasons, "attested"))
         if incoming.shows_usage:
             outgoing = replace(outgoing, hides_usage=False)
-        # If no stage had anything to do, these are the caller's own bytes.
-        question = _upstream_request(incoming, outgoing.request.body)
         took_s = self._now() - began
         self._metrics.chat_added_seconds.observe(took_s)
         if not request.is_stream:
             overhead = (OVERHEAD, f"{1000 * took_s:.1f}".encode())
             outgoing = replace(outgoing, answer_headers=(*outgoing.answer_headers, overhead))
-        async with self._relay(outgoing, question, self._observers, received) as answer:
-            yield answer
+        return received, outgoing
 
     @asynccontextmanager
     async def count_tokens(self, incoming: ChatRequest) -> AsyncIterator[Answer]:
@@ -312,7 +321,9 @@ class Chat:
 
 
 async def _parse(incoming: ChatRequest, remembered: RememberedMessages | None) -> chat.Request:
-    return await aside(len(incoming.body) <= PARSED_BYTES, chat.parse, incoming.body, incoming.wire, remembered)
+    if len(incoming.body) <= PARSED_BYTES:
+        return chat.parse(incoming.body, incoming.wire, remembered)
+    return await asyncio.to_thread(lambda: chat.parse(incoming.body, incoming.wire, remembered).read_whole())
 
 
 _MODEL_FIELD = re.compile(rb'name="model"\r?\n\r?\n([^\r\n]{1,200})\r?\n')
