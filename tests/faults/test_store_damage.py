@@ -9,9 +9,10 @@ from tests.support.faults.symptoms import keeps_again
 from tests.support.services.store.making import an_original, opened
 
 from kimi_proxy.core.caller import LOCAL
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
+from kimi_proxy.services.store.protocols import Original
 from kimi_proxy.services.store.sqlite.database import set_aside_files
-from kimi_proxy.services.store.sqlite.store import store_path
+from kimi_proxy.services.store.sqlite.store import SqliteStore, store_path
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,39 @@ async def test_one_damaged_text_hurts_no_other_and_is_mended_when_kept_again(tmp
         assert await store.originals.get(LOCAL, good.id) == good
         await store.originals.keep(an_original(text, key=b"again"))
         assert await store.originals.get(LOCAL, bad.id) == bad
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+async def test_ids_are_read_from_a_file_that_was_set_aside(tmp_path: Path, pages: int) -> None:
+    """One damaged page at the end took 30 of 30 ids along."""
+    async with opened(tmp_path) as store:
+        originals = [an_original(b"%d " % number + os.urandom(3000)) for number in range(30)]
+        for original in originals:
+            await store.originals.keep(original)
+        size = store_path(tmp_path).stat().st_size
+        with store_path(tmp_path).open("r+b") as file:
+            file.seek(size - pages * 4096)
+            file.write(b"\xff" * pages * 4096)
+        for _ in range(100):
+            await keeps_again(store)
+            if (await store.usage()).set_aside:
+                break
+            await asyncio.gather(
+                *(store.originals.keep(an_original(os.urandom(3000))) for _ in range(5)), return_exceptions=True
+            )
+        found = [await readable(store, original) for original in originals]
+        live = await store.originals.live(LOCAL, [original.id for original in originals])
+
+    assert len(set_aside_files(store_path(tmp_path))) == 1
+    assert sum(found) >= 28, "all but what was on the damaged pages"
+    assert len(live) >= sum(found)
+
+
+async def readable(store: SqliteStore, original: Original) -> bool:
+    try:
+        return await store.originals.get(LOCAL, original.id) == original
+    except (PruneIdNotFound, StoreUnavailable):
+        return False
 
 
 @pytest.mark.parametrize("at", [3, 9, 14])

@@ -20,7 +20,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from kimi_proxy.core.errors import StoreUnavailable
+from kimi_proxy.core.errors import PruneIdNotFound, StoreUnavailable
 from kimi_proxy.core.timing import measure_time
 from kimi_proxy.proxy.private_files import Identity, identity, private_file, sync_directory
 from kimi_proxy.services.store.protocols import AuditNote
@@ -107,7 +107,7 @@ def set_aside(path: Path, seen: Identity) -> None:
             journal.rename(_journal(damaged))
         path.rename(damaged)
         sync_directory(path.parent)
-    lost = {"path": str(path), "set_aside_as": str(damaged), "lost": "originals kept before now"}
+    lost = {"path": str(path), "set_aside_as": str(damaged), "lost": "originals that cannot be read from the copy"}
     log.error("store_damaged", extra=lost)
 
 
@@ -133,6 +133,11 @@ def _hold_lock(directory: Path) -> Iterator[None]:
             yield
         finally:
             os.close(handle)
+
+
+def _connect_to_copy(path: Path) -> sqlite3.Connection:
+    """Open a damaged file for reading alone. Nothing changes it any more, and its journal is not played back."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
 
 
 Connect = Callable[[Path, float], sqlite3.Connection]
@@ -258,6 +263,25 @@ class Database:
         with measure_time("store"):
             async with self.timeout():
                 return await self.in_reader(work)
+
+    async def read_set_aside(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Return what `query` finds in a damaged file that was set aside, the newest first; None if nothing.
+
+        A part of such a file that cannot be read is as if it was not there.
+        """
+
+        def work() -> T | None:
+            for copy in reversed(set_aside_files(self.path)):
+                try:
+                    with closing(_connect_to_copy(Path(copy))) as connection:
+                        if found := query(connection):
+                            return found
+                except (sqlite3.Error, StoreUnavailable, PruneIdNotFound, UnicodeDecodeError):
+                    continue
+            return None
+
+        async with self.timeout():
+            return await self.in_reader(work)
 
     def _after_commit(self) -> float:
         """Wait for a commit of ours, whose end wakes us: SQLite would sleep ever longer. Return the seconds left."""

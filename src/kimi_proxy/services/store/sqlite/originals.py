@@ -4,6 +4,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from sqlite3 import Connection
 
 from kimi_proxy.core.caller import Caller
@@ -148,10 +149,22 @@ class SqliteOriginals(SqlTables[Database]):
 
     async def get(self, who: Caller, id: str) -> Original:
         with audit_block(self.database.note, who, "recover", id):
-            return await self._get(who, id)
+            try:
+                return await self._get(who, id)
+            except PruneIdNotFound as e:
+                if e.reason != "unknown":
+                    raise
+                # What is damaged in one place was set aside whole: the id may be in the copy, and still be readable.
+                found = await self.database.read_set_aside(partial(self._find, who=who, id=id))
+                if found is None:
+                    raise
+                return found
 
     @reads
     def _get(self, connection: Connection, who: Caller, id: str) -> Original:
+        return self._find(connection, who=who, id=id)
+
+    def _find(self, connection: Connection, *, who: Caller, id: str) -> Original:
         moment = self.database.clock.look()
         theirs, handle = one_of("scope", who.scopes), (*map(encode_text, who.scopes), encode_text(id))
         row = connection.execute(
@@ -168,15 +181,33 @@ class SqliteOriginals(SqlTables[Database]):
             raise PruneIdNotFound(id, "expired")
         return Original(id, scope, key, decompress(CompressedText(hashed, frame)), about)
 
+    async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        found = await self._live(who, ids)
+        missing = frozenset(ids) - found
+        copied = await self.database.read_set_aside(partial(self._find_live, who=who, ids=missing)) if missing else None
+        return found | (copied or frozenset())
+
     @reads
-    def live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
+    def _live(self, connection: Connection, who: Caller, ids: Collection[str]) -> frozenset[str]:
+        return self._find_live(connection, who=who, ids=ids)
+
+    def _find_live(self, connection: Connection, *, who: Caller, ids: Collection[str]) -> frozenset[str]:
         moment, scopes = self.database.clock.look(), tuple(map(encode_text, who.scopes))
         statement = f"SELECT scope, last_used FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
         rows = {id: connection.execute(statement, (*scopes, encode_text(id))).fetchone() for id in ids}
         return frozenset(id for id, row in rows.items() if row and self._use((decode_text(row[0]), id), row[1], moment))
 
+    async def note(self, who: Caller, id: str) -> bytes | None:
+        found = await self._note(who, id)
+        if found is None:
+            found = await self.database.read_set_aside(partial(self._find_note, who=who, id=id))
+        return found
+
     @reads
-    def note(self, connection: Connection, who: Caller, id: str) -> bytes | None:
+    def _note(self, connection: Connection, who: Caller, id: str) -> bytes | None:
+        return self._find_note(connection, who=who, id=id)
+
+    def _find_note(self, connection: Connection, *, who: Caller, id: str) -> bytes | None:
         statement = f"SELECT about FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
         row = connection.execute(statement, (*map(encode_text, who.scopes), encode_text(id))).fetchone()
         return bytes(row[0]) if row else None
