@@ -218,3 +218,15 @@ def test_no_command_that_reads_the_settings_prints_a_password(cli: Cli, tmp_path
     assert {command: found for command, text in said.items() if (found := garden.passwords_in(text))} == {}
     assert "record.dir" in garden.found_in(said["config"])
     assert "http://127.77.1.100:9/…" in said["config"]
+
+
+@pytest.mark.parametrize("name", ["config.toml", ".env"])
+def test_a_configuration_of_a_hundred_megabytes_is_refused_at_once(cli: Cli, name: str):
+    (cli.here / "config.toml").touch()
+    with (cli.here / name).open("wb") as written:
+        written.truncate(100 * 1024**2)
+
+    ran = cli("config")
+
+    assert ran.returncode != 0
+    assert "has over 16777216 bytes" in ran.stderr.decode()

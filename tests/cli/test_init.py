@@ -786,3 +786,27 @@ def test_uninstall_takes_back_every_change_in_every_project_and_says_what_is_lef
     assert mine.read_text() == "# mine\n"
     assert f"originals and state in {cli.env['KIMI_PROXY_HOME']}".encode() in done.stderr
     assert b"there is nothing to undo" in cli("uninstall", "--yes").stderr
+
+
+def test_links_that_lead_in_a_circle_are_an_error_that_says_so(cli: Cli, world: Path):
+    (world / "here" / ".mcp.json").symlink_to("other.json")
+    (world / "here" / "other.json").symlink_to(".mcp.json")
+
+    done = cli("init", "claude", "--yes")
+
+    assert done.returncode != 0
+    assert "its links lead in a circle" in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_settings_file_of_a_hundred_megabytes_is_left_alone_at_once(cli: Cli, world: Path):
+    file = world / "here" / ".mcp.json"
+    with file.open("wb") as written:
+        written.write(b'{"mcpServers": {}, "more": "')
+        written.truncate(100 * 1024**2)
+
+    done = cli("init", "claude", "--yes")
+
+    assert done.returncode != 0
+    assert "a settings file has at most 16777216" in done.stderr.decode()
+    assert file.stat().st_size == 100 * 1024**2

@@ -192,12 +192,11 @@ def _server_edits(client: ClientApp, scope: Scope, tools: bool, http: bool, guid
 def _doing(client: ClientApp, scope: Scope, log: EditLog, wanted: Wanted) -> list[FileChange]:
     from kimi_proxy.connect.init import combine, plan_edit
     from kimi_proxy.connect.places import edits, every_edit
+    from kimi_proxy.proxy.private_files import resolve
 
     dirs = _base_dirs()
-    known = {edit.path.resolve(): edit for edit in combine(every_edit(client, scope, dirs))}
-    return [
-        plan_edit(edit, log, known.get(edit.path.resolve())) for edit in combine(edits(client, scope, dirs, wanted))
-    ]
+    known = {resolve(edit.path): edit for edit in combine(every_edit(client, scope, dirs))}
+    return [plan_edit(edit, log, known.get(resolve(edit.path))) for edit in combine(edits(client, scope, dirs, wanted))]
 
 
 def _undoing(
@@ -206,13 +205,14 @@ def _undoing(
     """Return the edits that revert all our changes, or only one part of them."""
     from kimi_proxy.connect.init import combine, plan_undo
     from kimi_proxy.connect.places import every_edit, hook_edits, memory_edits, proxy_edits, status_edits
+    from kimi_proxy.proxy.private_files import resolve
 
     dirs = _base_dirs(folder)
     every = combine(edit for scope in scopes for edit in every_edit(client, scope, dirs))
-    known = {edit.path.resolve(): edit for edit in every}
+    known = {resolve(edit.path): edit for edit in every}
     parts = {"proxy": proxy_edits, "hooks": hook_edits, "statusline": status_edits, "memory": memory_edits}
     undone = combine(edit for scope in scopes for edit in parts[part](client, scope, dirs)) if part else every
-    plans = (plan_undo(edit, log, known.get(edit.path.resolve())) for edit in undone)
+    plans = (plan_undo(edit, log, known.get(resolve(edit.path))) for edit in undone)
     return [plan for plan in plans if plan is not None]
 
 

@@ -206,7 +206,7 @@ def combine(edits: Iterable[FileEdit]) -> list[FileEdit]:
     """Return the edits with those of one file as one, and each of them once."""
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
-        same_file = by_path.setdefault(edit.path.resolve(), [])
+        same_file = by_path.setdefault(private_files.resolve(edit.path), [])
         if edit not in same_file:
             same_file.append(edit)
     return [
@@ -247,7 +247,7 @@ def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
 
     `known` is an edit of everything that we may have added to this file; it finds the state before our changes.
     """
-    path = edit.path.resolve()
+    path = private_files.resolve(edit.path)
     before = private_files.read(path)
     with _naming(path):
         after = edit.apply(_text(before)).encode("utf-8")
@@ -256,7 +256,7 @@ def plan_edit(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
 
 def plan_undo(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> FileChange | None:
     """Return the change that takes `edit` back; None if that file was never changed."""
-    path = edit.path.resolve()
+    path = private_files.resolve(edit.path)
     record = log.find(path)
     if record is None:
         return None

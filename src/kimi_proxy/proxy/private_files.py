@@ -24,6 +24,8 @@ STALE_S = 10.0  # after this time other programs, too, take a lock for forgotten
 # Which file a path led to: device and inode. While a process holds it open, no other file can have the same pair.
 Identity = tuple[int, int]
 
+MAX_READ_BYTES = 16 * 1024**2  # of a settings file; a longer one is a mistake, and takes minutes to parse
+
 
 def private_file(path: Path) -> Identity:
     """Create `path` if it is missing, take all rights from other users, and return which file it is."""
@@ -80,11 +82,22 @@ def _create(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def read(path: Path) -> bytes | None:
-    """Return the file's contents, None if it does not exist; raise FileRefused if it cannot be read."""
+def resolve(path: Path) -> Path:
+    """Return a path with its links followed; raise FileRefused if they lead in a circle."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        return path.resolve()
+    except (OSError, RuntimeError) as e:
+        raise FileRefused(f"{path} cannot be found, because its links lead in a circle: remove one of them") from e
+
+
+def read(path: Path) -> bytes | None:
+    """Return the file's contents, None if it does not exist; raise FileRefused if it cannot be read, or is too long."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise FileRefused(f"{path} is not a file")
+        if found.st_size > MAX_READ_BYTES:
+            raise FileRefused(f"{path} has {found.st_size} bytes: a settings file has at most {MAX_READ_BYTES}")
         return path.read_bytes()
     except FileNotFoundError:
         return None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAME = "kimi-proxy"
 FILE = "config.toml"
 ENV_FILE = ".env"
+MAX_FILE_BYTES = 16 * 1024**2  # of either; a longer one is a mistake, and takes minutes to parse
 SECRETS_DIR = "KIMI_PROXY_SECRETS_DIR"  # a folder; each file supplies a variable that the environment lacks
 
 
@@ -134,6 +135,8 @@ def _read_secrets(folder: str) -> dict[str, str]:
 def _read_env(file: Path) -> dict[str, str]:
     """Return the variables of a `.env`: NAME=value lines, with or without `export` and quotes."""
     try:
+        if file.is_file() and file.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{file} has over {MAX_FILE_BYTES} bytes: no .env is that long")
         text = file.read_text("utf-8-sig") if file.is_file() else ""
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"cannot read {file}: {e}") from e
@@ -156,6 +159,8 @@ def _unquote(value: str) -> str:
 
 def _read(file: Path | None) -> str:
     try:
+        if file and file.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{file} has over {MAX_FILE_BYTES} bytes: no configuration is that long")
         return file.read_text("utf-8-sig") if file else ""  # editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"cannot read the configuration file: {e}") from e

@@ -1,6 +1,5 @@
 """The stages of a chat request, and the one place where a failure of ours lets a request pass unchanged."""
 
-import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -164,7 +163,7 @@ async def run_stages(draft: Draft, stages: Sequence[Stage], on_fault: OnFault) -
         try:
             changed = await stage(draft)
             if changed.request is not draft.request and len(changed.request.body) > PARSED_BYTES:
-                await asyncio.to_thread(changed.request.read_whole)
+                await aside(False, changed.request.read_whole)
             draft = changed
         except Exception as e:  # noqa: BLE001 - whatever broke, the user's request is sent
             name = name_of(stage)
