@@ -93,6 +93,24 @@ async def test_every_id_works_in_the_database_afterwards(server: str, tmp_path: 
     assert ("comparing", COUNT, COUNT) in shown
 
 
+async def test_a_copy_that_is_resumed_revives_no_token_and_takes_back_none_of_the_database(server: str, tmp_path: Path):
+    url = postgres_server.url_of(server, tmp_path)
+    people = [replace(ADA, name=name, subject="", id=f"per_{name}") for name in ("ada", "ben", "cy")]
+    async with making.opened(tmp_path, ttl_s=1e9) as old:
+        for one in people:
+            await team_tables(old).add_person(one, f"first of {one.name}".encode(), None)
+        await _in_thread(sqlite_file(str(tmp_path)), url)
+        await team_tables(old).rotate_person("ada", 300.0, b"second of ada", None)
+        await team_tables(old).revoke_person("ben", 300.0)
+    async with postgres_server.opened(server, tmp_path, ttl_s=1e9) as store:
+        await store.team.rotate_person("cy", 400.0, b"second of cy", None)
+        await _in_thread(sqlite_file(str(tmp_path)), url)
+        tokens = [b"first of ada", b"second of ada", b"first of ben", b"first of cy", b"second of cy"]
+        found = [await store.team.person_with(token, 500.0) for token in tokens]
+
+    assert [one and one.name for one in found] == [None, "ada", None, None, "cy"]
+
+
 @dataclass(frozen=True)
 class KeptTeam:
     people: Sequence[PersonRecord]

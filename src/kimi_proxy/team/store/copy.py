@@ -103,6 +103,7 @@ def copy_store(file: Path, url: str, progress: CopyProgress) -> CopyResult:
                 else _copy_table(source, target, str(file), name, progress)
                 for name in TABLES
             }
+            _end_old_tokens(source, target)
             verified, damaged = _verify(source, target, progress)
     except sqlite3.Error as e:
         raise StoreUnavailable(f"{file} cannot be read: {e}") from e
@@ -160,6 +161,19 @@ def _copy_whole(
         new = _insert(source, target, name, columns, [_values(row, columns, booleans) for row in rows])
     progress(name, len(rows), len(rows))
     return new
+
+
+def _end_old_tokens(source: sqlite3.Connection, target: "psycopg.Connection[Row]") -> None:
+    """Repeat what happened to people's tokens in the file between two runs; what is newer in the database stays."""
+    people = source.execute("SELECT id, token_hash, rotated, revoked FROM person").fetchall()
+    with target.cursor() as cursor:
+        cursor.executemany(
+            """UPDATE person SET token_hash = new.hash, rotated = new.rotated, revoked = new.revoked
+               FROM (VALUES (%s, %s::bytea, %s::float8, %s::float8)) AS new (id, hash, rotated, revoked)
+               WHERE person.id = new.id AND (new.rotated > person.rotated
+                 OR new.rotated = person.rotated AND person.revoked IS NULL AND new.revoked IS NOT NULL)""",
+            people,
+        )
 
 
 def _columns(
