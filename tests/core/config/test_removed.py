@@ -61,6 +61,16 @@ def test_the_settings_beside_it_still_count():
     assert config("[cache]\nkeep_warm = true\nmarks = false\n").cache.marks is False
 
 
+def test_a_backend_that_does_not_exist_is_the_local_one_with_a_warning():
+    mistyped = config('[mcp_pruner]\nbackend = "deepinfra"\n', KIMI_PRUNING_BACKEND="deepinfa")
+
+    assert mistyped.mcp_pruner.backend == "heuristic"
+    assert [each.warning for each in mistyped.ignored] == [
+        "ignored: KIMI_PRUNING_BACKEND = 'deepinfa': lines are scored on this machine; name heuristic, or deepinfra"
+    ]
+    assert [config(KIMI_PRUNING_BACKEND=name).ignored for name in ("Cloud", " heuristic ", "")] == [(), (), ()]
+
+
 def test_a_variable_of_such_a_setting_is_named():
     (found,) = config(KIMI_PROXY__CACHE__KEEP_WARM="true").ignored
 

@@ -23,7 +23,7 @@ from pydantic import (
 
 from kimi_proxy.core.addresses import NO_ADDRESS, Address
 from kimi_proxy.core.client_address import is_network
-from kimi_proxy.core.config.environment import over
+from kimi_proxy.core.config.environment import over, unknown_backend
 from kimi_proxy.core.config.providers import KEY_ALIASES, Model, Provider, Providers, is_reference
 from kimi_proxy.core.config.removed import IgnoredSettings, without_removed
 from kimi_proxy.core.config.sections import (
@@ -181,7 +181,7 @@ class Config(FileSettings):
     on_demand: frozenset[str] = frozenset()  # known providers that the file does not name
     off_lines: Mapping[str, int] = Field(default_factory=dict)  # where the file switches providers off
     named_servers: frozenset[str] = frozenset()  # MCP servers that the file adds or changes
-    ignored: tuple[IgnoredSettings, ...] = ()  # settings that no longer exist
+    ignored: tuple[IgnoredSettings, ...] = ()  # settings that have no effect
 
     def of(self, addon: type[Table]) -> Table:
         """Return the settings of an addon."""
@@ -216,6 +216,9 @@ def parse(toml: str, env: Mapping[str, str], default_home: Path) -> Config:
         if reserved in file:
             raise ConfigError(f"{reserved} cannot be set in the configuration file: set it in the environment")
     file, ignored = without_removed(file, env, lambda name: _place(name.split("."), toml, variables))
+    if unknown := unknown_backend(env):
+        name = f"KIMI_PRUNING_BACKEND = {unknown[:40]!r}"
+        ignored += (IgnoredSettings(name, "lines are scored on this machine; name heuristic, or deepinfra"),)
     values: dict[str, object] = {
         **file,
         "home": named_path("KIMI_PROXY_HOME", env) or default_home,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from kimi_proxy.core.config.sections import read_switch
 from kimi_proxy.core.errors import ConfigError
 
-_BACKENDS = {"deepinfra": "deepinfra", "cloud": "deepinfra"}
+_BACKENDS = {"heuristic": "heuristic", "deepinfra": "deepinfra", "cloud": "deepinfra"}
 
 # variable → section, key, reader; a later variable for the same key is an alias and loses to the earlier one
 ENVIRONMENT: tuple[tuple[str, str, str, Callable[[str], object]], ...] = (
@@ -51,6 +51,12 @@ VARIABLES = (
     "DEEPINFRA_API_KEY",
     *(name for name, *_ in ENVIRONMENT),
 )
+
+
+def unknown_backend(env: Mapping[str, str]) -> str:
+    """Return the value of KIMI_PRUNING_BACKEND if it names no backend: it then means the local one. "" if it does."""
+    name = env.get("KIMI_PRUNING_BACKEND", "").strip()
+    return "" if name.lower() in _BACKENDS else name
 
 
 def over(file: Mapping[str, object], env: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:

@@ -36,7 +36,7 @@ REMOVED_VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class IgnoredSettings:
-    """Settings that were found although they no longer exist, and what to do instead."""
+    """Settings that have no effect, and what to do instead."""
 
     names: str
     advice: str
