@@ -12,6 +12,7 @@ import image
 import load
 import played
 import pruning
+import questions
 import relay
 import rivals
 import sanitizer
@@ -48,8 +49,8 @@ ASKED_FOR = {
 
 
 def main() -> None:
-    if sys.argv[1:2] in (["sessions"], ["played"]):  # they take folders, so they run alone
-        alone = sessions if sys.argv[1] == "sessions" else played
+    alone = {"sessions": sessions, "played": played, "questions": questions}.get(sys.argv[1] if sys.argv[1:] else "")
+    if alone is not None:  # they take folders
         alone.main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["structured"]:  # it takes a rival

@@ -263,8 +263,9 @@ class Outcome:
 
 
 class World:
-    def __init__(self, runtime: Runtime, clock: Clock, outcome: Outcome) -> None:
+    def __init__(self, runtime: Runtime, clock: Clock, outcome: Outcome, shift_s: float) -> None:
         self.runtime = runtime
+        self.shift_s = shift_s  # from the recording's time to the clock's
         self.clock = clock
         self.outcome = outcome
         self.direct = Bill(clock)
@@ -284,7 +285,8 @@ class World:
         before: tuple[list[str], list[str]] | None = None
         read_back: set[int] = set()
         for made, asked in player.requests():
-            self.clock.at = max(made.at, self.clock.at + (0.0 if made.at else DEFAULT_PAUSE_S))
+            at = made.at + self.shift_s if made.at else self.clock.at + DEFAULT_PAUSE_S
+            self.clock.at = max(at, self.clock.at)
             self.output = made.output
             reads = self.direct.charge(asked, made.output)["usage"]["cache_read_input_tokens"]
             client = self.direct.prompt
@@ -319,7 +321,8 @@ class World:
 async def play_session(parts: Sequence[Recorded], policy: str, clears_thinking: bool) -> Outcome:
     whole = min(parts, key=lambda one: one.session.is_sidechain)
     outcome = Outcome(whole.session.id, whole.session.version)
-    clock = Clock(min((one.session.requests[0].at for one in parts), default=0.0) or 1_700_000_000.0)
+    clock = Clock(time.time())  # old requests would be deleted from the account
+    began_at = min((one.session.requests[0].at for one in parts), default=0.0)
     models = sorted({request.model for one in parts for request in one.transcript.requests})
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as home:
@@ -334,7 +337,7 @@ async def play_session(parts: Sequence[Recorded], policy: str, clears_thinking: 
             thinking = "true" if clears_thinking else '"auto"'
             toml += f'[sanitizer]\npolicy = "{policy}"\nbudget_ms = 60000\n[cache]\nclear_thinking = {thinking}\n'
             async with running(parse(toml, {}, Path(home)), thread_max_chars=10**9, now=clock) as runtime:
-                world = World(runtime, clock, outcome)
+                world = World(runtime, clock, outcome, shift_s=clock.at - began_at)
                 worlds.append(world)
                 for one in sorted(parts, key=lambda each: each.session.requests[0].at):
                     await world.play(one)

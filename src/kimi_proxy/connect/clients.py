@@ -356,7 +356,8 @@ GUIDANCE = """\
 `read`, `grep` and `bash` of the MCP server `pruner` take `context_focus_question` and then print only the lines that
 matter for it. Prefer them for long files, logs and test runs.
 
-1. Locate with `grep`, then `read` around the hit, or the whole file with a question.
+1. Locate with `grep`, then `read` around the hit, or the whole file with a question if it is long. A question for a
+   short output costs more than it saves.
 2. Ask one full question that stands by itself and names what it is about: "How does Session.refresh decide that a token
    has expired?", not "token expiry".
 3. `⟦PRUNÉ: prune_id=… lignes 40-90 …⟧` stands for lines that were left out, not lost. When you need them, call

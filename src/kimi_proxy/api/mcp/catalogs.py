@@ -15,8 +15,8 @@ PRUNER_INSTRUCTIONS = (
 )
 TOOLS_INSTRUCTIONS = (
     "read, grep and bash take a context_focus_question: a full question, and they print only the lines that matter "
-    "for it, with markers ⟦PRUNÉ: prune_id=… lignes a-b …⟧ for the rest. Locate with grep, read with a question, "
-    "and when a marker hides what you need, call recover_text with its prune_id and line numbers."
+    "for it, with markers ⟦PRUNÉ: prune_id=… lignes a-b …⟧ for the rest. Locate with grep, read long files with a "
+    "question, and when a marker hides what you need, call recover_text with its prune_id and line numbers."
 )
 
 # As they introduce themselves, before their tools are loaded.

@@ -73,7 +73,7 @@ MAX_CHARS = 4000
 
 SCHEMA: JsonObject = {
     "type": "string",
-    "description": "Full question; keeps only the lines that matter for it",
+    "description": "Full question, if much will be printed; keeps only the lines that matter for it",
 }
 
 
