@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kimi_proxy.services.chat.session_lookup import SessionNames
     from kimi_proxy.services.events import Publish
     from kimi_proxy.services.metrics import Metrics
+    from kimi_proxy.services.remembered import Memory
     from kimi_proxy.services.sessions import Forget
     from kimi_proxy.services.settings import NameList, ObserveMode
     from kimi_proxy.services.store.protocols import Store
@@ -59,6 +60,7 @@ class Given:
     metrics: Metrics
     mode: ObserveMode
     publish: Publish
+    memory: Memory  # the registry of what is remembered: every cache of an addon is in it
     now: Callable[[], float]
     lists: Mapping[str, NameList]  # of names that people may change, by their names in the file
     is_erased: Callable[[str], bool]  # whether the data of the person of an id was erased

@@ -239,7 +239,8 @@ async def running(
 
     Texts of up to `thread_max_chars` are pruned in this process, for a command that ends before a worker would start.
     """
-    metrics, hub, models, counter = Metrics(), hub or Hub(), Models.of(config), TokenCounter()
+    memory = Memory()
+    metrics, hub, models, counter = Metrics(), hub or Hub(), Models.of(config), TokenCounter(memory=memory)
     async with AsyncExitStack() as alive:
         store = _close_at_end(alive, await open_store(config))
         team = None
@@ -250,7 +251,6 @@ async def running(
             team = _close_at_end(alive, made)
         workers = _close_at_end(alive, Workers(thread_max_chars=thread_max_chars))
         alive.callback(counter.close)
-        memory = Memory()
         is_erased = team.erasures.covers if team else lambda person_id: False
         parts = _Parts(
             alive=alive,
@@ -337,7 +337,8 @@ async def running(
                 budgets=team.budgets if team else None,
                 shared_keys=team.shared_keys if team else None,
                 repeating=stages.repeating,
-                observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, newest, now),
+                memory=memory,
+                observation=Observation(mode, stages.in_order, metrics.count_fault, stages.caches, newest, now, memory),
                 remembered=known.messages,
             ),
             sanitizer=stages.sanitizer,
@@ -367,10 +368,10 @@ def remember_s(config: Config) -> float:
 
 async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
     store, is_shared = parts.store, parts.is_shared
-    names = SessionNames(store.sessions)
+    names = SessionNames(store.sessions, parts.memory)
     if team:
         await names.read_secret()
-    by_answer = parts.end(SessionsByAnswer(store.facts, is_shared))
+    by_answer = parts.end(SessionsByAnswer(store.facts, is_shared, parts.memory))
     return _Conversations(
         names,
         parts.end(
@@ -380,7 +381,7 @@ async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
         ),
         parts.end(ChatFacts(parts.notes)),
         SessionsByResponse(by_answer, is_shared),
-        Conversations(by_answer),
+        Conversations(by_answer, parts.memory),
         by_answer,
         RememberedMessages(),
     )
@@ -400,8 +401,8 @@ def _observers(
 ) -> _Observers:
     store, models, publish, now = parts.store, parts.models, parts.hub.publish, parts.now
     journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.usage_by_day))
-    latest = LatestRequests(parts.counter, models)
-    model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish))
+    latest = LatestRequests(parts.counter, models, memory=parts.memory)
+    model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish, parts.memory))
     own = journal, stages.caches, latest, known.by_response, known.by_answers, model_windows
     return _Observers(journal, latest, model_windows, (*own, *more))
 
@@ -421,6 +422,7 @@ def _given(
         metrics=parts.metrics,
         mode=mode,
         publish=parts.hub.publish,
+        memory=parts.memory,
         now=parts.now,
         lists=addons.lists_of(parts.config),
         is_erased=parts.is_erased,
@@ -432,11 +434,8 @@ def _forgetters(parts: _Parts, known: _Conversations, stages: ChatStages, seen_b
     """Return what makes the chat path forget a session that is deleted, or all of a person's."""
     config = parts.config
     forgetters: list[Forget] = [
-        stages.compressor.forget,
         parts.memory.forget,
-        also_observed(stages.memory.forget),
         also_observed(stages.lineage.forget),
-        also_observed(known.decisions.forget),
         lambda who, session: known.messages.forget(),
         parts.counter.forget,
     ]
@@ -490,9 +489,10 @@ def _stages(
         replicas=store.replicas,
         rules=models.cache_rules,
         settings=config.cache,
+        memory=parts.memory,
     )
-    routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions)
-    memory = parts.end(ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions))
+    routing = Routing(config.sanitizer.routing, models, counter, parts.notes, store.sessions, parts.memory)
+    memory = parts.end(ProjectMemory(_memories(parts), config.memory, parts.notes, store.sessions, memory=parts.memory))
     sanitizer = Sanitizer(
         config.sanitizer,
         address,
@@ -504,16 +504,19 @@ def _stages(
         mode=mode,
         draw=parts.draw,
         window_of=models.window,
+        memory=parts.memory,
     )
     heirs = (memory.inherit, sanitizer.inherit, facts.inherit, compressor.inherit)
     return ChatStages(
-        lineage=parts.end(Lineage(parts.notes, heirs, metrics, (facts.wanted, memory.wanted, routing.wanted))),
+        lineage=parts.end(
+            Lineage(parts.notes, heirs, metrics, (facts.wanted, memory.wanted, routing.wanted), parts.memory)
+        ),
         memory=memory,
         caches=caches,
         sanitizer=sanitizer,
         thinking=ThinkingClearer(config.cache.clear_thinking, facts),
         compressor=compressor,
-        automatic=AutoCompression(config.compression, usual, compressor, store.sessions, parts.now),
+        automatic=AutoCompression(config.compression, usual, compressor, store.sessions, parts.now, parts.memory),
         rescue=Rescue(config.compression, usual, compressor, routing.largest_window, store.sessions),
         added=added,
         marks=CacheMarks(config.cache),

@@ -11,7 +11,7 @@ def build(given: Given) -> Built:
         given.lists["deferred_tools.tools"],
         given.facts,
         given.now,
-        NativeSearch(given.models),
+        NativeSearch(given.models, given.memory),
     )
     return Built(stage=stage.change)
 

@@ -9,7 +9,6 @@ from kimi_proxy.addons.tools_on_demand import deferral
 from kimi_proxy.addons.tools_on_demand.deferral import Choice
 from kimi_proxy.addons.tools_on_demand.settings import DeferralSettings
 from kimi_proxy.core import tokens
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import edit
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.conversations import is_answered
@@ -20,6 +19,7 @@ from kimi_proxy.features.tool_weights import client_of
 from kimi_proxy.proxy.headers import value_of
 from kimi_proxy.services.chat.decisions import ScopedKey
 from kimi_proxy.services.chat.facts import ChatFacts
+from kimi_proxy.services.remembered import Memory, Remembered, stays
 from kimi_proxy.services.settings import NameList
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,12 @@ DAY_S = 86_400
 class NativeSearch:
     """The models whose providers load tools when they have found them: by their documentation, unless one refused."""
 
-    def __init__(self, models: Models | None = None) -> None:
+    def __init__(self, models: Models | None = None, memory: Memory | None = None) -> None:
         self._models = models
         self._refused: set[Target] = set()
-        self._answered: LruCache[ScopedKey, bool] = LruCache(MAX_REMEMBERED)  # conversations that have had it
+        self._answered: Remembered[ScopedKey, bool] = Remembered(
+            memory or Memory(), "conversations whose provider has searched for tools", size=MAX_REMEMBERED, forget=stays
+        )
 
     def is_offered(self, draft: Draft) -> bool:
         request, target = draft.request, draft.target

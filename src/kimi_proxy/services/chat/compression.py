@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from kimi_proxy.core import json
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.config.sections import CompressionSettings
@@ -42,7 +41,7 @@ from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.chat.summaries import Summaries, Summary, SummaryTask
 from kimi_proxy.services.events import Publish, no_op
 from kimi_proxy.services.originals import Keeper, SummarizedHistory, key_of
-from kimi_proxy.services.remembered import Memory, Remembered, with_session
+from kimi_proxy.services.remembered import Memory, Remembered, stays, with_session
 from kimi_proxy.services.serialize import (
     CompressedBody,
     CompressionEventFields,
@@ -153,17 +152,37 @@ class Compressor(ChangingStage[RepeatPlan]):
         self._draw = draw
         self._pending_results = pending_results
         # In memory, because a disk read costs as much as a whole request.
-        self._states: LruCache[ScopedSession, CompressionState] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)
+        memory = memory or Memory()
+        self._states: Remembered[ScopedSession, CompressionState] = Remembered(
+            memory, "compressions", size=MAX_SESSIONS, life_s=DAY_S, now=now, forget=with_session
+        )
         # Nearly no session was ever compressed, and the first request of a new one does not look at the disk for it.
-        self._compressed: LruCache[Sequence[str], set[str]] = LruCache(MAX_SESSIONS, ttl_s=DAY_S, now=now)  # by scopes
+        # By scopes; it stays, because a session joins it before its compression is on disk.
+        self._compressed: Remembered[tuple[str, ...], set[str]] = Remembered(
+            memory, "sessions that were ever compressed", size=MAX_SESSIONS, life_s=DAY_S, now=now, forget=stays
+        )
         # The last request of a session, uncompressed; in memory only, because people wrote it.
-        self._last: LruCache[ScopedSession, Draft] = LruCache(MAX_LAST, max_bytes=MAX_LAST_BYTES, ttl_s=DAY_S, now=now)
+        self._last: Remembered[ScopedSession, Draft] = Remembered(
+            memory,
+            "last requests, uncompressed",
+            size=MAX_LAST,
+            max_bytes=MAX_LAST_BYTES,
+            life_s=DAY_S,
+            now=now,
+            forget=with_session,
+        )
         # Costs of summaries that no request has been charged for yet.
-        self._pending_costs: LruCache[ScopedSession, tuple[Note, ...]] = LruCache(
-            MAX_SESSIONS, max_bytes=MAX_SESSIONS, ttl_s=DAY_S, now=now
+        self._pending_costs: Remembered[ScopedSession, tuple[Note, ...]] = Remembered(
+            memory,
+            "costs of summaries",
+            size=MAX_SESSIONS,
+            max_bytes=MAX_SESSIONS,
+            life_s=DAY_S,
+            now=now,
+            forget=with_session,
         )
         self._observed: Remembered[ScopedSession, CompressionState] = Remembered(
-            memory or Memory(), "compressions of observed sessions", size=MAX_SESSIONS, forget=with_session
+            memory, "compressions of observed sessions", size=MAX_SESSIONS, forget=with_session
         )
         self._locks: WeakValueDictionary[ScopedSession, asyncio.Lock] = WeakValueDictionary()
 
@@ -340,14 +359,6 @@ class Compressor(ChangingStage[RepeatPlan]):
         """Return every compression of a session, the newest first."""
         return [serialize.past_compression(one) for one in await self._decisions.compressions(who, session)]
 
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget a session that was deleted, or all of a person's."""
-        for cache in (self._states, self._last):
-            if session is None:
-                cache.forget_matching(lambda place: place[0] == who.scope)
-            else:
-                cache.forget((who.scope, session))
-
     def _lock(self, who: Caller, session: str) -> asyncio.Lock:
         place = who.scope, session
         lock = self._locks.get(place)
@@ -461,6 +472,7 @@ class AutoCompression(ChangingStage[CompressionPlan]):
         compressor: Compressor,
         session_store: SessionStore,
         now: Callable[[], float] = time.time,
+        memory: Memory | None = None,
     ) -> None:
         self.is_on = settings.automatic
         self._settings = settings
@@ -468,9 +480,10 @@ class AutoCompression(ChangingStage[CompressionPlan]):
         self._compressor = compressor
         self._session_store = session_store
         self._now = now
-        self._tried: LruCache[ScopedSession, float] = LruCache(
-            MAX_SESSIONS
-        )  # sessions for which it did not help, and when
+        # Sessions for which it did not help, and when.
+        self._tried: Remembered[ScopedSession, float] = Remembered(
+            memory or Memory(), "automatic compressions in vain", size=MAX_SESSIONS, forget=with_session
+        )
 
     async def decide(self, draft: Draft) -> CompressionPlan | None:
         if not self.is_on or not await self._is_full(draft):

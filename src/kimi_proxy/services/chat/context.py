@@ -15,7 +15,6 @@ from typing import TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
 from kimi_proxy.core import tokens
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Message, Request, read
 from kimi_proxy.core.config.sections import ReinjectionSettings as Settings
@@ -47,6 +46,7 @@ from kimi_proxy.features.models.routing import room_beside
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.remembered import Memory, Remembered, stays, with_session
 from kimi_proxy.services.store.protocols import SessionRecord
 
 MAX_KNOWN = 10_000
@@ -69,9 +69,11 @@ class TokenCounter:
     There are two threads, so that a request in flight does not wait for counts requested by the journal.
     """
 
-    def __init__(self, count: Callable[[str], int] = tokens.count) -> None:
+    def __init__(self, count: Callable[[str], int] = tokens.count, memory: Memory | None = None) -> None:
         self._count = count
-        self._known: LruCache[tuple[int, int], TextWeight] = LruCache(MAX_KNOWN)
+        self._known: Remembered[tuple[int, int], TextWeight] = Remembered(
+            memory or Memory(), "tokens of texts", size=MAX_KNOWN, forget=stays
+        )
         self._lock = threading.Lock()
         # Several stages ask about the same request; its composition is dropped with the request.
         self._compositions: WeakKeyDictionary[Request, Composition] = WeakKeyDictionary()
@@ -251,13 +253,25 @@ class LatestRequest:
 class LatestRequests(ChatObserver):
     """The newest request of each session, as received and as sent; in memory only, because it is people's text."""
 
-    def __init__(self, counter: TokenCounter, models: Models, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        counter: TokenCounter,
+        models: Models,
+        now: Callable[[], float] = time.time,
+        memory: Memory | None = None,
+    ) -> None:
         self._counter = counter
         self._models = models
         self._now = now
         # By scope and session.
-        self._requests: LruCache[tuple[str, str], LatestRequest] = LruCache(
-            MAX_SESSIONS, max_bytes=MAX_BYTES, ttl_s=DAY_S, now=now
+        self._requests: Remembered[tuple[str, str], LatestRequest] = Remembered(
+            memory or Memory(),
+            "newest requests",
+            size=MAX_SESSIONS,
+            max_bytes=MAX_BYTES,
+            life_s=DAY_S,
+            now=now,
+            forget=with_session,
         )
 
     def on_start(self, received: Draft, outgoing: Draft) -> None:
@@ -274,12 +288,6 @@ class LatestRequests(ChatObserver):
         usage = exchange.recalled.first or exchange.reply.usage
         ended = replace(latest, running="", counted=usage.input_tokens if usage else None)
         self._requests.put(place, ended, ended.size)
-
-    def forget(self, who: Caller, session: str | None) -> None:
-        if session is None:
-            self._requests.forget_matching(lambda place: place[0] == who.scope)
-        else:
-            self._requests.forget((who.scope, session))
 
     async def context(self, who: Caller, session: str, record: SessionRecord | None = None) -> ContextBody:
         """Return the messages of the newest request, to scale; `record` has what the session cost."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from kimi_proxy.core.cache import LruCache, in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.errors import AnyReason, OtherReason, PruneIdNotFound, Reason, StoreUnavailable
 from kimi_proxy.core.lines import decode_text, encode_text
@@ -18,7 +18,7 @@ from kimi_proxy.features.sanitizer.plan import LongOutput
 from kimi_proxy.features.sanitizer.shorten import Hidden
 from kimi_proxy.features.sanitizer.stage import Decision
 from kimi_proxy.services.originals import Keeper
-from kimi_proxy.services.remembered import Memory, Remembered
+from kimi_proxy.services.remembered import Memory, Remembered, stays, with_any
 from kimi_proxy.services.store.notes import session_of
 from kimi_proxy.services.store.protocols import (
     NEWEST,
@@ -65,13 +65,24 @@ class ChatDecisions:
         self._stored = decisions
         # Repeated from memory while the store cannot be read: the provider's prompt cache depends on it.
         # As on disk: decoded, a marker would make every character take two bytes; decoding takes no time.
-        self._last: LruCache[ScopedKey, DecisionRecord] = LruCache(remember_max, max_bytes=REMEMBER_BYTES)
-        self._checked: LruCache[ScopedKey, float] = LruCache(remember_max, ttl_s=remember_s, now=now)  # when made
+        memory = memory or Memory()
+        self._last: Remembered[ScopedKey, DecisionRecord] = Remembered(
+            memory,
+            "cuts",
+            size=remember_max,
+            max_bytes=REMEMBER_BYTES,
+            forget=lambda key, record: record.session,
+        )
+        self._checked: Remembered[ScopedKey, float] = Remembered(  # when made
+            memory, "cuts as read", size=remember_max, life_s=remember_s, now=now, forget=with_any
+        )
         # Results that were too short to be cut when they entered: no store lookup in every request.
-        self._short: LruCache[ScopedKey, bool] = LruCache(MAX_SHORT, ttl_s=SHORT_S, now=now)
+        self._short: Remembered[ScopedKey, bool] = Remembered(
+            memory, "results without a cut", size=MAX_SHORT, life_s=SHORT_S, now=now, forget=stays
+        )
         # What observed requests would have been sent with: nothing on disk stands behind it.
         self._observed: Remembered[ScopedKey, DecisionRecord] = Remembered(
-            memory or Memory(),
+            memory,
             "cuts of observed conversations",
             size=MAX_OBSERVED,
             max_bytes=OBSERVED_BYTES,
@@ -118,13 +129,6 @@ class ChatDecisions:
             if made.get(key) != self._checked.get((who.scope, key)):
                 self._checked.forget((who.scope, key))
                 self._short.forget((who.scope, key))
-
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget the decisions of a session, or of all of a person's sessions: the owner has deleted them."""
-        for key, record in self._last.items():
-            if key[0] == who.scope and (session is None or record.session == session):
-                self._last.forget(key)
-                self._checked.forget(key)
 
     def is_short(self, who: Caller, output: LongOutput) -> bool:
         """Return whether a result is known to have no decision, since it was too short to be cut when it entered."""

@@ -12,7 +12,6 @@ from typing import ParamSpec, TypeVar
 
 from kimi_proxy.core import chat, json, tokens
 from kimi_proxy.core.aside import PARSED_BYTES
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.chat.messages import RememberedMessages
 from kimi_proxy.core.config import Config
@@ -49,6 +48,7 @@ from kimi_proxy.services.chat.recall import OnRecall, Recall
 from kimi_proxy.services.chat.relay import Answer, Exchange, ProviderClient, Relay, ReplyStream
 from kimi_proxy.services.chat.requests import ChatRequest, LocalSessions, SessionFinder
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.remembered import Memory, Remembered, stays
 
 P = ParamSpec("P")
 Value = TypeVar("Value")
@@ -80,6 +80,7 @@ class Chat:
         shared_keys: ObjectGate | None = None,  # of a team, whose people share a provider's key
         repeating: Sequence[Stage] = (),  # those of the stages for a request that the client signed
         observation: Observation | None = None,
+        memory: Memory | None = None,
         remembered: RememberedMessages | None = None,  # messages of earlier requests, which begin the next ones
     ) -> None:
         self.models = models or Models.of(config)
@@ -103,7 +104,9 @@ class Chat:
         self._remembered = remembered
         self._providers = config.providers
         self._changes_attested = config.sanitizer.change_attested
-        self._attested: LruCache[str, bool] = LruCache(MAX_ATTESTED)  # sessions that were logged
+        self._attested: Remembered[str, bool] = Remembered(  # sessions that were logged
+            memory or Memory(), "signed sessions", size=MAX_ATTESTED, forget=stays
+        )
 
     @asynccontextmanager
     async def answer(self, incoming: ChatRequest) -> AsyncIterator[Answer]:

@@ -8,7 +8,6 @@ from hashlib import sha256
 
 from kimi_proxy.core import json
 from kimi_proxy.core.aside import PARSED_BYTES, aside
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Part, Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
@@ -27,6 +26,7 @@ from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.services.chat.facts import LateFacts
 from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.remembered import Memory, Remembered
 from kimi_proxy.services.store.protocols import FactKind
 
 MAX_KNOWN = 10_000
@@ -58,14 +58,23 @@ class Lineage:
     prompt. The other conversation stays as it is.
     """
 
-    def __init__(self, facts: Notes, heirs: Sequence[Inherit], metrics: Metrics, wants: Sequence[Wants] = ()) -> None:
+    def __init__(
+        self,
+        facts: Notes,
+        heirs: Sequence[Inherit],
+        metrics: Metrics,
+        wants: Sequence[Wants] = (),
+        memory: Memory | None = None,
+    ) -> None:
         self._facts = facts
         self._wants = wants
         self._heirs = heirs
         self._metrics = metrics
         # Other servers may wait a moment: a fork is known by its older results as well.
         self._late = LateFacts(facts, "conversation", is_shared=False)
-        self._known: LruCache[tuple[str, bytes], _Known] = LruCache(MAX_KNOWN)  # by scope and name
+        self._known: Remembered[tuple[str, bytes], _Known] = Remembered(  # by scope and name
+            memory or Memory(), "conversations", size=MAX_KNOWN, forget=lambda place, known: known.session
+        )
         self._patience_s = LOOK_S
 
     async def recognize(self, draft: Draft) -> Draft:
@@ -95,10 +104,7 @@ class Lineage:
         return draft
 
     def forget(self, who: Caller, session: str | None) -> None:
-        """Forget a session that was deleted, or all of a person's."""
-        for place, known in self._known.items():
-            if place[0] == who.scope and session in (None, known.session):
-                self._known.forget(place)
+        """Write nothing more of a session that was deleted, or of all of a person's."""
         self._late.forget(who, session)
 
     async def close(self) -> None:

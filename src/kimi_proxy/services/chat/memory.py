@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from kimi_proxy.core import json, tokens
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL, LOCAL_SCOPE, Caller, person_scope
 from kimi_proxy.core.config.sections import MemorySettings as Settings
 from kimi_proxy.core.errors import FileRefused, InvalidParams, ParseError, StoreUnavailable
@@ -25,6 +24,7 @@ from kimi_proxy.features.chat.pipeline import ChangingStage, Draft
 from kimi_proxy.proxy import private_files
 from kimi_proxy.services.chat.notes import Notes, Wanted
 from kimi_proxy.services.events import iso_time
+from kimi_proxy.services.remembered import Memory, Remembered, with_session
 from kimi_proxy.services.store.protocols import MemoryStore, SessionStore, StoredMemory
 
 NAME = "project_memory.json"
@@ -175,6 +175,7 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
         notes: Notes,
         session_store: SessionStore,
         monotonic: Callable[[], float] = time.monotonic,
+        memory: Memory | None = None,
     ) -> None:
         self.is_on = settings.inject
         self._memories = memories
@@ -184,15 +185,12 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
         self._people: frozenset[str] = frozenset()  # who had some when it was last looked
         self._looks_at = -math.inf
         self._looking: asyncio.Task[None] | None = None
-        self._blocks: LruCache[tuple[str, str], str] = LruCache(
-            MAX_SESSIONS
-        )  # by scope and session; empty if it began without
+        # By scope and session; empty if it began without.
+        self._blocks: Remembered[tuple[str, str], str] = Remembered(
+            memory or Memory(), "blocks of project memory", size=MAX_SESSIONS, forget=with_session
+        )
         # Scopes and keys of sessions that began without it because the disk failed.
         self._unsure: set[tuple[str, bytes]] = set()
-
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget what a deleted session began with, or all of a person's sessions."""
-        self._blocks.forget_matching(lambda place: place[0] == who.scope and session in (None, place[1]))
 
     async def load(self, who: Caller) -> ProjectMemoryBody:
         return self._to_json(await self._memories.read(who))

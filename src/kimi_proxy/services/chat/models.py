@@ -8,7 +8,6 @@ import logging
 from hashlib import sha256
 from typing import TypedDict
 
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.config.sections import RoutingSettings as Settings
 from kimi_proxy.core.errors import StoreUnavailable
@@ -24,6 +23,7 @@ from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.providers import ListModels
 from kimi_proxy.services.chat.relay import Exchange
 from kimi_proxy.services.events import Publish, no_op
+from kimi_proxy.services.remembered import Memory, Remembered, stays
 from kimi_proxy.services.store.protocols import SessionStore
 
 MOST_OFF = 2.0  # a provider that counts more than twice our estimate counts something else
@@ -64,6 +64,7 @@ class Routing(ChangingStage[Route]):
         counter: TokenCounter,
         notes: Notes,
         session_store: SessionStore,
+        memory: Memory | None = None,
     ) -> None:
         self.is_on = settings.heavy_duty_fallback
         self._threshold = settings.fallback_threshold
@@ -72,9 +73,9 @@ class Routing(ChangingStage[Route]):
         self._counter = counter
         self._notes = notes
         self._session_store = session_store
-        self._stranded: LruCache[tuple[str, bytes], bool] = LruCache(
-            MAX_SESSIONS
-        )  # conversations without a larger model
+        self._stranded: Remembered[tuple[str, bytes], bool] = Remembered(
+            memory or Memory(), "conversations without a larger model", size=MAX_SESSIONS, forget=stays
+        )
 
     async def decide(self, draft: Draft) -> Route | None:
         """Return the model whose window fits the request; None if the requested model certainly does."""
@@ -215,12 +216,16 @@ class ModelWindows(ChatObserver):
     It asks once for each model; a window that stays unknown is reported once, with the lines that would set it.
     """
 
-    def __init__(self, models: Models, list_models: ListModels, publish: Publish = no_op) -> None:
+    def __init__(
+        self, models: Models, list_models: ListModels, publish: Publish = no_op, memory: Memory | None = None
+    ) -> None:
         self._models = models
         self._list_models = list_models
         self._publish = publish
-        self._asked: LruCache[tuple[str, str], bool] = LruCache(MAX_MODELS)
-        self._unknown: LruCache[tuple[str, Target], str] = LruCache(SHOWN)
+        self._asked: set[tuple[str, str]] = set()
+        self._unknown: Remembered[tuple[str, Target], str] = Remembered(
+            memory or Memory(), "models without a window", size=SHOWN, forget=stays
+        )
         self._asking: set[asyncio.Task[None]] = set()
 
     def on_end(self, exchange: Exchange) -> None:
@@ -230,7 +235,9 @@ class ModelWindows(ChatObserver):
         is_answered = (exchange.status, exchange.outcome) == (200, "ok")
         if not is_answered or is_asked or self._models.is_certain(target):
             return
-        self._asked.put((target.provider, target.model), True)
+        if len(self._asked) >= MAX_MODELS:
+            self._asked.clear()
+        self._asked.add((target.provider, target.model))
         question = UpstreamRequest(draft.request.wire, b"", draft.headers)
         task = asyncio.create_task(self._ask(draft.caller, target, question))
         self._asking.add(task)

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.errors import StoreUnavailable
 from kimi_proxy.features.chat.pipeline import Draft, OnFault, Stage, run_stages
 from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
+from kimi_proxy.services.remembered import Memory, Remembered, with_session
 from kimi_proxy.services.settings import ObserveMode
 
 MAX_SESSIONS = 10_000
@@ -29,6 +29,7 @@ class Observation:
         caches: PromptCaches,
         newest: NewestRequests,
         now: Callable[[], float],
+        memory: Memory | None = None,
     ) -> None:
         self._mode = mode
         self._stages = stages
@@ -36,7 +37,10 @@ class Observation:
         self._caches = caches
         self._newest = newest
         self._now = now
-        self._sessions: LruCache[ScopedSession, bool] = LruCache(MAX_SESSIONS)  # True: observed when last seen
+        # True: observed when last seen.
+        self._sessions: Remembered[ScopedSession, bool] = Remembered(
+            memory or Memory(), "observed sessions", size=MAX_SESSIONS, forget=with_session
+        )
 
     async def covers(self, draft: Draft) -> bool:
         """Return whether a request is only observed.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from kimi_proxy.core.aside import PARSED_BYTES, aside
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat import Request, edit
 from kimi_proxy.core.config.sections import CacheSettings, ClearThinking
@@ -38,6 +37,7 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.newest_requests import NewestRequests
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.remembered import Memory, Remembered, stays, with_any
 from kimi_proxy.services.store.protocols import Replicas
 
 MAX_CONVERSATIONS, DIGESTS_BYTES = 10_000, 32 * 1024**2
@@ -96,17 +96,27 @@ class PromptCaches(ChatObserver):
         replicas: Replicas | None = None,  # other servers send requests of the same conversations
         rules: RulesOf = by_provider_name,
         settings: CacheSettings | None = None,
+        memory: Memory | None = None,
     ) -> None:
+        memory = memory or Memory()
         self._last_request = last_request
         self._now = now
         self._replicas = replicas
         self._rules = rules
         self._settings = settings or CacheSettings()
-        self._sent: LruCache[ScopedKey, _SentRequest] = LruCache(MAX_CONVERSATIONS, max_bytes=DIGESTS_BYTES)
-        self._beginnings: LruCache[ScopedKey, bool] = LruCache(MAX_CONVERSATIONS, ttl_s=BEGINNING_S, now=now)
+        self._sent: Remembered[ScopedKey, _SentRequest] = Remembered(
+            memory, "prompt caches", size=MAX_CONVERSATIONS, max_bytes=DIGESTS_BYTES, forget=stays
+        )
+        self._beginnings: Remembered[ScopedKey, bool] = Remembered(
+            memory, "beginnings seen lately", size=MAX_CONVERSATIONS, life_s=BEGINNING_S, now=now, forget=stays
+        )
         # The last counts of a conversation with this beginning, in its session.
-        self._last_tokens: LruCache[ScopedKey, int] = LruCache(MAX_CONVERSATIONS)
-        self._bodies: LruCache[ScopedKey, Request] = LruCache(MAX_BODIES, max_bytes=BODIES_BYTES)
+        self._last_tokens: Remembered[ScopedKey, int] = Remembered(
+            memory, "counts by beginning", size=MAX_CONVERSATIONS, forget=stays
+        )
+        self._bodies: Remembered[ScopedKey, Request] = Remembered(
+            memory, "newest bodies", size=MAX_BODIES, max_bytes=BODIES_BYTES, forget=with_any
+        )
 
     async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
@@ -176,10 +186,6 @@ class PromptCaches(ChatObserver):
         known = self._beginnings.get((who.scope, found.beginning)) is not None
         self._beginnings.put((who.scope, found.beginning), True)
         return known
-
-    def forget(self, who: Caller, session: str | None) -> None:
-        """Forget the words of a person's conversations when a session is deleted; digests of them stay."""
-        self._bodies.forget_matching(lambda place: place[0] == who.scope)
 
     def on_end(self, exchange: Exchange) -> None:
         """Record the provider's counts: a hit after a pause proves that its cache lived that long."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Literal, NotRequired, ParamSpec, Protocol, TypedDict, TypeVar
 
 from kimi_proxy.core.aside import COMPARED_CHARS, DECIDED_CHARS, PARSED_BYTES, aside
-from kimi_proxy.core.cache import LruCache, in_batches
+from kimi_proxy.core.cache import in_batches
 from kimi_proxy.core.caller import Caller
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
@@ -57,6 +57,7 @@ from kimi_proxy.services.chat.facts import ChatFacts
 from kimi_proxy.services.chat.prompt_cache import PromptCaches
 from kimi_proxy.services.fail_open import FailOpen
 from kimi_proxy.services.metrics import Metrics
+from kimi_proxy.services.remembered import Memory, Remembered, stays
 from kimi_proxy.services.settings import ObserveMode
 from kimi_proxy.services.store.notes import read_note
 from kimi_proxy.services.store.protocols import ListedOriginal
@@ -150,13 +151,15 @@ class WayBack:
 
 
 class ToolOffer:
-    def __init__(self, is_on: bool, address: str, facts: ChatFacts, grace: StoreGrace) -> None:
+    def __init__(self, is_on: bool, address: str, facts: ChatFacts, grace: StoreGrace, memory: Memory) -> None:
         self._is_on = is_on
         self._address = address
         self._facts = facts
         self._grace = grace
         # Of conversations that the provider keeps: their requests show the newest calls only.
-        self._recalls: LruCache[ScopedKey, ClientRecalls] = LruCache(MAX_REMEMBERED)
+        self._recalls: Remembered[ScopedKey, ClientRecalls] = Remembered(
+            memory, "calls of the client's own tool", size=MAX_REMEMBERED, forget=stays
+        )
 
     async def find(self, draft: Draft, cache: CacheMoment, may_join: bool) -> WayBack:
         """Return the way back; our tool joins only while the prompt cache has nothing to lose."""
@@ -278,7 +281,9 @@ class Sanitizer(ChangingStage[CutPlan]):
         draw: Callable[[int], bytes] = secrets.token_bytes,
         mode: ObserveMode | None = None,
         window_of: Callable[[Target], int | None] = lambda target: None,
+        memory: Memory | None = None,
     ) -> None:
+        memory = memory or Memory()
         self.is_on = settings.enabled
         self._window_of = window_of
         self._mode = mode or ObserveMode()
@@ -296,9 +301,11 @@ class Sanitizer(ChangingStage[CutPlan]):
         self._caches = caches or PromptCaches()
         self._cpu_s = settings.budget_ms / 1000
         self._grace = StoreGrace(self._cpu_s, metrics)
-        self._tool = ToolOffer(settings.recover_tool, address, facts, self._grace)
+        self._tool = ToolOffer(settings.recover_tool, address, facts, self._grace, memory)
         self._policy = POLICIES[settings.policy]
-        self._rows: LruCache[ScopedKey, array[int]] = LruCache(MAX_REMEMBERED, max_bytes=ROWS_BYTES)
+        self._rows: Remembered[ScopedKey, array[int]] = Remembered(
+            memory, "rows of results", size=MAX_REMEMBERED, max_bytes=ROWS_BYTES, forget=stays
+        )
         self._rows_lock = threading.Lock()  # long results are compared in threads
         self._since_start: Counter[str] = Counter()
 

@@ -9,7 +9,6 @@ from functools import partial
 from hashlib import sha256
 
 from kimi_proxy.core import json
-from kimi_proxy.core.cache import LruCache
 from kimi_proxy.core.caller import LOCAL_SCOPE, Caller
 from kimi_proxy.core.chat import Request
 from kimi_proxy.core.errors import ParseError, StoreUnavailable
@@ -26,6 +25,7 @@ from kimi_proxy.features.chat.sessions import (
 from kimi_proxy.services.chat.facts import LateFacts
 from kimi_proxy.services.chat.observers import ChatObserver
 from kimi_proxy.services.chat.relay import Exchange
+from kimi_proxy.services.remembered import Memory, Remembered, stays
 from kimi_proxy.services.store.protocols import FactStore, SessionStore
 
 MAX_KNOWN = 10_000
@@ -44,12 +44,17 @@ class SessionNames:
     another person's session in advance; sessions that existed before keep their ids.
     """
 
-    def __init__(self, session_store: SessionStore) -> None:
+    def __init__(self, session_store: SessionStore, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
         self._session_store = session_store
         self._secret = b""
         self._makeshift = secrets.token_bytes(32)  # the secret while the store cannot be read
-        self._in_use: LruCache[tuple[str, str], str] = LruCache(MAX_KNOWN)  # by scope and keyed id
-        self._derived: LruCache[tuple[str, str], bool] = LruCache(MAX_KNOWN)  # ids that may not have a row yet
+        self._in_use: Remembered[tuple[str, str], str] = Remembered(  # by scope and keyed id
+            memory, "ids of sessions in use", size=MAX_KNOWN, forget=stays
+        )
+        self._derived: Remembered[tuple[str, str], bool] = Remembered(
+            memory, "ids of sessions that may have no row yet", size=MAX_KNOWN, forget=stays
+        )
 
     async def session_of(
         self,
@@ -132,11 +137,13 @@ class SessionsByAnswer:
     The first session stored for a key stays.
     """
 
-    def __init__(self, facts: FactStore, is_shared: bool = False) -> None:
+    def __init__(self, facts: FactStore, is_shared: bool = False, memory: Memory | None = None) -> None:
         self._facts = facts
         self._is_shared = is_shared
         self._late = LateFacts(facts, "answered", is_shared)
-        self._known: LruCache[tuple[str, bytes], Session] = LruCache(MAX_KNOWN)
+        self._known: Remembered[tuple[str, bytes], Session] = Remembered(
+            memory or Memory(), "sessions by answer", size=MAX_KNOWN, forget=stays
+        )
         self._stored_keys: dict[str, StoredKeys] = {}  # by scope
         self._patience_s = DISK_S
 
@@ -243,10 +250,15 @@ class Conversations(ChatObserver):
     same holds for a second request that is repeated.
     """
 
-    def __init__(self, sessions: SessionsByAnswer) -> None:
+    def __init__(self, sessions: SessionsByAnswer, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
         self._sessions = sessions
-        self._starts: LruCache[tuple[str, str], list[_Start]] = LruCache(MAX_KNOWN)
-        self._answered: LruCache[tuple[str, bytes], bool] = LruCache(MAX_KNOWN)  # second requests
+        self._starts: Remembered[tuple[str, str], list[_Start]] = Remembered(
+            memory, "conversations with one request", size=MAX_KNOWN, forget=stays
+        )
+        self._answered: Remembered[tuple[str, bytes], bool] = Remembered(
+            memory, "second requests", size=MAX_KNOWN, forget=stays
+        )
 
     def on_end(self, exchange: Exchange) -> None:
         session, request = exchange.draft.session, exchange.draft.received or exchange.draft.request
