@@ -238,9 +238,9 @@ def stories() -> list[Story]:
         Story("observed", chat, turns(chat, cold), '[sanitizer]\nmode = "observe"\nbudget_ms = 60_000\n'),
         *observed(chat, cold),
         Story("project memory", chat, [REMEMBER, *with_steps(turns(chat, cold), {5: RESTART})], REMEMBERED),
-        # At the fifth turn old results are cut in place of a compaction by the client: once in each window.
-        Story("compressed automatically", chat, many(chat), AUTOMATIC, window=9_000, breaks=frozenset({5})),
-        Story("rescued", chat, many(chat), window=9_000, breaks=frozenset({5})),
+        # In one turn old results are cut in place of a compaction by the client: once in each window.
+        Story("compressed automatically", chat, many(chat), AUTOMATIC, window=9_000, breaks=frozenset({6})),
+        Story("rescued", chat, many(chat), window=9_000, breaks=frozenset({6})),
         Story("careful", chat, turns(chat, cold), '[sanitizer]\npolicy = "careful"\nbudget_ms = 60_000\n'),
         Story("deep", chat, turns(chat, cold), '[sanitizer]\npolicy = "deep"\nbudget_ms = 60_000\n'),
         Story("routed", chat, turns(chat), LARGER, window=9_000, breaks=frozenset({5})),
