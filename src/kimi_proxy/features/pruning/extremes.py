@@ -111,6 +111,7 @@ _UNITS: Mapping[str, float] = {
     "tb": 1e12,
 }
 _BEFORE = re.compile(r"([A-Za-z_][\w-]*)[^A-Za-z]{0,12}\Z")
+_AFTER = re.compile(r"\W{0,2}([A-Za-z]\w{0,15})")
 MAX_NUMBERS = 16
 
 
@@ -136,7 +137,14 @@ def extreme_rows(lines: Sequence[str], goal: str, check: Callable[[], None]) -> 
             value = _value(found)
             before = _BEFORE.search(line, max(0, found.start() - 40), found.start())
             sides = line[found.start() - 1 : found.start()], line[found.end() : found.end() + 1]
-            keys = (("said", before[1].lower() if before else "", *sides), ("left", index), ("right", total - index))
+            inside = bool(sides[0].strip())  # the word began before the number
+            after = _AFTER.match(line, found.end(1))
+            keys = (
+                ("then", after[1].lower() if after else ""),
+                ("said", before[1].lower() if before else "", *sides),
+                ("left", index, inside),
+                ("right", total - index, inside),
+            )
             for key in keys:
                 columns[key].add(row, value)
                 if about:

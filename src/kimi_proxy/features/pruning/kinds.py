@@ -74,6 +74,8 @@ def _kind_of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
         return "logs"
     if guessed == "code" and languages.guess(lines) != "":
         return "code"
+    if runs and guessed == "docs":
+        return "docs"
     return "logs" if runs or log_style([message_of(line).lstrip() for line in lines], lines) == "ci" else guessed
 
 
