@@ -410,15 +410,17 @@ def choose_within(
     wanted = _room_of(analysis, costs, question)
     # The toll steers the search; what is paid are whole markers, so the room that it is given shrinks until they fit.
     room = wanted
-    keep = forced
+    best, most = list(forced), -1
     for _ in range(ROOM_TRIES):
         check()
         keep = fill_small_gaps(select_within(weighed, toll, forced, int(room), check, frames), costs)
         paid = costs.of(keep)
+        if most < paid <= wanted:
+            best, most = keep, paid
         if ROOM_USED * wanted <= paid <= wanted:
             break
         room *= 0.98 * wanted / max(1, paid)
-    return keep
+    return best
 
 
 _ABOUT_FAILURE = re.compile(

@@ -443,16 +443,9 @@ class Ranking:
         goal: str,
         budget_chars: int,
         check: Callable[[], None],
-        by_oddness: bool = True,
-        is_by_lines: bool = False,
     ) -> None:
-        self.is_by_lines = is_by_lines  # the text is not made of records
         failures: list[int] = []
-        extremes: list[int] = []
-        if by_oddness:
-            extremes = weigh(root, check, failures, goal)
-            if is_by_lines:
-                weigh_log(root.children, check, failures)
+        extremes = weigh(root, check, failures, goal)
         self._failures = sorted(failures)
         self._text, self._root, self._check = text, root, check
         self._found = tree.units(root, min(max(budget_chars // UNITS_WITHIN, tree.UNIT_CHARS), MAX_UNIT_CHARS))
@@ -505,7 +498,7 @@ class Ranking:
             choice.take(order.ends(HEAD_SHARE * room), HEAD_SHARE * room)
             choice.take(order.ends(TAIL_SHARE * room, from_end=True), (HEAD_SHARE + TAIL_SHARE) * room)
         if choice.used < floor:
-            choice.take(order.ordinary(from_ends=self.is_by_lines), floor)
+            choice.take(order.ordinary(), floor)
         return choice
 
 
@@ -535,18 +528,10 @@ class _Order:
     def worth_keeping(self) -> Iterator[int]:
         return (at for at in self._by_score if self._scores[at] >= WORTH_KEEPING)
 
-    def ordinary(self, from_ends: bool) -> Iterator[int]:
-        """Yield the others: those that match a little, then those that fewest nodes are around.
-
-        Of lines the first and the last come before those between them, two of the first for one of the last.
-        """
+    def ordinary(self) -> Iterator[int]:
+        """Yield the others: those that match a little, then those that fewest nodes are around."""
         others = [at for at in self._by_score if self._scores[at] < WORTH_KEEPING]
-        last = len(self._found) - 1
-
-        def place(at: int) -> int:
-            return min(at, 2 * (last - at)) if from_ends else len(self._found[at].around)
-
-        return iter(sorted(others, key=lambda at: (-round(float(self._scores[at]), 1), place(at))))
+        return iter(sorted(others, key=lambda at: (-round(float(self._scores[at]), 1), len(self._found[at].around))))
 
     def examples(self) -> Iterator[int]:
         """Yield the first records and the last."""

@@ -35,20 +35,6 @@ def read(text: str) -> tree.Node | None:
     return _read_long_lines(rows) if tree.has_long_lines(text) else None
 
 
-def read_rows(text: str) -> tree.Node | None:
-    """Return the lines of any text as its records, those that are too long divided; None if they are few."""
-    if len(text) > MAX_CHARS:
-        return None
-    rows = Rows(text)
-    root = rows.root(tree.PLAIN)
-    for row in rows.filled:
-        line = rows.node(row, row)
-        if line.size > tree.UNIT_CHARS:
-            line.style, line.children = tree.INLINE, list(_words(text, line.start, line.end))
-        root.children.append(line)
-    return root if len(rows.filled) >= MIN_ROWS or any(line.children for line in root.children) else None
-
-
 class Rows:
     """The lines of a text, and where each begins."""
 
