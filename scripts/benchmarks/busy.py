@@ -108,7 +108,7 @@ async def _turn(stage: Sanitizer, name: str, turn: int, figures: Figures) -> Non
     request = parse(sanitizer.body(Wire.CHAT, said), Wire.CHAT)
     draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"{name} {turn}"), LOCAL)
     began = time.perf_counter()
-    left = await stage.shorten(draft)
+    left = await stage.change(draft)
     figures.waited_ms.append((time.perf_counter() - began) * 1000)
     figures.before += tokens.count(request.body.decode())
     figures.after += tokens.count(left.request.body.decode())

@@ -110,7 +110,7 @@ async def _just_now(who: Caller, session: str) -> float:
 async def _turn(request: Request, sanitizer: Sanitizer, before: list[bytes], figures: Figures) -> list[bytes]:
     draft = Draft(request, Target("kimi", "kimi-k2"), Session("bench"), LOCAL)
     began = time.perf_counter()
-    left = await sanitizer.shorten(draft)
+    left = await sanitizer.change(draft)
     figures.added_ms.append((time.perf_counter() - began) * 1000)
     sent = [left.request.body[message.start : message.end] for message in left.request.messages]
     figures.turns += 1

@@ -206,7 +206,7 @@ async def _chat(runtime: Runtime, text: Structured) -> str:
     said += sanitizer.called(Wire.CHAT, f"call_{text.name}", tool, arguments, text.text)
     request = parse(sanitizer.body(Wire.CHAT, said), Wire.CHAT)
     draft = Draft(request, Target("kimi", "kimi-k2"), Session(f"bench {text.name}"), LOCAL)
-    left = await runtime.sanitizer.shorten(draft)
+    left = await runtime.sanitizer.change(draft)
     return left.request.messages[-1].parts[0].text
 
 
