@@ -42,6 +42,7 @@ def test_it_is_told_by_its_text(text: str, kind: str):
         (Origin("bash", command="cd src && sed -n 1,80p a.md"), CODE, "docs"),
         (Origin("bash", command="git diff"), PROSE, "code"),
         (Origin("bash", command="make"), PROSE, "logs"),
+        (Origin("bash", command="man make | col -b"), PROSE, "docs"),
         (Origin("bash", command="pytest -q | tail"), LOG, "logs"),
         (Origin("execute_command"), PROSE, "logs"),
         (Origin("read_file", failed=True), CODE, "logs"),

@@ -35,6 +35,7 @@ JUDGED = 0.2
 _HIT = re.compile(r"(?![A-Z][a-z]{2} [ \d]\d \d\d:\d\d:)(?:[\w@~.+-]|[/\\ ](?=\S)|:(?=\\)){1,300}[:-]\d{1,7}[:-]|--$")
 _PLACED = re.compile(r"[:-]\d{1,7}[:-]")  # without it a line is no hit, and to try one may take long
 _READERS = re.compile(r"\s*(?:cat|bat|head|tail|less|more|nl|sed|awk)\b")
+_MANUALS = re.compile(r"\s*(?:man|info|pydoc|perldoc)\b|[^|;&\n]{0,200}\s--?help\b")  # they print pages
 _DIFFS = re.compile(r"\s*(?:git\s+(?:diff|show|log\s+-p|format-patch)|diff)\b")
 _CODE_FILE = re.compile(r"(?<![\w./~-])[\w./~-]+\.\w{1,5}\b")
 _RUNS = re.compile(r"bash|shell|exec|terminal|command|console|run|stdout|stderr|output", re.I)
@@ -64,7 +65,7 @@ def _kind_of_command(command: str, text: str, lines: Sequence[str]) -> Kind:
     if _READERS.match(last):
         named = _CODE_FILE.findall(last)
         return source_type.guess(named[-1] if named else "", text)
-    return _kind_of_lines(text, lines, runs=True)
+    return _kind_of_lines(text, lines, runs=_MANUALS.match(command) is None)
 
 
 def _kind_of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
@@ -74,8 +75,6 @@ def _kind_of_lines(text: str, lines: Sequence[str], runs: bool) -> Kind:
         return "logs"
     if guessed == "code" and languages.guess(lines) != "":
         return "code"
-    if runs and guessed == "docs":
-        return "docs"
     return "logs" if runs or log_style([message_of(line).lstrip() for line in lines], lines) == "ci" else guessed
 
 
