@@ -196,3 +196,13 @@ def test_the_attributes_of_the_elements_around_a_line_are_searched():
 
     left = cut(f"<coverage><packages>\n{files}</packages></coverage>\n", "Which lines of ledger.py are not covered?")
     assert "src/ledger.py" in left
+
+
+def test_yaml_with_long_blocks_of_text_stays_yaml():
+    member = "field_{n}:\n  description: |-\n{prose}\n  type: integer\n"
+    prose = "\n".join("    It says at length what the field is for, and why (see above)." for _ in range(6))
+    text = "".join(member.format(n=n, prose=prose) for n in range(60))
+    left = cut(text, "What is field_33 for?")
+
+    assert "field_33:" in left and len(left) < len(text) / 2
+    assert list(yaml.safe_load(left)) == [name for name in yaml.safe_load(text) if f"{name}:" in left]

@@ -211,7 +211,7 @@ def _read_yaml(rows: Rows) -> tree.Node | None:
     """Read YAML by its indentation. Doubtful texts are rejected: a mapping has no duplicate keys."""
     if len(rows.filled) < 2 * MIN_ROWS:
         return None
-    if "\t" in rows.text or not rows.most_match(_YAML_ANY, YAML_LIKE):
+    if "\t" in rows.text or not _is_like_yaml(rows):
         return None
     heads = [_YAML_LINE.match(line) for line in rows.lines]
     root = rows.root(tree.YAML_COMMENT)
@@ -226,6 +226,25 @@ def _read_yaml(rows: Rows) -> tree.Node | None:
         root = root.children[0]
         root.start, root.end = 0, len(rows.text)
     return root if root.children else None
+
+
+def _is_like_yaml(rows: Rows) -> bool:
+    """Return whether most lines are members, items or comments, apart from those within blocks of text."""
+    within = -1  # the indentation of the member whose text goes on below it
+    seen = alike = 0
+    for row in rows.filled:
+        line = rows.lines[row]
+        indent = len(line) - len(line.lstrip(" "))
+        if 0 <= within < indent:
+            continue
+        within = -1
+        seen += 1
+        alike += _YAML_ANY.match(line) is not None
+        if seen == SAMPLE_ROWS and alike < YAML_LIKE * seen:
+            return False
+        if _YAML_LINE.match(line) and _BLOCK_SCALAR.search(line):
+            within = indent
+    return seen >= MIN_ROWS and alike >= YAML_LIKE * seen
 
 
 def _documents(rows: Rows) -> list[tuple[int, int]]:
