@@ -273,7 +273,9 @@ class PostgresDatabase:
             await connection.execute("SELECT 1")
 
     def _connection_options(self) -> ConnectionOptions:
-        options: ConnectionOptions = {"connect_timeout": CONNECT_S, "application_name": APPLICATION}
+        # Whoever lets a statement take longer lets a connection take as long: a busy machine is slow at both.
+        wait_s = max(CONNECT_S, round(self._timeout_s))
+        options: ConnectionOptions = {"connect_timeout": wait_s, "application_name": APPLICATION}
         if self.pooling.is_transactional:
             options["prepare_threshold"] = None  # no prepared statements
         return options
