@@ -83,18 +83,14 @@ async def test_a_value_that_another_program_wrote_into_the_store_stops_no_page_a
     assert len(init["metrics"]) == len(DAMAGE)  # type: ignore[arg-type]
 
 
-ROWS: tuple[tuple[str, str, object], ...] = (
-    ("decision", "shown", b"no frame"),
-    ("decision", "hash", b"of another text"),
-    ("decision", "preview", b"\xff\xfe"),
-    ("decision", "session", b"\xff\xfe"),
-    ("fact", "frame", b"no frame"),
-    ("fact", "session", b"\xff\xfe"),
-    ("compression_log", "frame", b"no frame"),
-    ("record", "about", b"\xff\xfe"),
-    ("text", "frame", b"no frame"),
-    ("project_memory", "content", b"no JSON"),
-)
+ROWS = {
+    "decision": {"shown": b"no frame", "preview": b"\xff\xfe", "session": b"\xff\xfe"},
+    "fact": {"frame": b"no frame", "session": b"\xff\xfe"},
+    "compression_log": {"frame": b"no frame"},
+    "record": {"about": b"\xff\xfe"},
+    "text": {"frame": b"no frame"},
+    "project_memory": {"content": b"no JSON"},
+}
 
 
 # One that another program could have written: the conversations here are too short to be compressed.
@@ -109,8 +105,8 @@ async def exported(client: httpx.AsyncClient) -> list[JsonObject]:
     return [json.loads(line) for line in (await client.get("/api/me/export")).text.splitlines()]
 
 
-@pytest.mark.parametrize(("table", "column", "value"), ROWS, ids=[f"{table}.{column}" for table, column, _ in ROWS])
-async def test_a_damaged_row_ends_neither_a_list_nor_an_export(tmp_path: Path, table: str, column: str, value: object):
+@pytest.mark.parametrize("table", ROWS)
+async def test_a_damaged_row_ends_neither_a_list_nor_an_export(tmp_path: Path, table: str):
     async with team(tmp_path, "[sanitizer]\nbudget_ms = 60000\n") as t, t.person("ada") as ada:
         for number in range(2):
             assert (await ask(ada, f"session-{number}")).status_code == 200
@@ -120,7 +116,8 @@ async def test_a_damaged_row_ends_neither_a_list_nor_an_export(tmp_path: Path, t
         with closing(sqlite3.connect(store_path(tmp_path / "0"), timeout=60)) as connection:
             connection.execute(COMPRESSION)
             first = f"rowid = (SELECT min(rowid) FROM {table})"
-            connection.execute(f"UPDATE {table} SET {column} = ? WHERE {first}", (value,))
+            for column, value in ROWS[table].items():
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE {first}", (value,))
             connection.commit()
         cuts = (await ada.get("/api/cuts")).json()["cuts"]
         looked_at = {(await ada.get(f"/api/cuts/{each['id']}")).status_code for each in cuts}
