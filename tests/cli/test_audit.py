@@ -132,3 +132,25 @@ def test_an_audit_makes_no_store_and_reads_on_if_there_is_none_to_read(cli: Cli,
     assert done.stdout.startswith(b"3 sessions of kimi-proxy: ")
     assert b"sessions that went through kimi-proxy are not left out" in done.stderr
     assert (home / "store" / "originals.sqlite3").read_bytes() == b"no database" * 100
+
+
+def test_no_code_of_a_transcript_reaches_the_terminal(cli: Cli):
+    counted = {"input_tokens": 1000, "output_tokens": 5}
+    evil = "evil\u001b]0;pwned\u0007\u009b31m"
+    call = {"type": "tool_use", "id": "t1", "name": f"mcp__{evil}__{evil}", "input": {}}
+    answer = {"id": "m1", "model": evil, "usage": counted, "content": [call]}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "x\n" * 5000}
+    session = [
+        SESSION[0],
+        {"type": "assistant", "sessionId": "s1", "version": evil, "message": answer},
+        {"type": "user", "sessionId": "s1", "message": {"role": "user", "content": [result]}},
+        {"type": "assistant", "sessionId": "s1", "message": {**answer, "id": "m2"}},
+    ]
+    (cli.here / "s1.jsonl").write_text("\n".join(map(json.dumps, session)))
+
+    done = cli("audit", "s1.jsonl")
+
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert "evil" in text
+    assert not [char for char in text if char != "\n" and (char < " " or "\x7f" <= char <= "\x9f")]

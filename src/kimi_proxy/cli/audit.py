@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kimi_proxy.cli.console import PATH, home, html_option, json_option, remark, write, write_json
+from kimi_proxy.cli.console import (
+    PATH,
+    home,
+    html_option,
+    json_option,
+    remark,
+    without_terminal_codes,
+    write,
+    write_json,
+)
 from kimi_proxy.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -57,7 +66,7 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
         except OSError as e:
             raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
         remark(f"the report is in {html}")
-    write_json(audit_report.as_json(done)) if as_json else write(audit_report.as_text(done))
+    write_json(audit_report.as_json(done)) if as_json else write(without_terminal_codes(audit_report.as_text(done)))
 
 
 def _read_shortened_sessions() -> frozenset[str]:

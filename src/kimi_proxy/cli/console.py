@@ -6,6 +6,7 @@ Only light modules are imported here and at the top of commands, to keep `--help
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,9 @@ class CommandGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in found if command])
 
 
+_TERMINAL_CODES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
 def decode(raw: bytes) -> str:
     """Return text that `encode` turns back into `raw`, even if `raw` is not UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
@@ -79,6 +83,11 @@ def write(text: str) -> None:
     write_bytes(encode(text))
     if sys.stdout.isatty() and text and not text.endswith("\n"):
         write_bytes(b"\n")
+
+
+def without_terminal_codes(text: str) -> str:
+    """Return a text in which nothing is a command to a terminal: files of others may hold some."""
+    return _TERMINAL_CODES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def write_json(value: object) -> None:

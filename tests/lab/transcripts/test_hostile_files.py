@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -169,3 +170,18 @@ def test_no_line_makes_the_report_say_nan(tmp_path: Path, count: str, stamp: str
     assert len(done.sessions) == 1
     assert " nan" not in told.lower()
     assert not {"Infinity", "NaN", "inf"} & set(told.replace(",", " ").replace("%", " ").split())
+
+
+def test_a_bomb_of_empty_lines_is_read_in_seconds(tmp_path: Path):
+    """103 KB kept the audit busy for more than 90 s."""
+    packed = zstd.compress(b"\n".join(CODEX) + b"\n" * 400 * 1024**2)
+    (tmp_path / "rollout-x.jsonl.zst").write_bytes(packed)
+    (place,) = find([("x", tmp_path)])
+
+    began = time.process_time()
+    (transcript,) = load(place)
+    took_s = time.process_time() - began
+
+    assert len(packed) < 103 * 1024
+    assert (transcript.id, len(transcript.requests)) == ("c1", 1)
+    assert took_s < 20

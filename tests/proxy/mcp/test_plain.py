@@ -13,6 +13,7 @@ import pytest
 from tests.support.upstream import (
     ACCEPTED,
     Heard,
+    Pieces,
     Script,
     Upstream,
     answer,
@@ -32,6 +33,7 @@ from kimi_proxy.core.errors import (
     UpstreamUnreadable,
 )
 from kimi_proxy.core.json import JsonObject, JsonValue, encode
+from kimi_proxy.core.mcp import add_envelope
 from kimi_proxy.proxy.mcp.http import PlainHttp
 
 CALL: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "read"}}
@@ -291,3 +293,36 @@ async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, "http://127.0.0.1:1")
 
     assert await ask(lambda heard: answer(heard, {})) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def knows_tools_alone(heard: Heard) -> Pieces:
+    match heard.message:
+        case {"method": "tools/list"}:
+            return answer(heard, {"tools": [{"name": "read"}]})
+        case {"id": _}:
+            return failure(heard, -32601, "Method not found")
+    return http(b"what is that?", "400 Bad Request")
+
+
+async def test_what_clients_of_either_protocol_begin_with_is_answered_for_a_server_that_knows_only_its_tools():
+    def asking(method: str, **params: JsonValue) -> JsonObject:
+        return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+
+    async with client_of(knows_tools_alone) as (client, _):
+        begun = await client.forward(asking("initialize", protocolVersion="2025-11-25", capabilities={}), PATIENCE_S)
+        noted = await client.forward({"jsonrpc": "2.0", "method": "notifications/initialized"}, PATIENCE_S)
+        alive = await client.forward(asking("ping"), PATIENCE_S)
+        found = await client.forward(add_envelope(asking("server/discover")), PATIENCE_S)
+        listed = await client.forward(asking("tools/list"), PATIENCE_S)
+        other = await client.forward(asking("resources/list"), PATIENCE_S)
+
+    assert begun is not None and begun["id"] == 7
+    assert begun["result"] == {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "files", "version": "0"},
+    }
+    assert (noted, alive) == (None, {"jsonrpc": "2.0", "id": 7, "result": {}})
+    assert found is not None and "result" in found
+    assert listed is not None and listed["result"] == {"tools": [{"name": "read"}]}
+    assert other is not None and "error" in other

@@ -62,6 +62,9 @@ _TELLING = (
     *("sessionId", "uuid", "leafUuid"),
 )
 _CHUNK = 1024**2
+# Of a compressed file: sessions are packed up to some 30 times, a bomb thousands of times.
+MAX_RATIO, MIN_UNPACKED_BYTES = 200, 16 * 1024**2
+MAX_LINES = 1_000_000  # of one file; the longest sessions have some 10,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def load(place: TranscriptPlace) -> Iterator[Transcript]:
             yield from _load_document(read_document(path), "/".join(path.parts[-3:]))
         else:
             with _open_lines(path) as file:
-                yield from read_lines(bounded_lines(file), _name(path))
+                yield from read_lines(bounded_lines(file, _most_bytes(path)), _name(path))
     except (OSError, zstd.ZstdError, EOFError):
         return
 
@@ -140,14 +143,24 @@ def read_lines(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
 
 
 def bounded_lines(file: IO[bytes], max_bytes: int = MAX_READ_BYTES) -> Iterator[bytes]:
-    """Yield the lines that are not longer than MAX_LINE_BYTES, until `max_bytes` are read; never hold more than one."""
-    while max_bytes > 0 and (line := file.readline(MAX_LINE_BYTES)):
+    """Yield lines of up to MAX_LINE_BYTES, until MAX_LINES or `max_bytes` are read; never hold more than one."""
+    for _ in range(MAX_LINES):
+        line = file.readline(MAX_LINE_BYTES) if max_bytes > 0 else b""
+        if not line:
+            return
         max_bytes -= len(line)
         if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
             yield line
             continue
         while max_bytes > 0 and (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
             max_bytes -= len(rest)
+
+
+def _most_bytes(path: Path) -> int:
+    """Return how much of a file is read, once it is unpacked."""
+    if path.suffix != ".zst":
+        return MAX_READ_BYTES
+    return min(MAX_READ_BYTES, max(MIN_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size))
 
 
 def _chain(held: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -197,23 +197,57 @@ async def translate_errors(server: str, timeout_s: float) -> AsyncIterator[None]
         raise UpstreamUnreachable(f"the connection to {server} broke before it responded") from e
 
 
+METHOD_NOT_FOUND = -32601
+
+
 class PlainHttp:
+    """A server that answers JSON-RPC by POST, and may know nothing of MCP but its tools.
+
+    What clients of either protocol version ask first is answered for such a server, which does not know it.
+    """
+
     def __init__(self, server: str, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._server = server
         self._exchange = HttpExchange(server, url, headers)
 
     async def forward(self, message: JsonObject, timeout_s: float) -> JsonObject | None:
+        introduction = self._introduction(message)
         try:
             async with translate_errors(self._server, timeout_s):
                 answer = (await self._exchange.send(message)).message
         except HttpRefused as e:
-            if e.answer is None:
+            if "id" not in message:  # a notification, which it need not know
+                return None
+            if e.answer is None and introduction is None:
                 raise
             answer = e.answer
+        if introduction is not None and (answer is None or _is_unknown_method(answer)):
+            return jsonrpc.success(jsonrpc.id_of(message), introduction)
         return None if answer is None else jsonrpc.with_id(answer, message["id"])
+
+    def _introduction(self, message: JsonObject) -> JsonObject | None:
+        """Return our own answer to a message with which clients begin; None for any other."""
+        about: JsonObject = {"capabilities": {"tools": {}}, "serverInfo": {"name": self._server, "version": "0"}}
+        server = ServerIntroduction(stateless=False, about=about)
+        params = message.get("params")
+        match message.get("method"):
+            case "initialize" if "id" in message:
+                return server.initialize(params.get("protocolVersion") if isinstance(params, Mapping) else None)
+            case "server/discover" if "id" in message:
+                return server.discover()
+            case "ping" if "id" in message:
+                return {}
+        return None
 
     async def close(self) -> None:
         await self._exchange.close()
+
+
+def _is_unknown_method(answer: JsonObject) -> bool:
+    match answer.get("error"):
+        case {"code": int(code)}:
+            return code == METHOD_NOT_FOUND
+    return False
 
 
 # Arguments that a stateless server wants repeated in headers: its tools mark them in their schema.
