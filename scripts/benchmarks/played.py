@@ -31,7 +31,7 @@ from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonObject, decode
 from kimi_proxy.lab.audit import name_source, numbers_of
-from kimi_proxy.lab.measured import MeasuredRequest, MeasuredSession, measure, price_of
+from kimi_proxy.lab.measured import HIT, MeasuredRequest, MeasuredSession, measure, price_of
 from kimi_proxy.lab.savings import CALL_TOKENS, READ_BACK_TOKENS
 from kimi_proxy.lab.transcripts.claude_code import AGENT as CLAUDE_CODE
 from kimi_proxy.lab.transcripts.places import find, load
@@ -282,22 +282,24 @@ class World:
         names = session.id.rpartition("/") if session.is_sidechain else (session.id, "", "")
         headers = [BETA, (b"x-claude-code-session-id", names[0].encode())]
         headers += [(b"x-claude-code-agent-id", names[2].encode())] if names[2] else []
-        before: tuple[list[str], list[str]] | None = None
+        before: tuple[list[str], list[str], int] | None = None
         read_back: set[int] = set()
         for made, asked in player.requests():
             at = made.at + self.shift_s if made.at else self.clock.at + DEFAULT_PAUSE_S
             self.clock.at = max(at, self.clock.at)
             self.output = made.output
-            reads = self.direct.charge(asked, made.output)["usage"]["cache_read_input_tokens"]
+            usage = self.direct.charge(asked, made.output)["usage"]
+            reads = usage["cache_read_input_tokens"]
+            prompt = reads + usage["input_tokens"] + usage["cache_creation_input_tokens"]
             client = self.direct.prompt
             raw = json.dumps(asked).encode()
             async with self.runtime.chat.answer(ChatRequest(LOCAL, Wire.MESSAGES, raw, tuple(headers))) as answer:
                 assert answer.status == 200, answer.status
             sent = self.played.prompt
-            if before is not None and client[: len(before[0])] == before[0] and reads:
+            if before is not None and client[: len(before[0])] == before[0] and reads >= HIT * before[2]:
                 self.outcome.warm += 1
                 self.outcome.changed += sent[: len(before[1])] != before[1]
-            before = client, sent
+            before = client, sent, prompt
             self._judge(made, sent, session.id, read_back)
             self.outcome.requests += 1
         self.outcome.changes += player.changes
@@ -406,7 +408,7 @@ def _show(outcomes: Sequence[Outcome], took_s: float) -> None:
         ("used results harmed", f"{harmed} of {used} ({harmed / max(used, 1):.1%})"),
         ("changes of the client's own", f"{sum(one.changes for one in outcomes)}"),
         ("warm prefixes, changed by us", f"{sum(o.warm for o in outcomes):,}, {sum(o.changed for o in outcomes)}"),
-        ("of these, cuts at a new turn that pay", f"{sum(one.announced for one in outcomes)}"),
+        ("requests that rewrote cached text by a cut that pays", f"{sum(one.announced for one in outcomes)}"),
         ("sessions that lose", f"{len(losing)}"),
         ("bill and account differ by", f"{abs(account - without_turns) / direct:.2%} of the uncut bill"),
     ]
