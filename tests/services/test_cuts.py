@@ -123,7 +123,7 @@ async def test_a_part_of_the_lines_can_be_asked_for(tmp_path: Path):
 
 async def test_a_line_without_end_does_not_keep_the_others_from_being_shown(tmp_path: Path):
     async with world(tmp_path) as w:
-        told = await w.cuts.one(LOCAL, await w.pruned(TEXT + ("\n" + "x" * 150_000) * 6), 1, 10_000)
+        told = await w.cuts.one(LOCAL, await w.pruned(TEXT + "\npass" * 3000 + ("\n" + "x" * 150_000) * 6), 1, 10_000)
 
     lines = told["lines"]
     assert isinstance(lines, list)

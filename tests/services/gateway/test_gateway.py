@@ -205,6 +205,17 @@ async def test_what_is_pruned_for_a_goal_may_have_a_fifth_of_its_tokens_and_is_n
     assert read_mask(shown) is None
 
 
+async def test_a_mask_is_chosen_by_the_words_of_the_call(tmp_path: Path):
+    lines = [f"row {i}: nothing that anyone would look for stands in this line of the report" for i in range(900)]
+    lines[431] = "the checkout of cart 431 waits for the payment gateway"
+    async with scripted(says("\n".join(lines))) as upstream, gateway(at(upstream.port), tmp_path) as made:
+        shown = text_of(await made.answer(LOCAL, "s", call("search", query="checkout payment gateway")))
+
+    assert lines[431] in shown
+    assert len(shown) <= 4000 + 200
+    assert "[KIMI_PROXY_OBSERVATION_MASKED" in shown
+
+
 class TestFaults:
     """Every cell of the fault matrix that the transports' own tests do not hold already."""
 

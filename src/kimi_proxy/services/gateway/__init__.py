@@ -334,7 +334,7 @@ class Gateway:
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
         if not isinstance(result, dict | list | str | UnreadObject) or not gateway.is_maskable(call):
             return answer
-        goal = gateway.goal_of(call) if server.pruning.enabled else None
+        goal = gateway.goal_of(call)
         shown = await self._mask(who, name, server.masking, result, server.pruning, goal, gateway.tool_name(call))
         return answer if shown is result else {**answer, "result": shown}
 
@@ -353,7 +353,7 @@ class Gateway:
         about = goal.text if goal is not None else ""
         budget_s = (pruning or PruningSettings()).timeout_ms / 1000
         shown: dict[str, str] = {}
-        if pruning is not None and goal is not None and not self.mode.is_on:
+        if pruning is not None and pruning.enabled and goal is not None and not self.mode.is_on:
             texts = await aside(masking.is_small(value), masking.long_texts, value, limits)
             shown = await self._prune_texts(who, pruning, goal, texts, ToolOrigin(name, tool[:MAX_TOOL_CHARS]))
         plan_all = partial(self._plan, who, value, limits, about, budget_s, shown)
