@@ -60,6 +60,13 @@ def test_a_server_that_writes_files_is_not_run_before_a_folder_is_named(root: st
     assert mcp.without_root == (() if runs else ("fast-filesystem",))
 
 
+def test_a_root_may_begin_in_the_home_folder():
+    server = config('[mcp.servers.fast-filesystem]\nrun = true\nroot = "~/project"\n').mcp.servers["fast-filesystem"]
+
+    assert server.folder == Path.home() / "project"
+    assert server.arguments[-2:] == ("--allow", str(Path.home() / "project"))
+
+
 def test_task_master_offers_its_standard_tools():
     env = config("[mcp.servers.task-master]\nenabled = true\n").mcp.servers["task-master"].env
 

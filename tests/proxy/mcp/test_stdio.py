@@ -249,7 +249,14 @@ async def test_a_program_that_does_not_exist_is_an_error_that_says_so():
     async with running(Command(("/no/such/program",), {})) as client:
         with pytest.raises(UpstreamUnreachable) as caught:
             await client.forward(call("pid"), PATIENCE_S)
-    assert "No such file as the program '/no/such/program': install it, or correct command" in caught.value.full
+    assert "program '/no/such/program' not found: install it, or correct command" in caught.value.full
+
+
+async def test_a_folder_that_does_not_exist_is_named_and_not_the_program(tmp_path: Path):
+    async with running(command(cwd=str(tmp_path / "absent"))) as client:
+        with pytest.raises(UpstreamUnreachable) as caught:
+            await client.forward(call("pid"), PATIENCE_S)
+    assert f"the folder {str(tmp_path / 'absent')!r} does not exist: correct root in" in caught.value.full
 
 
 async def test_a_program_that_never_introduces_itself_is_ended():

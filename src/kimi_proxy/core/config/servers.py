@@ -78,7 +78,12 @@ class McpServer(SettingsSection):
         """Return the arguments to start it with; a known file server is told its `root`."""
         given = tuple(each.get_secret_value() for each in self.args)
         option = self._folder_option
-        return (*given, option, str(Path(self.root).expanduser())) if option and self.root else given
+        return (*given, option, str(self.folder)) if option and self.folder else given
+
+    @property
+    def folder(self) -> Path | None:
+        """Return its `root`, in which it is started; None if it has none."""
+        return Path(self.root).expanduser() if self.root else None
 
     @property
     def lacks_root(self) -> bool:

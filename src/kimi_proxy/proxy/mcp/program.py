@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from kimi_proxy.core.addresses import hide_secrets
@@ -279,9 +280,11 @@ class ServerProgram(Generic[P, T]):
     def _why(self, error: Exception) -> str:
         """Describe the problem with the configured program, and where it is set."""
         program, where = self._command.argv[0], f"command in [mcp.servers.{self._server}]"
+        if self._command.cwd is not None and not Path(self._command.cwd).is_dir():
+            return f"the folder {str(self._command.cwd)!r} does not exist: correct root in [mcp.servers.{self._server}]"
         if isinstance(error, FileNotFoundError):
             node = ", or Node, which it comes with" if program == "npx" else ""
-            return f"No such file as the program {program!r}: install it{node}, or correct {where}"
+            return f"program {program!r} not found: install it{node}, or correct {where}"
         return f"{program!r}: {getattr(error, 'strerror', None) or error}: correct {where}"
 
     async def _connect_client(self, process: P) -> T:

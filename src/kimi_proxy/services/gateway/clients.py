@@ -151,7 +151,7 @@ class McpClients:
         env = {**child_env(self._env, server.env_pass), **own}
         arguments = server.arguments
         secrets = gateway.secrets_of(arguments, own, [env[name] for name in server.env_pass if name in env])
-        command = Command((server.command, *arguments), env, server.root or None, secrets)
+        command = Command((server.command, *arguments), env, server.folder, secrets)
         if server.way == "stdio":
             return StdioClient(name, command, server.start_timeout_s, self._orphans)
         if server.is_run:
