@@ -660,7 +660,7 @@ def test_gemini_cli_gets_a_rule_that_allows_recover_text_alone(cli: Cli, world: 
         ("gemini", "--project", b"trust this folder"),
         ("gemini", "--user", b"trust this folder"),
         ("qwen", "--user", b""),
-        ("kimi", "--user", b""),
+        ("kimi", "--user", b"Approve for this session"),
         ("opencode", "--project", b""),
     ],
 )

@@ -112,6 +112,8 @@ GEMINI_RULE = OwnTextFile(
     f'[[rule]]\nmcpName = "{SERVER_NAME}"\ntoolName = "{RECOVER_TEXT}"\ndecision = "allow"\npriority = 100\n',
     "kimi-proxy",
 )
+# No rule of its settings kept it from asking.
+_APPROVE_KIMI = "choose 'Approve for this session' when Kimi Code asks about recover_text in a terminal"
 _TRUST_GEMINI = "trust this folder when Gemini CLI asks: it starts MCP servers in trusted folders only"
 
 CLIENTS: Mapping[Name, ClientApp] = {
@@ -238,7 +240,8 @@ CLIENTS: Mapping[Name, ClientApp] = {
         token=("bearerTokenEnvVar", "%s"),
         rules="AGENTS.md",
         user_rules=".kimi-code/AGENTS.md",
-        project_step="start `kimi` in this folder once and choose 'Trust this folder': until then it skips the server",
+        project_step=f"start `kimi` here and choose 'Trust this folder', or it skips the server; {_APPROVE_KIMI}",
+        user_step=_APPROVE_KIMI,
         proxied='write `base_url = "{url}/v1"` below [providers.…] in ~/.kimi-code/config.toml',
     ),
     "qwen": ClientApp(
