@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import outputs
@@ -20,7 +21,7 @@ from kimi_proxy.core.chat import Request, Wire
 from kimi_proxy.core.config.sections import SanitizerSettings as Settings
 from kimi_proxy.core.json import JsonObject, JsonValue, is_container
 from kimi_proxy.features import recovery
-from kimi_proxy.features.chat.pipeline import Draft
+from kimi_proxy.features.chat.pipeline import Draft, run_stages
 from kimi_proxy.features.chat.sessions import Session
 from kimi_proxy.features.models import Target
 from kimi_proxy.features.sanitizer.plan import plan
@@ -265,7 +266,8 @@ class Fleet:
 
     async def send(self, server: int, request: Request) -> Request:
         draft = Draft(request, Target("anthropic", "claude-opus-5"), Session("s"), LOCAL)
-        return (await self.servers[server % len(self.servers)].shorten(draft)).request
+        stage = self.servers[server % len(self.servers)].change
+        return (await run_stages(draft, (stage,), lambda step, error: pytest.fail(f"{step}: {error!r}"))).request
 
 
 def a_result(seed: int, lines: int) -> str:
