@@ -8,9 +8,12 @@ byte. A part of a file therefore reads like the same lines of the whole, and a b
 """
 
 import codecs
+import re
 from collections.abc import Iterable, Sequence
 
 SAMPLE_BYTES = 8 * 1024
+# What readers of files put before a line, and searches before a hit.
+ROW_NUMBER = re.compile(r"\s{0,12}\d{1,7}(?:→|\t|\| ?|: )")
 SLICE_CHARS = 256 * 1024  # encoding holds the interpreter lock: other threads get a turn after each slice
 
 # Longer marks first, because UTF-32's begins with UTF-16's.

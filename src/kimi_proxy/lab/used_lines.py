@@ -5,19 +5,16 @@ words, its thinking or a call's arguments before another output showed it again.
 missed, so the measured loss is a lower bound.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kimi_proxy.core import json
 from kimi_proxy.core.errors import ParseError
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.lines import ROW_NUMBER
 from kimi_proxy.lab.transcripts.transcript import AgentRequest, Transcript, items
 
 MIN_LINE_CHARS = 20
-
-# What readers of files put before a line, and searches before a hit.
-NUMBER = re.compile(r"\s{0,12}\d{1,7}(?:→|\t|\| ?|: )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def lines_of(text: str) -> Iterator[str]:
 
 
 def bare_line(line: str) -> str:
-    numbered = NUMBER.match(line)
+    numbered = ROW_NUMBER.match(line)
     return (line[numbered.end() :] if numbered else line).strip()
 
 

@@ -13,6 +13,7 @@ from kimi_proxy.core.chat import Content, Part, Request
 from kimi_proxy.core.chat.edit import Place
 from kimi_proxy.core.errors import ParseError, Reason
 from kimi_proxy.core.json import JsonValue
+from kimi_proxy.core.lines import ROW_NUMBER
 from kimi_proxy.core.markers import has_id
 from kimi_proxy.core.prune import CallContext, Origin
 
@@ -545,13 +546,9 @@ _RANGE = re.compile(r'"(?:offset|limit|view_range|start_line|end_line|line_start
 _EDITS = re.compile(r"edit|write|replace|patch|create|insert", re.I)
 
 
-# What readers of files put before a line.
-_NUMBER = re.compile(r"\s{0,12}\d{1,7}(?:→|\t|\| ?|: )")
-
-
 def _bare(line: str) -> str:
     begun = line.lstrip()
-    number = _NUMBER.match(line) if begun[:1].isdigit() else None
+    number = ROW_NUMBER.match(line) if begun[:1].isdigit() else None
     return line[number.end() :].strip() if number else begun.rstrip()
 
 
