@@ -210,3 +210,27 @@ def test_of_a_huge_file_the_lines_that_matter_stay_within_what_may_enter():
     assert done.tokens_before > 2 * HUGE_TOKENS
     assert done.tokens_after <= HUGE_TOKENS
     assert "it is taken twice" in done.shown
+
+
+@pytest.mark.parametrize("goal", ["Make the build pass.", "Where is a name misspelt?"])
+def test_a_rare_error_comes_before_the_hundredth_of_a_common_one(goal: str):
+    rng = random.Random(3)
+    names = ("order", "user", "cart", "invoice", "ledger", "parcel", "session", "token", "route", "badge")
+
+    def told(at: int) -> str:
+        place = f"src/{rng.choice(names)}/{rng.choice(names)}{at % 40}.ts({rng.randrange(400)},7)"
+        code = rng.choice(("2339", "2345"))
+        return f"{place}: error TS{code}: Property '{rng.choice(names)}' does not exist on type 'X'."
+
+    lines = [told(at) for at in range(1300)]
+    for at in range(60, 1300, 180):
+        lines[at] = (
+            f"src/api/part{at}.ts({at},7): error TS2551: Property 'lenght' does not exist. Did you mean 'length'?"
+        )
+    lines[777] = "src/api/index.ts(12,9): error TS2538: Type 'undefined' cannot be used as an index type."
+    task = Task("\n".join(lines), goal, Origin("Bash", command="npx tsc"), True, 1000, 200, b"seed")
+    done = shorten(task)
+
+    assert done.shown.count("TS2551") == len(range(60, 1300, 180))
+    assert "TS2538" in done.shown
+    assert done.tokens_after < HUGE_TOKENS

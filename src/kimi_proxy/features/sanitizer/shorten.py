@@ -1,4 +1,4 @@
-"""Shortens one tool result by the method for its kind, after removing redundant row numbers and terminal codes.
+"""Shortens one tool result within its room, after removing redundant row numbers and terminal codes.
 
 CPU-bound and pure: `check` is called often and may raise to abort.
 """
@@ -180,9 +180,10 @@ def _no_deadline() -> None:
 
 
 def shorten(task: Task, check: Callable[[], None] = _no_deadline, *, is_hurried: bool = False) -> ShortenedText:
-    """Return the shortened form of the text. In a hurry no line is scored: that takes linear time, without `check`.
+    """Return the shortened form of the text.
 
-    Then the routine lines of a log are cut, and the middle of any other text that is too long to enter uncut.
+    In a hurry lines are scored by the words of the goal and by signs of failure alone: that takes linear time, and
+    `check` is not called.
     """
     return replace(_shorten(task, check, is_hurried), most_tokens=task.most_tokens)
 
