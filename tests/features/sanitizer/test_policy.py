@@ -128,5 +128,5 @@ def test_files_stay_at_a_new_turn_for_they_are_quoted_later():
     assert old_results(results, keep_newest=1, min_tokens=200, spares_files=True) == [1]
     assert old_results(results, keep_newest=1, min_tokens=200) == [0, 1]
     assert POLICIES["default"].warm_cut(has_tools=True).spares_files
-    assert not POLICIES["default"].warm_cut(has_tools=False).spares_files
+    assert POLICIES["default"].warm_cut(has_tools=False).spares_files
     assert not POLICIES["deep"].warm_cut(has_tools=True).spares_files

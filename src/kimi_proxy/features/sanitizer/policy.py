@@ -100,12 +100,11 @@ class Policy:
     def warm_cut(self, has_tools: bool, edits_by_quoting: bool = True) -> WarmCut:
         """Return when results that are cached are cut at a new turn of the user.
 
-        Files stay, for an edit or a patch quotes them later. Without tools every result is part of the user's words,
-        and which of them shows a file is seldom known.
+        Files stay, for an edit or a patch quotes them later.
         """
         patches = has_tools and not edits_by_quoting
         within = max(self.pays_within, self.patchers_pay_within) if patches else self.pays_within
-        return WarmCut(within, self.keep_cached, spares_files=self.spares_quoted and has_tools)
+        return WarmCut(within, self.keep_cached, spares_files=self.spares_quoted)
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
