@@ -162,6 +162,7 @@ SPECIAL: Mapping[str, Make] = {
     "record.dir": Garden.folder,
     "record.enabled": lambda garden, place: True,
     "display.currency": no_room,  # three letters
+    "access.trusted_proxies": no_room,  # networks
     "team.enabled": lambda garden, place: True,
     "team.budgets.*.requests": lambda garden, place: 10**9,
     "team.oidc.issuer": lambda garden, place: f"http://127.0.0.1:9/{garden.password(place)}",
