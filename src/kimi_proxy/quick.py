@@ -62,10 +62,8 @@ def _status(as_json: bool) -> int | None:
         addresses = None
     if addresses is None:
         return _not_running(as_json)
-    health, store = (
-        ask_server(addresses["pruner"], "GET", "/health"),
-        ask_server(addresses["proxy"], "GET", "/api/store"),
-    )
+    health = ask_server(addresses["pruner"], "GET", "/health")
+    store = ask_server(addresses["proxy"], "GET", "/api/store")
     if health is None or store is None or health["server"] != "mcp-pruner":
         return None
     url = addresses["pruner"]
@@ -107,7 +105,8 @@ def _not_running(as_json: bool) -> int | None:
         return None
     from kimi_proxy.services.store import file_usage
 
-    url, store = f"http://127.0.0.1:{port}", file_usage(running.home(), DEFAULT_MAX_BYTES)
+    url = f"http://127.0.0.1:{port}"
+    store = file_usage(running.home(), DEFAULT_MAX_BYTES)
     if as_json:
         about = {"running": False, "url": url, "server": None, "version": __version__, "configuration": None}
         print(json.dumps({**about, "store": store, "newest_session": None}, ensure_ascii=False))
@@ -174,7 +173,8 @@ def is_binary(raw: bytes) -> bool:
 
 def savings(found: Mapping[str, object], kind: str) -> list[str]:
     """Return the remarks on a prune: its warnings with advice, and what was kept."""
-    stats, warnings = found["stats"], found["warnings"]
+    stats = found["stats"]
+    warnings = found["warnings"]
     assert isinstance(stats, dict)  # noqa: S101 - for the type checker: the pruner's own answer
     assert isinstance(warnings, list)  # noqa: S101
     if stats["original_lines"] == 0:

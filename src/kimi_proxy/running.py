@@ -67,7 +67,8 @@ def ask_server(
     url: str, method: str, path: str, body: JsonDict | None = None, timeout_s: float = TIMEOUT_S
 ) -> JsonDict | None:
     """Return the JSON of a server on this machine; None if it answers anything else."""
-    place, payload = url.partition("://")[2].partition("/")[0], b"" if body is None else json.dumps(body).encode()
+    place = url.partition("://")[2].partition("/")[0]
+    payload = b"" if body is None else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/1.1", f"Host: {place}", "Connection: close"]
     lines += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
     if token := os.environ.get("KIMI_PROXY_TOKEN", "").strip():

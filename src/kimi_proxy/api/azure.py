@@ -23,7 +23,8 @@ def rename_path(scope: Scope) -> None:
         scope["path"] = f"/v1/{path.removeprefix(prefix)}"
         return
     if found := _DEPLOYED.fullmatch(path):
-        scope[DEPLOYMENT], path = found[1], f"/openai{found[2]}"
+        scope[DEPLOYMENT] = found[1]
+        path = f"/openai{found[2]}"
     if path.startswith("/openai/"):
         scope["path"] = f"/v1/{path.removeprefix('/openai/')}"
         scope["query_string"] = _without_version(scope["query_string"])

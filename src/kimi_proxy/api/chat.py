@@ -23,7 +23,8 @@ from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
 from kimi_proxy.services.chat.requests import ChatRequest
 
-MODELS, MODEL = ("/v1/models", "/models"), "/v1/models/{model:path}"
+MODELS = ("/v1/models", "/models")
+MODEL = "/v1/models/{model:path}"
 REALTIME = "/v1/realtime"
 RELAYED_METHODS = ("GET", "POST", "DELETE")
 
@@ -130,7 +131,8 @@ class ModelEndpoint:
         self._form_of = form_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, key = Request(scope, receive), scope["path_params"]["model"]
+        request = Request(scope, receive)
+        key = scope["path_params"]["model"]
         wire = wire_of_client(request.headers)
         provider = next((model.provider for name, model in self._chat.models.offered_models() if name == key), None)
         if provider is None:

@@ -40,7 +40,8 @@ class ClientBody:
 @asynccontextmanager
 async def until_disconnect(receive: Receive, send: Send, stall_s: float = STALL_S) -> AsyncIterator[ClientBody]:
     """Run the block; cancel it, without an error for the caller, when the client hangs up or stops reading."""
-    block, disconnected = asyncio.current_task(), asyncio.Event()
+    block = asyncio.current_task()
+    disconnected = asyncio.Event()
     if block is None:
         raise RuntimeError("only a task can be cancelled")
 
@@ -48,7 +49,8 @@ async def until_disconnect(receive: Receive, send: Send, stall_s: float = STALL_
         disconnected.set()
         block.cancel()
 
-    body, watching = ClientBody(send, disconnect, stall_s), asyncio.create_task(_watch(receive, disconnect))
+    body = ClientBody(send, disconnect, stall_s)
+    watching = asyncio.create_task(_watch(receive, disconnect))
     try:
         yield body
     except asyncio.CancelledError:

@@ -111,7 +111,8 @@ def _all_tools_endpoint(directory: "Callable[[], ToolDirectory]", versions: mcp.
 
 def _endpoint(gateway: Gateway, versions: mcp.ProtocolVersions) -> Endpoint:
     async def post(request: Request) -> Response:
-        headers, raw = request.scope["headers"], await request.body()
+        headers = request.scope["headers"]
+        raw = await request.body()
         work = reply(caller_of(request), gateway, request.path_params["server_name"], raw, versions, headers)
         # With a handshake, a lost connection has no meaning; without one, it cancels the request.
         work = cancel_on_disconnect(work, request.receive) if names_version(headers, STATELESS_VERSIONS) else work

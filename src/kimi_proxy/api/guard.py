@@ -107,7 +107,9 @@ CONTENT_TYPE = Refusal(415, "content_type", "send JSON with Content-Type: applic
 
 def is_own_client(scope: Scope) -> bool:
     """Return whether a request comes from our own user's program on this machine, without a proxy in between."""
-    headers, client, server = scope["headers"], scope.get("client"), scope.get("server")
+    headers = scope["headers"]
+    client = scope.get("client")
+    server = scope.get("server")
     hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
     if not client or not server or any(name in FORWARDED for name, _ in headers):
         return False
@@ -160,7 +162,8 @@ class Guard:
 
     def _note_address(self, scope: Scope, admitted: "Admission | Refusal") -> None:
         """Tell the server whether this request had a valid token, if it needs one."""
-        known, client = scope.get("state", {}).get(KNOWN), scope.get("client")
+        known = scope.get("state", {}).get(KNOWN)
+        client = scope.get("client")
         if known is None or not client or self.access(scope) < Access.PEOPLE:
             return
         if isinstance(admitted, Admission) or admitted is TOKEN_REQUIRED:

@@ -107,7 +107,8 @@ class RouteTable(Router):
     def _add(self, routes: Sequence[BaseRoute]) -> None:
         self._routes.extend(routes)
         for route in routes:
-            access, path = getattr(route, "access", None), str(getattr(route, "path", route))
+            access = getattr(route, "access", None)
+            path = str(getattr(route, "path", route))
             if not isinstance(access, Access):
                 raise ConfigError(f"the route {path} does not say who may call it: give it an `access`")
             is_exact = isinstance(route, Route | WebSocketRoute) and not route.param_convertors
@@ -220,7 +221,8 @@ class DescribedRoute(Route):
         self, method: str | Sequence[str], path: str, endpoint: ASGIApp | Callable[[Request], object], spec: RouteSpec
     ) -> None:
         super().__init__(path, endpoint, methods=[method] if isinstance(method, str) else list(method))
-        self.spec, self.access = spec, spec.access
+        self.spec = spec
+        self.access = spec.access
 
 
 def json_route(method: str, path: str, handler: Handler, spec: RouteSpec, *, compressed: bool = False) -> Route:
@@ -259,9 +261,11 @@ def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | N
 
 def gzip_answer(request: Request, value: object) -> Response:
     """Return JSON, compressed if it is long and the client accepts that."""
-    body, headers = json.encode(value), {"vary": "accept-encoding"}
+    body = json.encode(value)
+    headers = {"vary": "accept-encoding"}
     if len(body) >= GZIP_MIN_BYTES and accepts_gzip(request):
-        body, headers = gzip.compress(body, GZIP_LEVEL, mtime=0), {**headers, "content-encoding": "gzip"}
+        body = gzip.compress(body, GZIP_LEVEL, mtime=0)
+        headers = {**headers, "content-encoding": "gzip"}
     return Response(body, headers=headers, media_type="application/json")
 
 

@@ -319,7 +319,8 @@ def bind(host: str, port: int) -> socket.socket:
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
     """Yield an event that the first stop signal sets; the second signal ends the process as usual."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _stop_signals()}
 
     def restore() -> None:

@@ -134,7 +134,8 @@ class SessionRoutes:
 
     async def _list(self, request: Request) -> SessionsBody:
         asked = validate(SessionPage, {**request.query_params, **whole_number(request, "limit")})
-        who, after = caller_of(request), None
+        who = caller_of(request)
+        after = None
         if asked.q:
             found = await self._sessions.matching(who, asked.q, asked.limit)
             total = len(found)
@@ -239,7 +240,8 @@ class ExportFormat:
 
     @property
     def spec(self) -> RouteSpec:
-        summary, media_type = f"Export the usage of requests, as {self.name.upper()}", self.media_type.partition(";")[0]
+        summary = f"Export the usage of requests, as {self.name.upper()}"
+        media_type = self.media_type.partition(";")[0]
         return RouteSpec(
             summary, self.answer, query=ExportQuery, raises=NOT_FOUND, media_type=media_type, access=Access.PEOPLE
         )

@@ -240,7 +240,10 @@ async def running(
     Texts of up to `thread_max_chars` are pruned in this process, for a command that ends before a worker would start.
     """
     memory = Memory()
-    metrics, hub, models, counter = Metrics(), hub or Hub(), Models.of(config), TokenCounter(memory=memory)
+    metrics = Metrics()
+    hub = hub or Hub()
+    models = Models.of(config)
+    counter = TokenCounter(memory=memory)
     async with AsyncExitStack() as alive:
         store = _close_at_end(alive, await open_store(config))
         team = None
@@ -357,7 +360,8 @@ def _pruner(parts: _Parts) -> Pruner:
     rerank = reranker(parts.config)
     if rerank is not None:
         parts.end(rerank)
-    originals, publish = parts.store.originals, parts.hub.publish
+    originals = parts.store.originals
+    publish = parts.hub.publish
     return Pruner(parts.config.mcp_pruner, originals, parts.workers, rerank, parts.metrics, publish=publish)
 
 
@@ -367,7 +371,8 @@ def remember_s(config: Config) -> float:
 
 
 async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
-    store, is_shared = parts.store, parts.is_shared
+    store = parts.store
+    is_shared = parts.is_shared
     names = SessionNames(store.sessions, parts.memory)
     if team:
         await names.read_secret()
@@ -388,7 +393,8 @@ async def _conversations(parts: _Parts, team: "Team | None") -> _Conversations:
 
 
 async def _providers(parts: _Parts) -> _Providers:
-    config, store = parts.config, parts.store
+    config = parts.config
+    store = parts.store
     upstreams = parts.end(LazyUpstreams(config))
     if any(provider.enabled for provider in config.providers.values()):
         await upstreams.open()
@@ -399,7 +405,10 @@ async def _providers(parts: _Parts) -> _Providers:
 def _observers(
     parts: _Parts, known: _Conversations, providers: _Providers, stages: ChatStages, more: Sequence[ChatObserver]
 ) -> _Observers:
-    store, models, publish, now = parts.store, parts.models, parts.hub.publish, parts.now
+    store = parts.store
+    models = parts.models
+    publish = parts.hub.publish
+    now = parts.now
     journal = parts.end(Journal(store.sessions, models, parts.counter, parts.metrics, publish, now, store.usage_by_day))
     latest = LatestRequests(parts.counter, models, memory=parts.memory)
     model_windows = parts.end(ModelWindows(models, providers.client.model_list, publish, parts.memory))
@@ -453,7 +462,8 @@ def also_observed(forget: Forget) -> Forget:
 
 
 def _messages(parts: _Parts, known: _Conversations, stages: ChatStages, recovery: Recovery) -> Messages:
-    shortening, on_fault = (stages.lineage.recognize, stages.sanitizer.change), parts.metrics.count_fault
+    shortening = (stages.lineage.recognize, stages.sanitizer.change)
+    on_fault = parts.metrics.count_fault
     return Messages(shortening, known.names.session_of, recovery, known.facts, on_fault, mode=stages.mode)
 
 
@@ -465,10 +475,15 @@ def _stages(
     added: Sequence[Stage],
     newest: NewestRequests,
 ) -> ChatStages:
-    config, store, models, counter = parts.config, parts.store, parts.models, parts.counter
+    config = parts.config
+    store = parts.store
+    models = parts.models
+    counter = parts.counter
     usual, _ = presets(config.compression, config.compaction)
     address = local_url(config.proxy.host, config.proxy.port)  # where people find the proxy
-    facts, workers, metrics = known.facts, parts.workers, parts.metrics
+    facts = known.facts
+    workers = parts.workers
+    metrics = parts.metrics
     compressor = Compressor(
         models,
         counter,

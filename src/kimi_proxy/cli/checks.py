@@ -123,7 +123,8 @@ def misspelt(env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def access(config: Config) -> Check:
-    hosts, token = tuple(dict.fromkeys((config.mcp_pruner.host, config.proxy.host))), config.token
+    hosts = tuple(dict.fromkeys((config.mcp_pruner.host, config.proxy.host)))
+    token = config.token
     for host in hosts:
         if not is_loopback(host) and token is None:
             fix = "set KIMI_PROXY_TOKEN, or listen on 127.0.0.1"
@@ -197,7 +198,8 @@ def _claude_settings(home: Path, env: Mapping[str, str]) -> JsonObject:
 
 def auto_mode(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     """Yield who checks the actions of Claude Code's auto mode, and whether its setting fits the providers."""
-    answering, variables = who_answers(config), _claude_variables(Path.home(), env)
+    answering = who_answers(config)
+    variables = _claude_variables(Path.home(), env)
     checks_itself = variables.get(AUTO_MODE_SERVER) in _OFF
     again = "run kimi-proxy init claude --proxy again"
     costs = f"about {CHECK_TOKENS:,} tokens for each checked action"
@@ -228,7 +230,8 @@ def search() -> Check:
 
 
 def port(config: Config) -> Check:
-    pruner, proxy = config.mcp_pruner, config.proxy
+    pruner = config.mcp_pruner
+    proxy = config.proxy
     if pruner.port and (pruner.host, pruner.port) == (proxy.host, proxy.port):
         fix = "choose another port with MCP_PRUNER_PORT or KIMI_PROXY_PORT"
         return Check("port", "error", f"the pruner and the proxy are both set to port {proxy.port}", fix)
@@ -241,7 +244,8 @@ def port(config: Config) -> Check:
 
 
 def _port(host: str, number: int, server: str, variable: str) -> Check:
-    address, found = local_url(host, number), port_owner(host, number)
+    address = local_url(host, number)
+    found = port_owner(host, number)
     if found is None:
         return Check("port", "ok", f"{address} is free")
     if found.server == server:

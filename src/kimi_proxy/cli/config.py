@@ -87,7 +87,8 @@ def _flatten(
     from kimi_proxy.core.config.visible import show
 
     for name in names:
-        value, place = getattr(section, name), f"{path}{name}"
+        value = getattr(section, name)
+        place = f"{path}{name}"
         if place in chosen:
             for each in chosen[place]:
                 if each in value:

@@ -77,7 +77,8 @@ def init(
         raise click.BadParameter("--proxy and --hooks cannot be combined with these options: run init once for each")
     if statusline and (proxy or hooks or tools or http or with_guidance):
         raise click.BadParameter("--statusline cannot be combined with these options: run init once for each")
-    log, known = EditLog(home()), CLIENTS[client]
+    log = EditLog(home())
+    known = CLIENTS[client]
     if memory and (proxy or hooks or statusline):
         raise click.BadParameter("--memory cannot be combined with these options: run init once for each")
     scopes = _scopes(known, project, proxy or hooks or statusline, undo)

@@ -34,7 +34,9 @@ class ProgressBar:
     def advance(self, what: str, done: int, total: int) -> None:
         """Update the step, its progress and its total; an empty `what` keeps the step's name."""
         is_new = what not in ("", self.what)
-        self.what, self.done, self.total = what or self.what, done, total
+        self.what = what or self.what
+        self.done = done
+        self.total = total
         if is_new:
             self.draw()
 

@@ -88,7 +88,8 @@ def with_pruner(job: Callable[[Pruner, Caller], Awaitable[T]]) -> T:
 
     async def with_workers(store: Store, who: Caller) -> T:
         # For a single text, a thread is faster than a worker process that has to import everything again.
-        workers, rerank = Workers(thread_max_chars=LARGE_CHARS), reranker(config)
+        workers = Workers(thread_max_chars=LARGE_CHARS)
+        rerank = reranker(config)
         try:
             return await job(Pruner(config.mcp_pruner, store.originals, workers, rerank), who)
         finally:

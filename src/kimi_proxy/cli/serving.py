@@ -204,7 +204,8 @@ async def _explain_safety_checks(runtime: Runtime) -> str:
 def _welcome(
     settings: LoadedSettings, checks: str, remark: Callable[[str], None], addresses: Mapping[str, str]
 ) -> None:
-    config, proxy = settings.config, addresses.get("proxy")
+    config = settings.config
+    proxy = addresses.get("proxy")
     if proxy is not None:
         remark(f"the dashboard is on {proxy}/")
         remark(f"base URLs for chat: {proxy}/v1 (OpenAI chat completions and responses), {proxy} (Anthropic)")

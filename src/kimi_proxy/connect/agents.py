@@ -56,7 +56,8 @@ class ToolsEndpoint:
     def command(self, argv: Sequence[str], config_file: str, agent: Agent | None = None) -> list[str]:
         """Return `argv` with what its agent needs to find the tools."""
         place, found = (0, agent) if agent else recognise(argv)
-        before, after = list(argv[: place + 1]), list(argv[place + 1 :])
+        before = list(argv[: place + 1])
+        after = list(argv[place + 1 :])
         match found:
             case "claude":
                 # With "=" an option takes one value, and not the prompt that may follow. Claude Code adds up the tools

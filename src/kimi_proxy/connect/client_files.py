@@ -71,7 +71,8 @@ class SharedFile:
         return changed
 
     def restore(self, text: str, before: str) -> str:
-        previous, removed = self.entry(before), self.without_entry(text)
+        previous = self.entry(before)
+        removed = self.without_entry(text)
         return self._merge(removed, previous, ()) if isinstance(previous, dict) else removed
 
     def without_entry(self, text: str) -> str:
@@ -134,7 +135,8 @@ class SettingsKeys:
 
     def revert(self, text: str, before: str) -> str:
         """Return `text` with what `before` had in place of the values; tables that we created go if they are empty."""
-        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        (mark, plain) = split_bom(text)
+        (_, old) = split_bom(before)
         changed = plain
         for place, _ in self._places():
             changed = self._with(changed, place, self._value(old, place), old)
@@ -207,7 +209,8 @@ class ListItems:
 
     def revert(self, text: str, before: str) -> str:
         """Return `text` without our items, and without lists and objects that `before` lacks and that are empty."""
-        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        (mark, plain) = split_bom(text)
+        (_, old) = split_bom(before)
         changed = plain
         for path in self.items:
             changed = _without_empty(self._remove(changed, path), path, old)
@@ -260,7 +263,8 @@ class ListValue:
 
     def revert(self, text: str, before: str) -> str:
         """Return `text` without the value unless `before` has it, and without what was created for it."""
-        (mark, plain), (_, old) = split_bom(text), split_bom(before)
+        (mark, plain) = split_bom(text)
+        (_, old) = split_bom(before)
         if self._is_in(old):
             return text
         changed = _without_empty(jsonc.remove_item(plain, self.path, self.value), self.path, old)
@@ -320,14 +324,16 @@ def remove_block(text: str) -> str:
     if place is None:
         return text
     newline = newline_of(text)
-    before, after = text[: place[0]], text[place[1] :].removeprefix(newline)
+    before = text[: place[0]]
+    after = text[place[1] :].removeprefix(newline)
     if before.endswith(newline * 2) and (not after or after.startswith(newline)):
         before = before.removesuffix(newline)
     return before + after
 
 
 def _block_place(text: str) -> tuple[int, int] | None:
-    begins, ends = text.count(BEGIN), text.count(END)
+    begins = text.count(BEGIN)
+    ends = text.count(END)
     if begins == ends == 0:
         return None
     if (begins, ends) != (1, 1) or text.index(END) < text.index(BEGIN):

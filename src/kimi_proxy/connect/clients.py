@@ -324,7 +324,8 @@ def server_entry(client: ClientApp, connection: Connection) -> JsonObject:
         more |= {client.eager: True}
     if connection.url:
         return {**_type(client.http), client.http_key: connection.url, **_token(client, connection), **more}
-    program, *args = (*connection.command, *_arguments(client, connection))
+    words = [*connection.command, *_arguments(client, connection)]
+    program, *args = words
     command: JsonObject = {"command": [program, *args]} if client.is_list else {"command": program, "args": [*args]}
     return {**_type(client.stdio), **command, **more}
 

@@ -236,7 +236,8 @@ class FileChange:
         return self.before != self.after
 
     def diff(self) -> str:
-        before, after = _lines(self.before), _lines(self.after)
+        before = _lines(self.before)
+        after = _lines(self.after)
         names = (_name(self.path, self.before), _name(self.path, self.after))
         shown = "".join(difflib.unified_diff(before, after, *names, n=CONTEXT_LINES))
         return shown or f"--- {names[0]}\n+++ {names[1]}\n"  # an empty file is created or removed
@@ -262,7 +263,8 @@ def plan_undo(edit: FileEdit, log: EditLog, known: FileEdit | None = None) -> Fi
         return None
     known = known or edit
     now = private_files.read(path)
-    after, is_partial = _before_us(known, path, now, record), False
+    after = _before_us(known, path, now, record)
+    is_partial = False
     if now is not None and known is not edit:
         with _naming(path):
             rest = edit.revert(_text(now), _text(record.before))
@@ -293,11 +295,13 @@ def apply(change: FileChange, log: EditLog, is_private: bool = False) -> None:
 
 
 def _do(change: FileChange, after: bytes, log: EditLog, mode: int) -> None:
-    record, made = change.record, tuple(private_files.missing_directories(change.path))
+    record = change.record
+    made = tuple(private_files.missing_directories(change.path))
     before = change.before
     if record is not None and change.before is not None:
         # Undoing leads back to before our first change.
-        before, made = _before_us(change.known, change.path, change.before, record), record.made
+        before = _before_us(change.known, change.path, change.before, record)
+        made = record.made
     log.keep(EditRecord(change.path, before, digest(after), made))
     private_files.replace(change.path, after, mode)
 

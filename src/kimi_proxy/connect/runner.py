@@ -64,7 +64,8 @@ def _to(state: State, *logs: str) -> RunTransition:
     return RunTransition(state, tuple(f"mcp_pruner.{log}" for log in logs))
 
 
-_S, _E = State, RunEvent
+_S = State
+_E = RunEvent
 
 TRANSITIONS: Mapping[tuple[State, RunEvent], RunTransition] = {
     (_S.INIT, _E.SWITCHED_OFF): _to(_S.DISABLED, "disabled"),
@@ -221,7 +222,8 @@ class PrunerRun:
         if self.state is State.STARTING:
             await self._give_up(RunEvent.GIVEN_UP, problem="the run ended before the server was ready")
         ending = TRANSITIONS[self.state, RunEvent.PHASE_ENDED]
-        self.state, self._endpoint = ending.to, None
+        self.state = ending.to
+        self._endpoint = None
         if self._server is not None and not await self._server.end(grace_s=self._settings.shutdown_timeout_ms / 1000):
             self._step(RunEvent.REFUSED_TO_EXIT, pid=self._server.pid)
         with suppress(OSError):

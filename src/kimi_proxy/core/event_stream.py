@@ -69,16 +69,20 @@ def _decode_headers(raw: bytes) -> Iterator[tuple[str, str]]:
     at = 0
     while at < len(raw):
         name_end = at + 1 + raw[at]
-        name, kind, at = raw[at + 1 : name_end].decode(), raw[name_end], name_end + 1
+        name = raw[at + 1 : name_end].decode()
+        kind = raw[name_end]
+        at = name_end + 1
         if kind in _SIZES:
             at += _SIZES[kind]
             continue
         (size,) = _LENGTH.unpack_from(raw, at)
-        value, at = raw[at + 2 : at + 2 + size], at + 2 + size
+        value = raw[at + 2 : at + 2 + size]
+        at = at + 2 + size
         if kind == _STRING:
             yield name, value.decode()
 
 
 def _encode_header(name: str, value: str) -> bytes:
-    coded, text = name.encode(), value.encode()
+    coded = name.encode()
+    text = value.encode()
     return bytes((len(coded),)) + coded + bytes((_STRING,)) + _LENGTH.pack(len(text)) + text

@@ -45,7 +45,8 @@ _ESCAPE_BYTES = 6
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")  # the first of two escapes that are one character
 _CLOSINGS = {"{": "}", "[": "]"}
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
-_COMMA, _COMMA_OF_CONTAINERS = re.compile(rb","), re.compile(rb"(?<=[}\]]),(?=\s*+[{\[])")
+_COMMA = re.compile(rb",")
+_COMMA_OF_CONTAINERS = re.compile(rb"(?<=[}\]]),(?=\s*+[{\[])")
 _EMPTY_ARRAY = re.compile(rb"\[\s*+\]")
 _BRACKET = ord("[")
 
@@ -151,7 +152,8 @@ def _deep_members(raw: bytes) -> JsonValue:
     """Return the members of a message, those that are too deep unread. Raise ParseError if the rest is not JSON."""
     _check_encoding(raw)
     spans = _containers(raw)
-    bare, done = bytearray(), 0
+    bare = bytearray()
+    done = 0
     for begin, end in spans:
         bare += raw[done:begin] + b"{}"
         done = end
@@ -235,7 +237,8 @@ def _are_elements(raw: bytes, at: int, last: int, slice_bytes: int) -> bool:
         if view(array) is not None and not _EMPTY_ARRAY.fullmatch(array):
             at, near, wrong = end + 1, end + slice_bytes, 0
         elif found and wrong < MAX_WRONG_COMMAS:
-            near, wrong = found.end(), wrong + 1
+            near = found.end()
+            wrong = wrong + 1
         else:
             return False
     return True

@@ -51,7 +51,8 @@ def pick(lines: Sequence[str], start: int, end: int, with_numbers: bool) -> list
 
 def common_head(one: str, other: str) -> int:
     """Return how many characters two texts share at the start. Comparing slices is much faster than a loop."""
-    low, high = 0, min(len(one), len(other))
+    low = 0
+    high = min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:

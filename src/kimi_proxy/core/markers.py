@@ -89,7 +89,8 @@ def read(line: str) -> PruneMarker | None:
     found = _PRUNED.match(line)
     if found is None:
         return None
-    start, end = int(found["start"]), int(found["end"])
+    start = int(found["start"])
+    end = int(found["end"])
     if int(found["count"]) != end - start + 1:
         return None
     return PruneMarker(found["prune_id"], start, end, found["reason"])

@@ -63,7 +63,8 @@ def bare(message: JsonObject) -> JsonObject:
 
 def with_progress_token(message: JsonObject, token: JsonValue) -> JsonObject:
     """Return a request under another progress token, if it has one."""
-    meta, params = meta_of(message), message.get("params")
+    meta = meta_of(message)
+    params = message.get("params")
     if PROGRESS not in meta or not isinstance(params, Mapping):
         return message
     return {**message, "params": {**params, "_meta": {**meta, PROGRESS: token}}}

@@ -63,7 +63,8 @@ class SseParser:
 
     def _lines(self, piece: bytes) -> Iterator[bytes]:
         if self._after_cr and piece.startswith(b"\n"):
-            piece, self._after_cr = piece[1:], False
+            piece = piece[1:]
+            self._after_cr = False
         if piece:
             self._after_cr = piece.endswith(b"\r")
         if b"\n" not in piece and b"\r" not in piece:
@@ -71,7 +72,8 @@ class SseParser:
             self._partial_bytes += len(piece)
             return
         *lines, rest = _LINE_END.split(b"".join((*self._partial, piece)))
-        self._partial, self._partial_bytes = [rest], len(rest)
+        self._partial = [rest]
+        self._partial_bytes = len(rest)
         if not self._started:
             self._started = True
             lines[0] = lines[0].removeprefix(_BOM)
@@ -99,4 +101,7 @@ class SseParser:
 
     def _clear(self) -> None:
         self._read_bytes = 0
-        self._data, self._name, self._id, self._retry_ms = [], "", None, None
+        self._data = []
+        self._name = ""
+        self._id = None
+        self._retry_ms = None

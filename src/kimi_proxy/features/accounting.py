@@ -42,7 +42,8 @@ class Prices:
         """Return the price of the provider's counts; no token is charged twice, whatever the counts."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        plain, long = usage.input_tokens - cached - written, min(usage.long_write_tokens, written)
+        plain = usage.input_tokens - cached - written
+        long = min(usage.long_write_tokens, written)
         write = (written - long) * self.cache_write + long * (self.long_write or self.cache_write)
         read = plain * self.input + cached * self.cached + write
         return round((read + usage.output_tokens * self.output) / MILLION + usage.web_searches * WEB_SEARCH_USD, 9)
@@ -58,7 +59,8 @@ def prices_of(model: Model | None) -> Prices | None:
     """Return None if the settings know no price; cache reads and writes cost as much as input unless they say more."""
     if model is None or not (model.input_usd_per_million or model.output_usd_per_million):
         return None
-    plain, given = model.input_usd_per_million, model.model_fields_set
+    plain = model.input_usd_per_million
+    given = model.model_fields_set
     return Prices(
         input=plain,
         cached=model.cached_usd_per_million if "cached_usd_per_million" in given else plain,
@@ -164,7 +166,8 @@ def account(sent: Sent, bill: Bill) -> Account:
     )
     if bill.usage is None or bill.prices_before is None or bill.prices is None:
         return done
-    before, summary = bill.prices_before.cost_usd(counted.usage_before), bill.prices.cost_usd(sent.summary)
+    before = bill.prices_before.cost_usd(counted.usage_before)
+    summary = bill.prices.cost_usd(sent.summary)
     net = before - bill.prices.cost_usd(bill.usage) - summary
     return replace(
         done,
@@ -207,7 +210,8 @@ def account_observed(sent: Sent, bill: Bill, is_cold: bool) -> tuple[int, float 
     plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
     hits = max(0, usage.cached_tokens - max(0, old_before - old_after))
     if sent.is_marked and not usage.cached_tokens:
-        hits, plain = 0 if is_cold else old_after, 0
+        hits = 0 if is_cold else old_after
+        plain = 0
     hits = 0 if sent.is_rewritten else min(would, hits)
     is_written = bool(usage.cache_write_tokens) or sent.is_marked
     written = max(0, would - hits - plain) if is_written else 0
@@ -248,14 +252,16 @@ class _Counted:
     @property
     def again(self) -> int:
         """Return the tokens that further turns read, and that the first one wrote to request them."""
-        usage, first = self._bill.usage, self._first
+        usage = self._bill.usage
+        first = self._first
         if not self._bill.recalled.turns or usage is None:
             return 0
         return max(0, usage.input_tokens - first.input_tokens) + first.output_tokens
 
     def recovery_usd(self, prices: Prices) -> float:
         """Return what reading back cost: the further turns, and texts of the client's own tools in the request."""
-        usage, first = self._bill.usage, self._first
+        usage = self._bill.usage
+        first = self._first
         read = self.recovered * (prices.cached if self._cached else prices.input) / MILLION
         if not self._bill.recalled.turns or usage is None:
             return read
@@ -265,7 +271,8 @@ class _Counted:
     @property
     def usage_before(self) -> Usage:
         """Return the usage without kimi-proxy: one turn, with the cache hits that it would have had."""
-        usage, first = self._bill.usage or Usage(), self._first
+        usage = self._bill.usage or Usage()
+        first = self._first
         would = self.before - self.recovered
         output = usage.output_tokens - (first.output_tokens if self._bill.recalled.turns else 0)
         if self._is_marked:
@@ -350,10 +357,13 @@ def _is_read_back(call: Part | None, result: Part) -> bool:
 
 def sent_tokens(received: Weights, outgoing: Weights, notes: Iterable[Note], is_rewritten: bool) -> Sent:
     """Return all that a request carries on its way out, with the costs in its notes."""
-    resent, summaries, summary = 0, 0, Usage()
+    resent = 0
+    summaries = 0
+    summary = Usage()
     for note in notes:
         resent += _count(note, "prefix_tokens_resent")
-        read, written = _count(note, "summary_input_tokens"), _count(note, "summary_output_tokens")
+        read = _count(note, "summary_input_tokens")
+        written = _count(note, "summary_output_tokens")
         summaries += read > 0
         summary = Usage(summary.input_tokens + read, summary.output_tokens + written)
     return Sent(

@@ -112,7 +112,8 @@ LONGEST_TRACE, LONGEST_REPORT = 400, 2000  # lines
 
 def _until(opens: str, ends: str, longest: int = LONGEST_REPORT) -> Recogniser:
     """Recognise reports from a line that matches `opens` to the one before the next that matches `ends`."""
-    first, stop = re.compile(opens), re.compile(ends)
+    first = re.compile(opens)
+    stop = re.compile(ends)
 
     def report(lines: Sequence[str], row: int) -> Span | None:
         if not first.match(lines[row]):
@@ -125,7 +126,8 @@ def _until(opens: str, ends: str, longest: int = LONGEST_REPORT) -> Recogniser:
 
 def _while_matching(opens: str, body: str, longest: int = LONGEST_TRACE, kind: str = "traceback") -> Recogniser:
     """Recognise a line that matches `opens`, with the lines below it that match `body`."""
-    first, goes_on = re.compile(opens), re.compile(body)
+    first = re.compile(opens)
+    goes_on = re.compile(body)
 
     def report(lines: Sequence[str], row: int) -> Span | None:
         if not first.match(lines[row]):
@@ -139,7 +141,8 @@ def _while_matching(opens: str, body: str, longest: int = LONGEST_TRACE, kind: s
 
 def _with_gaps(opens: str, body: str, longest: int, fewest: int = 1) -> Recogniser:
     """The same of at least `fewest` lines; some logs have a blank line after every line, so one may stand between."""
-    first, goes_on = re.compile(opens), re.compile(body)
+    first = re.compile(opens)
+    goes_on = re.compile(body)
 
     def report(lines: Sequence[str], row: int) -> Span | None:
         if not first.match(lines[row]):

@@ -280,7 +280,9 @@ class CallStats:
         self.latency_ms = before + SMOOTHING * (newest - before)
 
     def on_failure(self, code: str, problem: str, at: float) -> None:
-        self.last_error_code, self.last_error, self.last_error_at = code, problem, at
+        self.last_error_code = code
+        self.last_error = problem
+        self.last_error_at = at
 
     def count_masked(self, texts: Iterable[str]) -> None:
         for text in texts:

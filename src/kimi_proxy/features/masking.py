@@ -26,7 +26,8 @@ from kimi_proxy.features.records.read import MIN_CHARS
 from kimi_proxy.features.records.table import write_table
 from kimi_proxy.features.records.tree import ELEMENT, MEMBER, GapStyle, RecordGap
 
-_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_QUOTE = ord('"')
+_BACKSLASH = ord("\\")
 _COLON = re.compile(r"\s*:")
 
 
@@ -44,9 +45,11 @@ def long_values(text: str, max_chars: int) -> Iterator[tuple[int, int]]:
     )
     quotes = np.flatnonzero(codes == _QUOTE)
     quotes = quotes[codes[quotes - 1] != _BACKSLASH]
-    openings, closings = quotes[::2], quotes[1::2]
+    openings = quotes[::2]
+    closings = quotes[1::2]
     for i in np.flatnonzero(closings - openings - 1 > max_chars):
-        start, end = int(openings[i]), int(closings[i]) + 1
+        start = int(openings[i])
+        end = int(closings[i]) + 1
         if not _COLON.match(text, end):
             yield start, end
 
@@ -283,7 +286,8 @@ def _kind_members(members: Mapping[str, Raw]) -> JsonObject:
 
 
 def _applied_to_views(plan: ViewPlan, shown: Mapping[str, str]) -> JsonValue:
-    raw, done = memoryview(plan.value.view), 0
+    raw = memoryview(plan.value.view)
+    done = 0
     pieces: list[bytes | memoryview] = []
     for start, end, long in plan.spots:
         text = _render(long, shown)

@@ -146,7 +146,8 @@ class Ending:
 
     def with_long_writes(self) -> "Ending":
         """Return it with every write to the prompt cache as one for the longer life, which some APIs do not say."""
-        recalled, reply = self.recalled, replace(self.reply, usage=_as_long(self.reply.usage))
+        recalled = self.recalled
+        reply = replace(self.reply, usage=_as_long(self.reply.usage))
         recalled = replace(recalled, first=_as_long(recalled.first), all=_as_long(recalled.all))
         return replace(self, reply=reply, recalled=recalled)
 
@@ -170,7 +171,8 @@ def charged_usd(prices: Prices, usage: Usage | None, ending: Ending) -> float | 
 
 def with_ending(metric: Metric, ending: Ending, model: Model | None) -> Metric:
     """Return `metric` with everything known at the end of the response."""
-    counted, prices = ending.counted_usage, prices_of(model)
+    counted = ending.counted_usage
+    prices = prices_of(model)
     return replace(
         metric,
         status=ending.status,

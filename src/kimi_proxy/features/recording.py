@@ -141,7 +141,8 @@ def _object(raw: bytes, number: int) -> Mapping[str, JsonValue]:
 def _head(value: Mapping[str, JsonValue], number: int) -> RecordingHead:
     if value["recording"] != VERSION:
         raise ParseError(f"line {number}: unsupported version; this kimi-proxy reads version {VERSION}")
-    window, prices = value.get("max_context"), None
+    window = value.get("max_context")
+    prices = None
     match value.get("prices"):
         case {"input": plain, "cached": cached, "cache_write": written, "output": output}:
             prices = Prices(_price(plain), _price(cached), _price(written), _price(output))
@@ -176,7 +177,8 @@ def _usage(value: JsonValue) -> Usage | None:
 
 
 def _common_tail(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
+    low = 0
+    high = min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
         if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:

@@ -26,7 +26,8 @@ def _amount(usd: float | None, tokens: int, display: DisplaySettings) -> str:
         size = f"{tokens / _THOUSAND:.1f}k" if abs(tokens) >= _THOUSAND else str(tokens)
         return f"{size} tokens"
     amount = usd * display.currency_per_usd
-    number, sign = f"{abs(amount):,.2f}", "-" if amount < 0 else ""
+    number = f"{abs(amount):,.2f}"
+    sign = "-" if amount < 0 else ""
     symbol = _SYMBOLS.get(display.currency)
     return f"{sign}{symbol}{number}" if symbol else f"{sign}{number} {display.currency}"
 

@@ -174,7 +174,8 @@ class RequestTransition:
     logs: tuple[str, ...] = ()
 
 
-_S, _E = RequestState, RequestEvent
+_S = RequestState
+_E = RequestEvent
 
 
 def _to(state: RequestState, *logs: str) -> RequestTransition:

@@ -102,7 +102,8 @@ def by_server(weights: Iterable[ToolWeight], client: str) -> list[DescribedTools
             off = _without_tool(one.name, client)
             made.append(DescribedTools(one.name, False, 1, one.tokens, one.calls, off, (one.name,)))
     for server, found in servers.items():
-        tokens, calls = sum(one.tokens for one in found), sum(one.calls for one in found)
+        tokens = sum(one.tokens for one in found)
+        calls = sum(one.calls for one in found)
         names = tuple(one.name for one in found)
         made.append(DescribedTools(server, True, len(found), tokens, calls, _without_server(server, client), names))
     return sorted(made, key=lambda one: (-one.tokens, one.name))

@@ -253,7 +253,8 @@ class Audit:
         whole = [one for one in self.whole_sessions() if one.cost_usd]
         savings = [one.saved_share(policy.name) for one in whole]
         count = max(len(whole), 1)
-        cost, used = self.cost_usd, sum(session.used_outputs for session in self.sessions)
+        cost = self.cost_usd
+        used = sum(session.used_outputs for session in self.sessions)
         saved = cost - sum(one.cost_usd for one in figures)
         return PolicyTotals(
             policy,
@@ -307,7 +308,8 @@ def name_source(path: Path) -> tuple[str, Path]:
 def _examine_all(
     places: Sequence[TranscriptPlace], progress: Progress, processes: int, policies: Sequence[SimulatedPolicy]
 ) -> Iterator[list[SessionAudit]]:
-    total, done = sum(place.size for place in places), 0
+    total = sum(place.size for place in places)
+    done = 0
     if processes <= 1 or len(places) <= 1:
         for place in places:
             yield examine(place, policies)

@@ -119,7 +119,9 @@ def _miss_rows(audit: Audit) -> list[tuple[str, ...]]:
         (one.cause, f"{one.times:,}", _duration(one.median_pause_s), f"{one.tokens:,.0f}", *_money(audit, one.usd))
         for one in totals
     ]
-    usd, tokens, times = sum(one.usd for one in totals), sum(one.tokens for one in totals), sum(o.times for o in totals)
+    usd = sum(one.usd for one in totals)
+    tokens = sum(one.tokens for one in totals)
+    times = sum(o.times for o in totals)
     return [*rows, ("all", f"{times:,}", "", f"{tokens:,.0f}", *_money(audit, usd))] if rows else []
 
 

@@ -265,7 +265,8 @@ async def play_days(
     outcomes: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
     """Play day after day until `stop` is set or the last day is over; report the totals of each session at its end."""
-    proxy, pruner = JsonClient(addresses["proxy"]), JsonClient(addresses["pruner"])
+    proxy = JsonClient(addresses["proxy"])
+    pruner = JsonClient(addresses["pruner"])
     async with aclosing(proxy), aclosing(pruner):
         agent = Agent(proxy, pruner, pace.speed, progress)
         try:
@@ -288,7 +289,8 @@ async def play_days(
 
 async def _unless(stop: asyncio.Event, work: Coroutine[object, object, None]) -> None:
     """Do `work`, or as much of it as there is time for before `stop`."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    working = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
     for task in (working, stopped):
         task.cancel()
@@ -301,7 +303,8 @@ def configure(home: Path, model_port: int) -> Config:
     """Write the settings of a demo on free ports into `home`; return them."""
     # A program that takes one of the ports within the next second makes the start fail, with a message.
     with bind("127.0.0.1", 0) as pruner, bind("127.0.0.1", 0) as proxy:
-        pruner_port, proxy_port = pruner.getsockname()[1], proxy.getsockname()[1]
+        pruner_port = pruner.getsockname()[1]
+        proxy_port = proxy.getsockname()[1]
     file = home / "config.toml"
     file.write_text(settings(model_port, pruner_port, proxy_port, sys.executable), "utf-8")
     return parse(file.read_text("utf-8"), {}, home).model_copy(update={"file": file})

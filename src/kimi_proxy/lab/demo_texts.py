@@ -43,7 +43,9 @@ def module(rng: Random, part: str, functions: int = 44) -> str:
 
 
 def _function(rng: Random, part: str, number: int) -> str:
-    done, what, other = rng.choice(DONE), rng.choice(WHAT), rng.choice(WHAT)
+    done = rng.choice(DONE)
+    what = rng.choice(WHAT)
+    other = rng.choice(WHAT)
     name = f"{done}_{what}_{number:02d}"
     limit = rng.randrange(2, 90)
     body = [
@@ -64,7 +66,9 @@ def listing(rng: Random, word: str, hits: int = 90) -> str:
     """Return the output of a search."""
     rows = []
     for _ in range(hits):
-        part, done, what = rng.choice(PARTS), rng.choice(DONE), rng.choice(WHAT)
+        part = rng.choice(PARTS)
+        done = rng.choice(DONE)
+        what = rng.choice(WHAT)
         rows.append(f"shop/{part}.py:{rng.randrange(12, 620)}:    total = {word}({done}_{what}(store), rate)")
     rows += [f"shop/invoices.py:{418 + n}:{line}" for n, line in enumerate(VAT.splitlines()) if word in line]
     return "\n".join(sorted(rows))
@@ -78,7 +82,9 @@ def failing_run(rng: Random, tests: int = 240) -> str:
         "",
     ]
     for number in range(tests):
-        part, done, what = rng.choice(PARTS), rng.choice(DONE), rng.choice(WHAT)
+        part = rng.choice(PARTS)
+        done = rng.choice(DONE)
+        what = rng.choice(WHAT)
         rows.append(
             f"tests/test_{part}.py::test_the_{what}_is_{done}_{number:03d} PASSED [{number * 100 // tests:3d}%]"
         )
@@ -112,11 +118,14 @@ def passing_run(rng: Random) -> str:
 
 def service_log(rng: Random, lines: int = 520) -> str:
     """A morning of the shop's server, with one thing wrong in it."""
-    rows, second = [], 8 * 3600
+    rows = []
+    second = 8 * 3600
     for number in range(lines):
         second += rng.randrange(1, 9)
         at = f"2026-03-02T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
-        part, done, what = rng.choice(PARTS), rng.choice(DONE), rng.choice(WHAT)
+        part = rng.choice(PARTS)
+        done = rng.choice(DONE)
+        what = rng.choice(WHAT)
         rows.append(f"{at} INFO  shop.{part} {what} {done} id={rng.randrange(10**5, 10**6)} ms={rng.randrange(2, 160)}")
         if number == lines * 2 // 3:
             rows += [
@@ -133,10 +142,13 @@ def runbook(rng: Random, chapters: int = 14) -> str:
     """Return the shop's release runbook, chapter by chapter."""
     rows = ["# How we release", "", "Read the chapter that you need; the order is that of a release.", ""]
     for number in range(1, chapters + 1):
-        part, what, done = rng.choice(PARTS), rng.choice(WHAT), rng.choice(DONE)
+        part = rng.choice(PARTS)
+        what = rng.choice(WHAT)
+        done = rng.choice(DONE)
         rows += [f"## {number}. {part.capitalize()}: when a {what} is not {done}", ""]
         for step in range(1, 9):
-            one, two = rng.choice(WHAT), rng.choice(PARTS)
+            one = rng.choice(WHAT)
+            two = rng.choice(PARTS)
             minutes = rng.randrange(2, 45)
             rows.append(
                 f"{step}. Look at the {one} in {two}; if it was not {rng.choice(DONE)} within {minutes} minutes, "
@@ -151,7 +163,9 @@ def tickets(rng: Random, count: int = 60) -> str:
     """Return the ticket desk's answer: JSON, as such services send."""
     rows = []
     for number in range(count):
-        part, what, done = rng.choice(PARTS), rng.choice(WHAT), rng.choice(DONE)
+        part = rng.choice(PARTS)
+        what = rng.choice(WHAT)
+        done = rng.choice(DONE)
         title = f"The {what} of {part} is not {done}"
         if number == count // 2:
             title = "Invoice 1147: the VAT is one cent off"

@@ -241,7 +241,8 @@ class _Measuring:
         rules = cache_rules("", request.model, self._ttl)  # of the tokens that earlier requests left there
         weights = [self._weigh(output.text) for output in request.outputs]
         user = sum(map(self._weigh, request.user))
-        said, thinking = self._weigh(request.said), self._weigh(request.thinking)
+        said = self._weigh(request.said)
+        thinking = self._weigh(request.thinking)
         arguments = [call.arguments for call in request.calls]
         calls = sum(map(self._weigh, arguments))
         new = sum(weights) + user
@@ -285,7 +286,8 @@ class _Measuring:
         if usage and usage.cache_write_5m + usage.cache_write_1h:
             self._ttl = FOR_AN_HOUR if usage.cache_write_1h else ""
             if usage.cache_write_5m and usage.cache_write_1h:
-                short, long = _price(model, ""), _price(model, FOR_AN_HOUR)
+                short = _price(model, "")
+                long = _price(model, FOR_AN_HOUR)
                 share = usage.cache_write_1h / (usage.cache_write_5m + usage.cache_write_1h)
                 return replace(short, write=short.write + share * (long.write - short.write))
         return _price(model, self._ttl)

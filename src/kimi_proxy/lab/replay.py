@@ -107,7 +107,8 @@ def conversations(path: Path) -> Iterator[PlayedConversation]:
             continue
         for transcript in load(place):
             model = next((request.model for request in transcript.requests if request.model), "unknown")
-            known, name = known_models.find(model), f"{transcript.agent} {transcript.id}"
+            known = known_models.find(model)
+            name = f"{transcript.agent} {transcript.id}"
             yield PlayedConversation(name, transcript, model, known.window if known else None, None, is_priced(model))
 
 

@@ -213,7 +213,8 @@ class _Simulation:
             valid = min(valid, self._session.fixed)
         prompt = self._size(request)
         self._pay(request, prompt, valid)
-        self._prompt, self._whole_prompt = prompt, request.prompt
+        self._prompt = prompt
+        self._whole_prompt = request.prompt
         self._read_back(request, prompt)
         if request.kept_thinking:
             self._thinking[request.index] = request.kept_thinking
@@ -234,7 +235,8 @@ class _Simulation:
 
     def _keep_warm(self, request: MeasuredRequest) -> bool:
         """Pay for the pings in the pause before a request; return whether they have kept a cache that had expired."""
-        rules, sent = request.rules, 0
+        rules = request.rules
+        sent = 0
         if rules is None or not rules.life_s or not request.pause_s:
             return False
         every_s = due_in_s(rules)
@@ -285,7 +287,8 @@ class _Simulation:
         return max(request.prompt - self._saved - self._summarized - self._dropped + self._added, 0.0)
 
     def _enter(self, output: MeasuredOutput) -> _Held:
-        policy, tokens = self._policy, output.tokens
+        policy = self._policy
+        tokens = output.tokens
         held = _Held(output)
         if policy.oracle_over and tokens > policy.oracle_over:
             self._show(held, Form(tokens - output.used_tokens - MARKER_TOKENS))
@@ -293,7 +296,8 @@ class _Simulation:
         if any(index in self._held and not self._is_readable(index) for index in output.forms.repeats):
             self._show(held, None)
             return held
-        engine, most = None, HUGE_TOKENS
+        engine = None
+        most = HUGE_TOKENS
         if policy.entry is not None:
             cut = policy.entry.entry_cut(_origin(output), self._session.quotes_to_edit, output.likely)
             engine = output.forms.engine.get(cut)
@@ -375,10 +379,12 @@ class _Simulation:
 
     def _compress(self, request: MeasuredRequest) -> bool:
         """Let a summary take the place of old exchanges if the window is nearly full, and pay for it."""
-        preset, window = self._policy.compression, self._window
+        preset = self._policy.compression
+        window = self._window
         if preset is None or window is None or self._size(request) < window * preset.threshold_percentage / 100:
             return False
-        before, best = self._size(request), (0, 0.0, 0.0)
+        before = self._size(request)
+        best = (0, 0.0, 0.0)
         for at in self._places_to_cut(request, preset.keep_exchanges):
             removed = self._text_before(at) + sum(held.shown_tokens for held in self._outputs_before(at))
             if removed >= LEAST_REMOVED:
@@ -441,7 +447,8 @@ class _Simulation:
     def _show(self, held: _Held, form: Form | None, is_masked: bool = False) -> None:
         if form is not None and form.saved > held.form.saved:
             self._saved += form.saved - held.form.saved
-            held.form, held.is_masked = form, is_masked
+            held.form = form
+            held.is_masked = is_masked
             self._cut.add(held.output.index)
             self.figures.cut = len(self._cut)
 
@@ -456,7 +463,8 @@ class _Simulation:
 
     def _count(self, request: MeasuredRequest, prompt: float, read: float, output: float, write: float) -> float:
         """Add a request to the figures, and return its price; `write` is that of a token that is not read."""
-        figures, price = self.figures, request.price
+        figures = self.figures
+        price = request.price
         usd = (price.read * read + write * (prompt - read) + price.output * output) * price.usd
         figures.input += prompt
         figures.cached += read

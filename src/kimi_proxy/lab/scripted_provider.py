@@ -49,7 +49,8 @@ class ScriptedModel:
             body = chat.parse(await request.body(), wire)
             reply = answer(body, self.script)
             usage = await asyncio.to_thread(self._usage, body, reply)
-            id, model = f"answer-{next(self._ids)}", body.model
+            id = f"answer-{next(self._ids)}"
+            model = body.model
             if not body.is_stream:
                 return json_answer(complete_body(wire, reply, usage, id, model))
             return StreamingResponse(self._pace(frames(wire, reply, usage, id, model)), media_type="text/event-stream")
@@ -72,7 +73,8 @@ class ScriptedModel:
     def _cached_share(self, body: chat.Request) -> float:
         """Return the share of the conversation that begins as it did the last time."""
         place = next((part.text for message in body.messages for part in message.parts if message.role == "user"), "")
-        before, now = self._read.get(place, b""), body.body
+        before = self._read.get(place, b"")
+        now = body.body
         self._read[place] = now
         if len(self._read) > MAX_CONVERSATIONS:
             self._read.pop(next(iter(self._read)))
@@ -109,7 +111,8 @@ def _newest_hidden(request: chat.Request) -> JsonObject | None:
     for message in reversed(request.messages):
         for part in message.parts:
             if found := _MARKER.search(part.text):
-                start, end = int(found[2]), int(found[3])
+                start = int(found[2])
+                end = int(found[3])
                 return {"id": found[1], "start_line": start, "end_line": min(end, start + RECOVER_LINES)}
     return None
 

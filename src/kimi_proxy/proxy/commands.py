@@ -169,7 +169,8 @@ def _outcome(report: JsonValue, started: float) -> CommandOutcome:
         case {"why": "exec", "error": str(problem)}:
             raise ToolFailed("exec_failed", f"{problem}: the command could not be started")
         case {"why": ("exited" | "timeout" | "processes" | "stopped") as why, **rest}:
-            status, leftovers = rest.get("status"), rest.get("ended")
+            status = rest.get("status")
+            leftovers = rest.get("ended")
             code = os.waitstatus_to_exitcode(status) if isinstance(status, int) else None
             return CommandOutcome(why, code, _ms_since(started), leftovers if isinstance(leftovers, int) else 0)
     raise ToolFailed("exec_failed", "the process that supervises the command exited unexpectedly")

@@ -257,7 +257,9 @@ class _Scan:
     """Counts newlines until the first wanted line, then collects until the last."""
 
     def __init__(self, start: int, end: int | None, max_bytes: int) -> None:
-        self._start, self._end, self._max_bytes = start, end, max_bytes
+        self._start = start
+        self._end = end
+        self._max_bytes = max_bytes
         self._line = 1
         self._taken = bytearray()
         self._more = False
@@ -289,7 +291,8 @@ class _Scan:
     def excerpt(self) -> Excerpt:
         if self._line < self._start:
             raise ToolFailed("invalid_range", f"line {self._start} is past the end: the file has {self._line} lines")
-        raw, split = bytes(self._taken), False
+        raw = bytes(self._taken)
+        split = False
         if self._more:
             raw, split = _whole_lines(raw, self._max_bytes)
         last = self._start + raw.count(b"\n")

@@ -57,7 +57,9 @@ def _work_and_exit(work: Callable[[], bytes], sink: int, cpu_s: float) -> NoRetu
         os._exit(1)
 
 
-_JOB, _ANSWER = struct.Struct(">dI"), struct.Struct(">I")  # the CPU time of a job and its size; the size of an answer
+# The CPU time of a job and its size; the size of an answer.
+_JOB = struct.Struct(">dI")
+_ANSWER = struct.Struct(">I")
 _PIPE_BYTES = 1024**2
 _MOST_FILES = 4096
 
@@ -107,7 +109,8 @@ class StandingFork:
         if sys.platform == "win32":
             yield lambda: self._work(job)
             return
-        child, self._child = self._give_job(job, cpu_s), None
+        child = self._give_job(job, cpu_s)
+        self._child = None
         found: bytes | None = None
 
         def read_answer() -> bytes | None:

@@ -130,7 +130,8 @@ def _named_by_connection(headers: Collection[Header]) -> frozenset[bytes]:
 
 
 def _is_token(credentials: bytes, token: str | None) -> bool:
-    whole, bare = credentials.strip(), credentials.partition(b" ")[2].strip()
+    whole = credentials.strip()
+    bare = credentials.partition(b" ")[2].strip()
     if whole.startswith(TEAM_TOKEN) or bare.startswith(TEAM_TOKEN):
         return True
     return token is not None and token.encode() in (whole, bare)

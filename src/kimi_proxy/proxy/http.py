@@ -112,7 +112,8 @@ class ConnectionCheck:
         self._was_closed = False
 
     def __call__(self) -> None:
-        connection, content = self._response.connection, self._response.content
+        connection = self._response.connection
+        content = self._response.content
         is_closed = connection is None or connection.transport is None or connection.transport.is_closing()
         if is_closed and self._was_closed and not content.is_eof():
             content.set_exception(aiohttp.ClientPayloadError())
@@ -124,7 +125,8 @@ async def pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
     Raise ClientError if it breaks off, or has any encoding but a single gzip or deflate: we requested neither.
     """
-    check, decode = ConnectionCheck(response), _decoder(response)
+    check = ConnectionCheck(response)
+    decode = _decoder(response)
     while True:
         try:
             async with asyncio.timeout(CHECK_S):

@@ -86,7 +86,8 @@ class ControlClient:
         return self._request("POST", path, json.encode(body))
 
     def _request(self, method: str, path: str, body: bytes | None) -> JsonObject:
-        where, headers = urlsplit(self._url), {"Content-Type": "application/json"}
+        where = urlsplit(self._url)
+        headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
         connection = HTTPConnection(where.hostname or "", where.port, timeout=self._timeout_s)

@@ -114,7 +114,8 @@ def _in_proc(address: Address) -> str:
 
 _RECORD = struct.Struct("=II")
 _SOCKET, _INTERNET = 0x001, 0x010
-_FOREIGN_AND_LOCAL_PORT, _PORTS_AT = struct.Struct("!HH"), 16
+_FOREIGN_AND_LOCAL_PORT = struct.Struct("!HH")
+_PORTS_AT = 16
 _VERSION_AT, _IPV4, _FOREIGN_AT, _LOCAL_AT = 44, 0x1, 48, 64
 _UID_AT = 64
 
@@ -152,7 +153,8 @@ def _pack(address: Address) -> bytes:
 def _pcb_list() -> bytes:
     import ctypes  # only where it is needed: it takes a while to load
 
-    by_name, name = ctypes.CDLL(None, use_errno=True).sysctlbyname, b"net.inet.tcp.pcblist_n"
+    by_name = ctypes.CDLL(None, use_errno=True).sysctlbyname
+    name = b"net.inet.tcp.pcblist_n"
     size = ctypes.c_size_t(0)
     if by_name(name, None, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
         raise OSError(ctypes.get_errno(), "the list of connections cannot be read")
@@ -193,8 +195,10 @@ def _tcp_table(is_ipv6: bool) -> bytes:
     if sys.platform == "win32":
         import ctypes
 
-        size, family = ctypes.c_ulong(0), socket.AF_INET6 if is_ipv6 else socket.AF_INET
-        code, table = _INSUFFICIENT, ctypes.create_string_buffer(0)
+        size = ctypes.c_ulong(0)
+        family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+        code = _INSUFFICIENT
+        table = ctypes.create_string_buffer(0)
         while code == _INSUFFICIENT:
             code = ctypes.windll.iphlpapi.GetExtendedTcpTable(table, ctypes.byref(size), False, family, _CONNECTIONS, 0)
             if code == _INSUFFICIENT:
@@ -226,7 +230,9 @@ def _user_of(process: int) -> bytes | None:
     if sys.platform == "win32":
         import ctypes
 
-        token, size, security = ctypes.c_void_p(), ctypes.c_ulong(0), ctypes.WinDLL("advapi32")
+        token = ctypes.c_void_p()
+        size = ctypes.c_ulong(0)
+        security = ctypes.WinDLL("advapi32")
         security.GetLengthSid.argtypes = [ctypes.c_void_p]
         if security.OpenProcessToken(ctypes.c_void_p(process), _QUERY_TOKEN, ctypes.byref(token)):
             try:

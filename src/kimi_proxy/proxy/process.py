@@ -26,9 +26,12 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 NEW_GROUP = 0x200 if sys.platform == "win32" else 0  # CREATE_NEW_PROCESS_GROUP, as start_new_session elsewhere
 GRACE_S = 1.0  # for each of SIGTERM and SIGKILL
 if sys.platform == "win32":
-    POLITE, SIGKILL = signal.SIGBREAK, signal.SIGTERM  # the first as Ctrl-Break, the second ends a process at once
+    # The first as Ctrl-Break, the second ends a process at once.
+    POLITE = signal.SIGBREAK
+    SIGKILL = signal.SIGTERM
 else:
-    POLITE, SIGKILL = signal.SIGTERM, signal.SIGKILL
+    POLITE = signal.SIGTERM
+    SIGKILL = signal.SIGKILL
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +229,8 @@ class FamilyGuard:
 
 
 async def _line_of(pipe: int) -> bytes:
-    loop, line = asyncio.get_running_loop(), bytearray()
+    loop = asyncio.get_running_loop()
+    line = bytearray()
     done: asyncio.Future[None] = loop.create_future()
 
     def read() -> None:

@@ -43,7 +43,9 @@ _LINUX = sys.platform.startswith("linux")
 def main(arguments: list[str]) -> None:
     if arguments[2] == "--":
         _serve(arguments[3:], int(arguments[0]), int(arguments[1]))
-    status, timeout_s, max_processes = int(arguments[0]), float(arguments[1]), int(arguments[2])
+    status = int(arguments[0])
+    timeout_s = float(arguments[1])
+    max_processes = int(arguments[2])
     os.set_inheritable(status, False)
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # we adopt orphans
@@ -79,7 +81,8 @@ class Family:
         children = defaultdict(list)
         for pid, parent, _, _ in _processes():
             children[parent].append(pid)
-        found, queue = [], [os.getpid()]
+        found = []
+        queue = [os.getpid()]
         while queue:
             below = children.pop(queue.pop(), [])
             found += below
@@ -189,7 +192,8 @@ def _serve_below(argv: list[str], status: int, first: int) -> NoReturn:
 
 def _start_server(argv: list[str], status: int) -> int:
     """Return the server's process id once it runs; say so to the caller, or why it cannot."""
-    guard, (reading, writing) = os.getpid(), os.pipe()
+    guard = os.getpid()
+    (reading, writing) = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:

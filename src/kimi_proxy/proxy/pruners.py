@@ -124,7 +124,8 @@ class Reranker:
     def _headers(self) -> dict[str, str]:
         if self._api_key is None:
             raise RerankFailed("deepinfra_config_error", "DEEPINFRA_API_KEY is not set")
-        key, address = self._api_key.get_secret_value(), urlsplit(self._endpoint)
+        key = self._api_key.get_secret_value()
+        address = urlsplit(self._endpoint)
         if address.scheme not in ("http", "https") or not address.netloc:
             raise RerankFailed("deepinfra_config_error", "the endpoint is not an http or https address")
         if not (key.isascii() and key.isprintable()):

@@ -92,7 +92,9 @@ def _bracket(text: str) -> str:
     if "&&" in inside or "--" in inside or "~~" in inside:
         raise _refusal(text)
     negated = inside.startswith("^")
-    members, first, last = inside[negated:], "", ""
+    members = inside[negated:]
+    first = ""
+    last = ""
     out: list[str] = []
     for found in re.finditer(r"\\(.)|(\[:\^?[a-z]+:\])|(.)", members, re.DOTALL):
         escaped, named, plain = found.groups()

@@ -86,12 +86,15 @@ class ProviderReply:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; UpstreamTimeout if nothing does for too long, UpstreamDisconnected if it breaks off."""
-        content, now, is_first = self._response.content, asyncio.get_running_loop().time, True
+        content = self._response.content
+        now = asyncio.get_running_loop().time
+        is_first = True
         patience = Deadline(min(self._first_by, self._all_by), self._give_up, http.ConnectionCheck(self._response))
         try:
             while piece := await content.read(SLICE_BYTES):
                 # While the client takes its time, the provider is not to blame.
-                patience.at, is_first = self._all_by, False
+                patience.at = self._all_by
+                is_first = False
                 yield piece
                 if len(piece) == SLICE_BYTES:
                     await self._turns.take()
@@ -205,7 +208,8 @@ class Upstreams:
         return None if is_own else self._keys.get(name)
 
     def _headers(self, name: str, question: UpstreamRequest) -> list[tuple[str, str]]:
-        provider, is_on_demand = self._providers[name], name in self._on_demand
+        provider = self._providers[name]
+        is_on_demand = name in self._on_demand
 
         def may_pass(credential: str) -> bool:
             return may_pass_key(name, provider, credential, is_on_demand)

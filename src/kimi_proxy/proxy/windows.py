@@ -127,7 +127,9 @@ def born(pid: int, kernel: Kernel | None = None) -> str:
     if not process:
         return ""
     try:
-        code, created, unused = c_uint32(), c_uint64(), c_uint64()
+        code = c_uint32()
+        created = c_uint64()
+        unused = c_uint64()
         if not kernel.GetExitCodeProcess(c_void_p(process), byref(code)) or code.value != _STILL_ACTIVE:
             return ""
         times = (byref(created), byref(unused), byref(unused), byref(unused))

@@ -37,7 +37,8 @@ class Running:
 @contextmanager
 def announce(home: Path, addresses: Mapping[str, str], config_file: Path | None = None) -> Iterator[None]:
     """Let other processes find us while the block runs. A home that cannot be written stops no request."""
-    me, file = ourselves(), home / FOLDER / FILE
+    me = ourselves()
+    file = home / FOLDER / FILE
     with suppress(OSError):
         write(file, me, addresses, config_file)
     try:

@@ -222,13 +222,15 @@ class Cuts:
             raise InvalidParams("q", "must not be empty")
         deadline = self._now() + SEARCH_S
         hits: list[HitBody] = []
-        searched, at = 0, NEWEST
+        searched = 0
+        at = NEWEST
         stopped: Literal["enough", "oldest", "time"] | None = None
         while not stopped:
             batch = await self._originals.texts(who, at, BATCH)
             found = islice(_hits(batch, wanted.casefold()), limit - len(hits))
             hits += await asyncio.to_thread(list, found)
-            at, searched = batch[-1].seq if batch else 0, searched + len(batch)
+            at = batch[-1].seq if batch else 0
+            searched = searched + len(batch)
             if len(hits) >= limit:
                 stopped = "enough"
             elif len(batch) < BATCH:

@@ -19,7 +19,8 @@ MAX_VIEWERS = 100
 MAX_VIEWERS_EACH = 20  # of one person of a team: the others must find room
 SERVERS = 512  # whose numbers differ
 TITLED = frozenset({"session_created", "session_renamed"})  # events with the title of a session: its first words
-FIRST_TIME, LAST_TIME = datetime.fromtimestamp(0, UTC), datetime.max.replace(tzinfo=UTC)
+FIRST_TIME = datetime.fromtimestamp(0, UTC)
+LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 # Called with whose event it is, its name and its fields: counts, ids and reasons; never a prompt or a tool result.
 Publish = Callable[[Caller, str, Mapping[str, object]], None]
@@ -47,7 +48,8 @@ class LazyFields(Mapping[str, object]):
 
     def _fields(self) -> Mapping[str, object]:
         if self._make is not None:
-            self._made, self._make = self._make(), None
+            self._made = self._make()
+            self._make = None
         return self._made
 
 
@@ -142,7 +144,8 @@ class Hub:
         From now on numbers identify their server, so that a viewer that reconnects to another server is not assumed to
         have seen the same events.
         """
-        self._step, self._pass_on = SERVERS, pass_on
+        self._step = SERVERS
+        self._pass_on = pass_on
         self._seq = self._seq * SERVERS + draw(SERVERS)
 
     def show(self, scope: str, event: str, at: float, fields: Mapping[str, object], person_id: str = "") -> HubEvent:

@@ -29,11 +29,14 @@ class FailOpen:
         except TimeoutError:
             code, what = "timeout", "out of time"
         except StoreUnavailable as e:
-            code, what = "recovery_unavailable", str(e)
+            code = "recovery_unavailable"
+            what = str(e)
         except ChildProcessError as e:
-            code, what = "internal_error", str(e)
+            code = "internal_error"
+            what = str(e)
         except Exception as e:  # noqa: BLE001 - whatever broke, there is an answer to give
-            code, what = "internal_error", location(e)
+            code = "internal_error"
+            what = location(e)
         self.count(step, code)
         log.warning(self.message, extra={"step": step, "code": code, "what": what[:300], **about})
         return fallback(code)

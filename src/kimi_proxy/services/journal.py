@@ -257,7 +257,8 @@ class WriteQueue:
         """Write what waits; if the disk fails, raise StoreUnavailable and keep it."""
         async with self._turn:
             while self._metrics or self._sessions:
-                sessions, batch = tuple(self._sessions.values()), tuple(islice(self._metrics, BATCH))
+                sessions = tuple(self._sessions.values())
+                batch = tuple(islice(self._metrics, BATCH))
                 await self._session_store.write(sessions, batch)
                 self._written(sessions, {metric.id for metric in batch})
             await self._write_open()
@@ -407,7 +408,8 @@ class Journal(ChatObserver):
 
     def _open(self, entry: JournalEntry, tokens: int) -> None:
         """Keep a request on disk while it runs, with its estimated price."""
-        prices, caller = prices_of(entry.start.model), entry.caller
+        prices = prices_of(entry.start.model)
+        caller = entry.caller
         usd = prices.cost_usd(Usage(tokens, 0, 0)) if prices else 0.0
         model = self._models.counted_name(entry.target)[:MAX_MODEL_CHARS]
         self._unwritten.open_request(entry.id, usage_key(entry.at, caller.person_id, caller.team, model), usd, tokens)
@@ -415,8 +417,10 @@ class Journal(ChatObserver):
     def on_relayed(self, exchange: Exchange) -> None:
         if exchange.status != PAID:
             return
-        draft, usage = exchange.draft, exchange.usage
-        prices, caller = prices_of(self._models.model(draft.target)), draft.caller
+        draft = exchange.draft
+        usage = exchange.usage
+        prices = prices_of(self._models.model(draft.target))
+        caller = draft.caller
         about = Usage(len(draft.request.body) // BYTES_PER_TOKEN, exchange.events, 0)
         counted = usage or about
         usd = (charged_usd(prices, usage, exchange.ending) or prices.cost_usd(about)) if prices else 0.0
@@ -509,7 +513,8 @@ class Journal(ChatObserver):
     def _name_session(self, entry: JournalEntry, received: Request) -> None:
         """Give a new session its title, and the folder it works in."""
         if (entry.caller.scope, entry.session.id) not in self._windows:
-            entry.title, entry.directory = title_of(received), directory_of(received)
+            entry.title = title_of(received)
+            entry.directory = directory_of(received)
 
     async def _announce(
         self, entry: JournalEntry, received: Request, outgoing: Request, would: Request | None = None
@@ -545,7 +550,8 @@ class Journal(ChatObserver):
             clears_thinking=start.clears_thinking,
         )
         why = entry.reasons or (BELOW_THRESHOLD if before.has_outputs else NOTHING_TO_DO,)
-        target, saved = entry.target, before.total - after.total
+        target = entry.target
+        saved = before.total - after.total
         entry.metric = metric = Metric(
             id=entry.id,
             session=entry.session.id,
@@ -600,7 +606,8 @@ class Journal(ChatObserver):
         if asyncio.get_running_loop().time() >= self._reads_at:
             await self._read_known()
         if (metric.scope, metric.session) not in self._windows:
-            session, at = entry.session, metric.at
+            session = entry.session
+            at = metric.at
             record = SessionRecord(session.id, session.name, entry.title, metric.provider, metric.model, at, at)
             self.introduce(entry.caller, replace(record, parent=session.parent, directory=entry.directory))
 

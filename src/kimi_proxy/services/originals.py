@@ -37,7 +37,8 @@ GOAL_MAX_CHARS = 10_000
 
 def fingerprint(question: Question, text: bytes, config: PrunerSettings) -> bytes:
     """Return 32 bytes that depend on all that may change the answer, and not on the time that it may take."""
-    options, is_local = question.options, config.backend == "heuristic"
+    options = question.options
+    is_local = config.backend == "heuristic"
     endpoint = config.deepinfra_endpoint_url.get_secret_value()
     backend = "heuristic" if is_local else ["deepinfra", endpoint, config.deepinfra_max_docs]
     identity = json.encode(
@@ -116,7 +117,8 @@ class PrunedLines:
 
     @classmethod
     def of(cls, question: Question, pruned: Pruned, backend: str, origin: ToolOrigin = NO_ORIGIN) -> "PrunedLines":
-        cuts, tokens = tuple(a.cut for a in pruned.annotations), (pruned.tokens_before, pruned.tokens_after)
+        cuts = tuple(a.cut for a in pruned.annotations)
+        tokens = (pruned.tokens_before, pruned.tokens_after)
         return cls(
             question,
             cuts,
@@ -129,7 +131,8 @@ class PrunedLines:
         )
 
     def to_note(self) -> Mapping[str, object]:
-        question, (before, after) = self.question, self.tokens or (0, 0)
+        question = self.question
+        (before, after) = self.tokens or (0, 0)
         return {
             "goal": question.goal[:GOAL_MAX_CHARS],
             "source_type": question.source_type,
@@ -416,7 +419,8 @@ async def keep_parts(who: Caller, keeper: Keeper, parts: AsyncIterator[bytes], f
     Raise StoreUnavailable if they cannot be kept.
     """
     kept: list[KeptPart] = []
-    first, newlines = first_line, 0
+    first = first_line
+    newlines = 0
     async for part in parts:
         id = await keeper.keep_text(who, part, PrintedText())
         newlines = part.count(b"\n")

@@ -414,7 +414,9 @@ class Pruner:
         """Return the reranker's report and one score per line; None if the engine should score the lines itself."""
         if self._ask_reranker is None:
             return None, None
-        question, began, left_s = request.question, time.monotonic(), request.left_s
+        question = request.question
+        began = time.monotonic()
+        left_s = request.left_s
         local = await self._workers.local_scores(question, left_s)
         spent = time.monotonic() - began
         lines = text_lines.split(question.text)

@@ -232,7 +232,8 @@ def sums(all: SessionTotals) -> SessionTotals:
 
 
 def metric(metric: Metric) -> MetricBody:
-    context, miss = metric.context, metric.miss
+    context = metric.context
+    miss = metric.miss
     return {
         "id": metric.id,
         "session_id": metric.session,

@@ -309,7 +309,8 @@ class Sessions:
         await self._journal.caught_up()
         today = datetime.fromtimestamp(self._now(), zone).date()
         month = today.replace(day=1)
-        first, last = since or month, until or today
+        first = since or month
+        last = until or today
         end = _midnight(last + timedelta(1), zone)
         chosen = await self._session_store.accounts(who, _midnight(first, zone), until=end)
 

@@ -183,7 +183,8 @@ def _put(text: str, name: str, wanted: bool | Sequence[str]) -> str:
     table = tuple(tables)
     value: JsonValue = wanted if isinstance(wanted, bool) else list(wanted)
     if name == OBSERVE:
-        key, value = "mode", "observe" if wanted else "on"
+        key = "mode"
+        value = "observe" if wanted else "on"
     try:
         return toml.merge(text, table, {key: value})
     except FileRefused:

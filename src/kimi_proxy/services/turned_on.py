@@ -48,7 +48,8 @@ def remember(home: Path, names: Iterable[str], root: Path) -> None:
 
 def forget(home: Path, names: Iterable[str]) -> list[str]:
     """Turn servers off again; return those that were on. Without names, all of them."""
-    known, wanted = read(home), set(names)
+    known = read(home)
+    wanted = set(names)
     gone = [name for name in known if not wanted or name in wanted]
     if gone:
         _write(home, {name: value for name, value in known.items() if name not in gone})

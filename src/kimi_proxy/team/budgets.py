@@ -55,7 +55,8 @@ class Budget:
 
     def refusal(self, spent: Spent) -> str:
         """Return which limit is reached; one that is not would send its reader after the wrong thing."""
-        requests, usd = self.settings.requests, self.settings.usd
+        requests = self.settings.requests
+        usd = self.settings.usd
         limits = [f"{requests} requests"] if requests and spent.requests >= requests else []
         limits += [f"{usd:g} USD"] if usd and spent.usd >= usd else []
         return f"the {' and '.join(limits)} of this {self.settings.per} are used"
@@ -132,7 +133,9 @@ class Budgets:
         cost. While the store is unavailable, requests are sent and not counted here, unless the settings refuse them;
         their cost is counted once it is back.
         """
-        at, who, target = self._now(), draft.caller, draft.target
+        at = self._now()
+        who = draft.caller
+        target = draft.target
         now = datetime.fromtimestamp(at, UTC)
         if charge == "unpriced":
             self._check_price(who)
@@ -205,7 +208,8 @@ class Budgets:
 
     def _reservation(self, draft: Draft, use: UsageKey, at: float) -> OpenRequest | None:
         """Return about the most that a request costs; None if no price of its model is known."""
-        model, request = self._models.model(draft.target), draft.request
+        model = self._models.model(draft.target)
+        request = draft.request
         prices = prices_of(model)
         if model is None or prices is None:
             return None
@@ -216,7 +220,8 @@ class Budgets:
 
     def _settle(self, exchange: Exchange) -> None:
         """Replace the reserved amount of a request with its actual cost, in the background."""
-        prices, ending = prices_of(self._models.model(exchange.draft.target)), exchange.ending
+        prices = prices_of(self._models.model(exchange.draft.target))
+        ending = exchange.ending
         usd = charged_usd(prices, ending.counted_usage, ending) if prices and ending.is_charged else 0.0
         task = asyncio.create_task(self._write_cost(exchange.draft.id, usd or 0.0))
         self._settling.add(task)

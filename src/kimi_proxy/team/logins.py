@@ -153,7 +153,8 @@ class Logins:
 
     async def _logged_in(self, person: PersonRecord, place: str) -> MadeLogin:
         # A token that was made on a server whose clock is ahead must not end a login that comes after it.
-        id, began = secrets.token_urlsafe(ID_BYTES), max(round(self._now(), 3), person.rotated)
+        id = secrets.token_urlsafe(ID_BYTES)
+        began = max(round(self._now(), 3), person.rotated)
         await self._tables.keep_login(LoginRecord(_hash(id), began, began + self.lasts_s, person.id))
         self._audit.add(self._people.caller(person), "login")
         return MadeLogin(id, place)

@@ -150,7 +150,8 @@ class People:
         for field, given in (("name", name), ("team", team)):
             if not is_name(given) and (given or field == "name"):
                 raise InvalidParams(field, "use up to 64 lowercase letters, digits and . _ - + @")
-        now, token = round(self._now(), 3), _new_token()
+        now = round(self._now(), 3)
+        token = _new_token()
         person = PersonRecord(name, role, team, now, now, id=new_id(ID))
         if name == ADMIN or not await self._tables.add_person(person, _hash(token.encode()), _credential(by)):
             if name != ADMIN and all(one.name != name for one in await self._tables.people()):
@@ -163,7 +164,8 @@ class People:
 
         Raise InvalidParams if there is no such person, AccessDenied if `by` is not an admin any more.
         """
-        now, token = round(self._now(), 3), _new_token()
+        now = round(self._now(), 3)
+        token = _new_token()
         person = await self._tables.rotate_person(name, now, _hash(token.encode()), _credential(by))
         if person is None:
             await self._one(name)
@@ -202,7 +204,8 @@ class People:
         credential = _credential(who)
         if credential is None:
             raise AccessDenied("only team members have tokens: add one with kimi-proxy team add NAME")
-        now, token = round(self._now(), 3), _new_token()
+        now = round(self._now(), 3)
+        token = _new_token()
         made = TokenRecord(new_id("tok"), who.person_id, label, now, now + days * DAY_S)
         if not await self._tables.add_token(made, _hash(token.encode()), credential, MAX_TOKENS):
             live = [one for one in await self._tables.tokens(who.person_id) if one.expires > now]

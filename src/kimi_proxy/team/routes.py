@@ -223,7 +223,8 @@ def routes(store: Store, team: Team | None, sessions: Sessions) -> list[Route]:
         }
 
     async def show_report(request: Request) -> UsageBody:
-        asked, who = query(request, ReportQuery), caller_of(request)
+        asked = query(request, ReportQuery)
+        who = caller_of(request)
         by = report.columns(asked.by)
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         await sessions.caught_up()
@@ -303,13 +304,15 @@ def people_routes(team: Team | None, token_days: int) -> list[Route]:
         return {"tokens": [_token_to_json(one) for one in found], "max_days": token_days}
 
     async def make_token(request: Request) -> MadeTokenBody:
-        asked, who = await body(request, TokenRequest, ADVICE), caller_of(request)
+        asked = await body(request, TokenRequest, ADVICE)
+        who = caller_of(request)
         made = await there().people.make_token(who, asked.label, min(asked.days or token_days, token_days))
         there().audit.add(who, "make_token", made.record.id)
         return {**_token_to_json(made.record), "token": made.token}
 
     async def end_token(request: Request) -> EndedTokenBody:
-        who, id = caller_of(request), str(request.path_params["token_id"])
+        who = caller_of(request)
+        id = str(request.path_params["token_id"])
         await there().people.end_token(who, id)
         there().audit.add(who, "end_token", id)
         return {"id": id, "ended": True}

@@ -45,7 +45,8 @@ def counted_body(body: bytes, model: str) -> bytes:
 def close_body(cloud: str, body: bytes, betas: Sequence[str], counts: bool) -> CloudRequest:
     """Return a request of Anthropic's own API as the cloud takes it; `counts` if only its tokens are wanted."""
     held = JsonBody(body)
-    model, is_stream = read.string(held.members.get("model")), read.is_true(held.members.get("stream"))
+    model = read.string(held.members.get("model"))
+    is_stream = read.is_true(held.members.get("stream"))
     if cloud == VERTEX:
         if counts:
             return CloudRequest(_vertex_path("count-tokens", False), _with_version(body, cloud))
@@ -74,7 +75,8 @@ def _vertex_path(model: str, is_stream: bool) -> str:
 
 def _with_version(body: bytes, cloud: str) -> bytes:
     """Return the body with the version that this cloud wants, in place of another's."""
-    held, wanted = JsonBody(body), VERSIONS[cloud]
+    held = JsonBody(body)
+    wanted = VERSIONS[cloud]
     given = read.string(held.members.get(_VERSION))
     if given.startswith(cloud) or held.is_crowded:
         return body

@@ -49,8 +49,10 @@ def open_request(body: bytes, is_stream: bool) -> bytes:
 def close_request(body: bytes, *, counts: bool) -> WrappedRequest:
     """Return a request of Gemini's own API in its envelope, or in a new one; `counts` if only tokens are wanted."""
     held = JsonBody(body)
-    model, is_stream = json.encode(read.string(held.members.get("model"))), read.is_true(held.members.get("stream"))
-    inner, envelope = without_members(body, *_OURS), _envelope(held)
+    model = json.encode(read.string(held.members.get("model")))
+    is_stream = read.is_true(held.members.get("stream"))
+    inner = without_members(body, *_OURS)
+    envelope = _envelope(held)
     if counts:
         counted = json.encode(_MODELS + read.string(held.members.get("model")))
         wrapped = _fill(envelope, _with_members(inner, [("model", counted)], at_start=True), None)

@@ -41,7 +41,8 @@ def routes(messages: Messages) -> list[Route]:
     """`/v1/compress` and `/v1/retrieve`, as LiteLLM's guardrail and Portkey's webhooks call them."""
 
     async def compress(request: Request) -> CompressedMessagesBody | VerdictBody:
-        who, given = caller_of(request), await object_in(request, "send an object with messages")
+        who = caller_of(request)
+        given = await object_in(request, "send an object with messages")
         if (body := _webhook_body(given)) is not None:
             return await _transform(who, messages, body)
         done = await messages.shorten(who, given.get("messages"), _text(given, "model"), _text(given, "session_id"))

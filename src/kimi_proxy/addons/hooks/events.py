@@ -56,7 +56,8 @@ def parse(given: JsonObject) -> HookEvent:
         case {"hook_event_name": "UserPromptSubmit", "prompt": str(prompt)}:
             return HookEvent(AFTER_PROMPT, _session(given), prompt[: 4 * MAX_CHARS])
         case {"hook_event_name": "PostToolUse", "tool_name": str(tool)}:
-            arguments, response = given.get("tool_input"), given.get("tool_response")
+            arguments = given.get("tool_input")
+            response = given.get("tool_response")
             return HookEvent(
                 AFTER_TOOL,
                 _session(given),

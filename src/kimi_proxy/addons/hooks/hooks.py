@@ -84,7 +84,8 @@ class ToolHooks:
         self._facts = facts
         self._mode = mode or ObserveMode()
         self._cpu_s = settings.budget_ms / 1000
-        self._policy, self._reads = POLICIES[sanitizer.policy], sanitizer.policy == "deep"
+        self._policy = POLICIES[sanitizer.policy]
+        self._reads = sanitizer.policy == "deep"
         self._limits = EntryLimits(sanitizer.threshold_tokens, sanitizer.preview_length)
         self._originals = originals
         self._keeper = Keeper(originals)
@@ -223,7 +224,8 @@ class ToolHooks:
 
     async def _keep_original(self, who: Caller, event: HookEvent, hidden: Hidden, form: ShortenedText) -> None:
         """Return once the original is on disk. Raise StoreUnavailable if it is not."""
-        raw, goal = encode_text(hidden.text), self._goals.get((who.scope, event.session)) or ""
+        raw = encode_text(hidden.text)
+        goal = self._goals.get((who.scope, event.session)) or ""
         source = HookOutput(
             hidden_source(hidden, goal),
             tool=event.origin.tool[:100],

@@ -129,7 +129,8 @@ class ContinueLog(LogReader):
 
     def _take(self, line: str) -> LogCount | None:
         if _HEAD in line:
-            ended, self._fields = self._end(), {}
+            ended = self._end()
+            self._fields = {}
             return ended
         if self._fields is None:
             announced = _LEAST_OUTPUT.search(line)
@@ -325,7 +326,8 @@ class Tail:
 
     def _go_to(self, place: int) -> None:
         known = min(KNOWN_BYTES, place)
-        self._at, self._before = place, self._bytes(place - known, known)
+        self._before = self._bytes(place - known, known)
+        self._at = place
         self._feed.restart()
         if self._before and not self._before.endswith(b"\n"):
             self._feed.skip_line()
@@ -405,7 +407,8 @@ class LogWatcher(ChatObserver):
         if (now := time.monotonic()) < self._looks_at:
             return
         self._looks_at = now + LOOK_FOR_MORE_S
-        cli, code = Path(self._settings.kimi_sessions), Path(self._settings.kimi_code_sessions)
+        cli = Path(self._settings.kimi_sessions)
+        code = Path(self._settings.kimi_code_sessions)
         readers: dict[Path, LogReader] = {
             path: KimiContext(path.parent.name) for path in _newest(cli.expanduser(), CONTEXTS)
         }

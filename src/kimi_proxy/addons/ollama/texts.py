@@ -92,15 +92,18 @@ def _messages(messages: list[JsonObject]) -> Iterator[JsonObject]:
     open_calls: list[tuple[str, str]] = []  # ids and names
     made = 0
     for message in messages:
-        role, text = read.as_text(message.get("role")), read.as_text(message.get("content"))
+        role = read.as_text(message.get("role"))
+        text = read.as_text(message.get("content"))
         calls = read.as_objects(message.get("tool_calls"))
         if role == "tool":
             yield {"role": "tool", "tool_call_id": _take_call(message, open_calls), "content": text}
         elif calls:
             chat_calls: list[JsonValue] = []
             for call in calls:
-                function, made = read.as_object(call.get("function")), made + 1
-                id, name = read.as_text(call.get("id")) or f"call_{made}", read.as_text(function.get("name"))
+                function = read.as_object(call.get("function"))
+                made = made + 1
+                id = read.as_text(call.get("id")) or f"call_{made}"
+                name = read.as_text(function.get("name"))
                 open_calls.append((id, name))
                 chat_calls.append(
                     {"id": id, "type": "function", "function": chat.function(name, function.get("arguments"))}
@@ -112,7 +115,8 @@ def _messages(messages: list[JsonObject]) -> Iterator[JsonObject]:
 
 def _take_call(message: JsonObject, open_calls: list[tuple[str, str]]) -> str:
     """Return the id of the call that a result answers: the one it names, else the first of its tool, or of all."""
-    id, name = read.as_text(message.get("tool_call_id")), read.as_text(message.get("tool_name") or message.get("name"))
+    id = read.as_text(message.get("tool_call_id"))
+    name = read.as_text(message.get("tool_name") or message.get("name"))
     fitting = [each for each in open_calls if each[0] == id] or [each for each in open_calls if each[1] == name]
     found = next(iter(fitting or open_calls), None)
     if found is None:

@@ -81,7 +81,8 @@ class Recorder(ChatObserver):
         running = self._running.pop(exchange.draft.id, None)
         if running is None:
             return
-        request, session = running.received.request, running.received.session.id
+        request = running.received.request
+        session = running.received.session.id
         body = request.body.decode("utf-8", "replace")
         if self._waiting + len(body) > MAX_WAITING_CHARS:
             log.warning("a request was not recorded", extra={"what": "too many requests are waiting to be written"})

@@ -88,7 +88,8 @@ class Telemetry(ChatObserver):
         began = outgoing.timings.began_ns if outgoing.timings else self._now_ns()
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in outgoing.headers if name in TRACE}
         parent = self._propagation.TraceContextTextMapPropagator().extract(carrier)
-        name, kind = f"chat {outgoing.target.model}", self._trace.SpanKind.CLIENT
+        name = f"chat {outgoing.target.model}"
+        kind = self._trace.SpanKind.CLIENT
         self._spans[outgoing.id] = self._tracer.start_span(name, context=parent, kind=kind, start_time=began)
 
     def headers_for(self, outgoing: Draft) -> tuple[Header, ...]:
@@ -152,7 +153,9 @@ class Telemetry(ChatObserver):
         return _drop_unknown(found)
 
     def _details(self, exchange: Exchange) -> dict[str, AttributeValue]:
-        draft, reply, usage = exchange.draft, exchange.reply, exchange.usage
+        draft = exchange.draft
+        reply = exchange.reply
+        usage = exchange.usage
         found: dict[str, AttributeValue | None] = {
             CONVERSATION: draft.session.id or None,
             STREAM: draft.request.is_stream,
@@ -210,7 +213,8 @@ class _HideAddress(logging.Filter):
 
 def _miss_cause(exchange: Exchange) -> str | None:
     """Return why the prompt cache was missed; None if it was not."""
-    draft, usage = exchange.draft, exchange.recalled.first or exchange.usage
+    draft = exchange.draft
+    usage = exchange.recalled.first or exchange.usage
     if draft.cache is None or usage is None:
         return None
     is_ours = any(note.fields.get("prefix_tokens_resent") for note in draft.notes)
@@ -221,9 +225,11 @@ def _miss_cause(exchange: Exchange) -> str | None:
 
 def _saving(draft: Draft) -> dict[str, AttributeValue | None]:
     """Return the tokens that were cut, why results were cut or not, and why stages did nothing."""
-    saved, why = 0, list[str]()
+    saved = 0
+    why = list[str]()
     for note in draft.notes:
-        tokens, reasons = note.fields.get("tokens_saved"), note.fields.get("why")
+        tokens = note.fields.get("tokens_saved")
+        reasons = note.fields.get("why")
         saved += tokens if isinstance(tokens, int) else 0
         why += map(str, reasons) if isinstance(reasons, Mapping) else ()
     reasons = tuple(dict.fromkeys([*why, *draft.reasons]))

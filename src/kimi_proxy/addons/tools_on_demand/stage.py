@@ -39,8 +39,10 @@ class NativeSearch:
         )
 
     def is_offered(self, draft: Draft) -> bool:
-        request, target = draft.request, draft.target
-        searching, is_translated = request.format.searching, draft.upstream_wire not in (None, request.wire)
+        request = draft.request
+        target = draft.target
+        searching = request.format.searching
+        is_translated = draft.upstream_wire not in (None, request.wire)
         # Of a stored answer the provider would want every result, also of a search beside a call of the client's.
         if self._models is None or searching is None or is_translated or request.is_kept:
             return False
@@ -110,7 +112,8 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
         self._now = now
 
     async def decide(self, draft: Draft) -> DeferralPlan | None:
-        moment, request = draft.cache, draft.request
+        moment = draft.cache
+        request = draft.request
         if moment is None or not request.tool_names:
             return None
         is_automatic = self._is_opted_in(draft)
@@ -175,7 +178,8 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
 
     async def _choose(self, draft: Draft, is_automatic: bool, known: frozenset[str]) -> frozenset[str]:
         """Return the tools to leave out from now on; those that were, go on so."""
-        request, used = draft.request, frozenset[str]()
+        request = draft.request
+        used = frozenset[str]()
         tools = deferral.client_tools(request, tokens.count)
         if is_automatic:
             used = deferral.called_names(request) | await self._used_before_today(draft)
@@ -184,14 +188,17 @@ class ToolDeferral(ChangingStage[DeferralPlan]):
 
     async def _used_before_today(self, draft: Draft) -> frozenset[str]:
         """Return the tools that this client called lately; not today: all conversations of a day begin alike."""
-        today, names = self._today(), draft.request.tool_names
+        today = self._today()
+        names = draft.request.tool_names
         days = await self._facts.tool_days(draft.caller, client_of(names), names)
         since = today - deferral.USED_WITHIN_DAYS
         return frozenset(name for name, (first, last) in days.items() if first < today and last >= since)
 
     async def _days_of_calls(self, draft: Draft) -> Mapping[str, tuple[int, int]]:
         """Return the first day and today for the tools that were called, unless that was noted today."""
-        who, today, client = draft.caller, self._today(), client_of(draft.request.tool_names)
+        who = draft.caller
+        today = self._today()
+        client = client_of(draft.request.tool_names)
         called = deferral.called_names(draft.request).intersection(draft.request.tool_names)
         new = [name for name in called if self._facts.last_tool_day(who, client, name) != today]
         before = await self._facts.tool_days(who, client, new) if new else {}

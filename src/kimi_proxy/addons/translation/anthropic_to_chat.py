@@ -135,7 +135,8 @@ def _system(system: JsonValue, dropped: Dropped) -> list[JsonObject]:
 
 def _messages(messages: JsonValue, dropped: Dropped) -> Iterator[JsonObject]:
     for at, message in enumerate(read.as_objects(messages)):
-        where, blocks = f"messages.{at}.content", _blocks(message.get("content"))
+        where = f"messages.{at}.content"
+        blocks = _blocks(message.get("content"))
         match message.get("role"):
             case "assistant":
                 yield _assistant_message(blocks, where, dropped)

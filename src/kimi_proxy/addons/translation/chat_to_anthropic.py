@@ -46,7 +46,9 @@ class ChatTranslation(Translation):
     def answer(self, body: JsonObject) -> JsonObject:
         if body.get("type") != "message":
             raise UpstreamUnreadable("the provider's response is not a message")
-        said, thought, calls = list[str](), list[str](), list[JsonObject]()
+        said = list[str]()
+        thought = list[str]()
+        calls = list[JsonObject]()
         for block in read.as_objects(body.get("content")):
             match block.get("type"):
                 case "text":
@@ -137,7 +139,8 @@ def _messages(messages: JsonValue, dropped: Dropped) -> tuple[list[JsonObject], 
     system: list[JsonObject] = []
     turns: list[tuple[str, list[JsonObject]]] = []
     for at, message in enumerate(read.as_objects(messages)):
-        where, role = f"messages.{at}", read.as_text(message.get("role"))
+        where = f"messages.{at}"
+        role = read.as_text(message.get("role"))
         blocks = list(_blocks(message, role, where, dropped))
         if role in ("system", "developer") and not turns:
             system += blocks

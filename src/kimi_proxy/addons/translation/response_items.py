@@ -172,7 +172,8 @@ class ResponseItems:
         self._call({**item, "name": kind.removesuffix("_call")}, arguments)
 
     def _call(self, item: JsonObject, arguments: JsonValue) -> None:
-        kind, name = read.as_text(item.get("type")), read.as_text(item.get("name"))
+        kind = read.as_text(item.get("type"))
+        name = read.as_text(item.get("name"))
         called = self._tools.name_of(kind, name, read.as_text(item.get("namespace")))
         id = _call_id(item)
         function = chat.function(called, arguments)

@@ -91,7 +91,8 @@ class ResponseTools:
         """
         names: list[str] = []
         for tool in tools:
-            kind, name = read.as_text(tool.get("type")), read.as_text(tool.get("name"))
+            kind = read.as_text(tool.get("type"))
+            name = read.as_text(tool.get("name"))
             if kind.startswith(_LEFT_OUT):
                 self._dropped.add(f"tools.{kind}")
             elif kind == "namespace":
@@ -112,7 +113,8 @@ class ResponseTools:
         if choice in ("auto", "none", "required"):
             return choice
         wanted = read.as_object(choice)
-        kind, name = read.as_text(wanted.get("type")), read.as_text(wanted.get("name"))
+        kind = read.as_text(wanted.get("type"))
+        name = read.as_text(wanted.get("name"))
         call = "custom_tool_call" if kind == "custom" else f"{kind}_call"
         tool = ResponseTool(call, name or kind, read.as_text(wanted.get("namespace")))
         if tool not in self._names:
@@ -148,7 +150,8 @@ class ResponseTools:
         return self._by_name.get(name) or ResponseTool("function_call", name)
 
     def _add(self, tool: JsonObject, kind: str, name: str, namespace: str) -> str:
-        description, schema = tool.get("description"), tool.get("parameters")
+        description = tool.get("description")
+        schema = tool.get("parameters")
         match kind:
             case "function":
                 strict: JsonObject = {"strict": tool["strict"]} if tool.get("strict") else {}
@@ -171,7 +174,8 @@ class ResponseTools:
             return self._names[tool]
         known = _name(tool)
         known = _short(known, tool) if known in self._by_name else known
-        self._names[tool], self._by_name[known] = known, tool
+        self._names[tool] = known
+        self._by_name[known] = tool
         described: JsonObject = {"description": description} if description else {}
         parameters = schema or {"type": "object", "properties": {}}
         function: JsonObject = {"name": known, **described, "parameters": parameters, **(more or {})}

@@ -180,7 +180,9 @@ def _item(
     answer: ChatAnswer, tools: ResponseTools, block: StreamedBlock, index: int, is_whole: bool = True
 ) -> JsonObject:
     """Return a block as an item; without what it says if that has not come yet."""
-    delta, id, call = block.first, f"{answer.id}_{index}", block.first.call
+    delta = block.first
+    id = f"{answer.id}_{index}"
+    call = block.first.call
     if call is not None:
         return tools.item(call, answer.call_id(call), id, is_whole)
     parts = [_part(block)] if is_whole else []
@@ -229,7 +231,8 @@ class _ResponseEvents(EventTranslator):
         return added + self._event("response.content_part.added", **self._place(item, 0), part=part)
 
     def _delta(self, block: StreamedBlock, text: str) -> bytes:
-        item, call = _item(self._answer, self._tools, block, self._index, is_whole=False), block.first.call
+        item = _item(self._answer, self._tools, block, self._index, is_whole=False)
+        call = block.first.call
         if call is None:
             kind = "reasoning_text" if block.first.kind == "thinking" else "output_text"
             logged: JsonObject = {} if kind == "reasoning_text" else {"logprobs": []}

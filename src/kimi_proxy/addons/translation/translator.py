@@ -69,14 +69,16 @@ def _in_its_api(name: str, provider: Provider, question: UpstreamRequest, body: 
 
     A key or a login of the maker of the client's API is no business of another provider.
     """
-    wire, key = translated_wire(provider), credential(question.headers, None)
+    wire = translated_wire(provider)
+    key = credential(question.headers, None)
     is_maker_s = is_key_of("anthropic", key)
     passes = is_maker_s if maker_at(name, provider) == "anthropic" else not (is_maker_s or is_key_of(CHATGPT, key))
     headers = tuple(
         each for each in question.headers if each[0] not in CREDENTIALS and not each[0].startswith(_OF_ONE_API)
     )
     if key and passes:
-        is_cloud, coded = provider.type in CLOUDS, key.encode("latin-1")
+        is_cloud = provider.type in CLOUDS
+        coded = key.encode("latin-1")
         headers = (*headers, (b"authorization", b"Bearer " + coded) if is_cloud else wire.format.key_header(coded))
     return replace(question, wire=wire, body=body, headers=headers, query="", cloud="")
 

@@ -72,7 +72,8 @@ class Catalog:
 
     async def call(self, who: Caller, tool: AnyTool, arguments: JsonObject) -> ToolAnswer:
         """Return the tool's answer, and count its outcome."""
-        start, outcome = time.perf_counter(), "failed"
+        start = time.perf_counter()
+        outcome = "failed"
         try:
             answer = await tool.call(who, arguments)
             is_error = answer.is_error or (answer.result is not None and answer.result.get("isError") is True)
@@ -91,7 +92,8 @@ Method = Callable[[Caller, Catalog, JsonObject], Awaitable[JsonObject]]
 
 
 async def initialize(who: Caller, catalog: Catalog, params: JsonObject) -> JsonObject:
-    wanted, versions = params.get("protocolVersion"), mcp.HANDSHAKE_VERSIONS
+    wanted = params.get("protocolVersion")
+    versions = mcp.HANDSHAKE_VERSIONS
     roots.on_initialize(params)
     return {
         "protocolVersion": wanted if isinstance(wanted, str) and wanted in versions else versions[0],
@@ -170,7 +172,8 @@ async def call_tool_or_report(who: Caller, catalog: Catalog, params: JsonObject)
 
 
 def _choose_tool(catalog: Catalog, params: JsonObject) -> tuple[AnyTool, JsonObject]:
-    name, arguments = params.get("name"), params.get("arguments")
+    name = params.get("name")
+    arguments = params.get("arguments")
     if not isinstance(name, str):
         raise InvalidParams("name", "must be the name of a tool")
     if not isinstance(arguments, dict | None):

@@ -84,7 +84,8 @@ def names_version(headers: mcp.Headers, versions: tuple[str, ...]) -> bool:
 
 async def cancel_on_disconnect(work: Coroutine[None, None, RpcReply], receive: Receive) -> RpcReply:
     """Do `work`, or drop it when the client hangs up."""
-    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hang_up(receive))
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hang_up(receive))
     try:
         await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
         return doing.result() if doing.done() else mcp.NOTHING

@@ -165,7 +165,9 @@ def _settle(written: asyncio.Future[bool], delivered: bool) -> None:
 def redirect_streams(stdin: FileIO, stdout: FileIO) -> Iterator[tuple[FileIO, FileIO]]:
     """Reserve both streams for one conversation; all other output goes to standard error."""
     sys.stdout.flush()
-    wire_in, wire_out, nothing = os.dup(stdin.fileno()), os.dup(stdout.fileno()), os.open(os.devnull, os.O_RDONLY)
+    wire_in = os.dup(stdin.fileno())
+    wire_out = os.dup(stdout.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, stdin.fileno())
     os.dup2(STDERR, stdout.fileno())
     os.close(nothing)
@@ -183,7 +185,8 @@ async def converse(catalog: Catalog, stdin: FileIO, stdout: FileIO, load: LoadTo
     With `load`, `catalog` introduces the server, and its tools are loaded when the first answer is out: many clients
     wait a few seconds for that answer and give the server up. What fails in loading them ends the conversation.
     """
-    reader, late = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT), LateCatalog(load or _load_from(catalog))
+    reader = LineReader(stdin, MAX_LINE_BYTES, MAX_CONCURRENT)
+    late = LateCatalog(load or _load_from(catalog))
     loading = asyncio.create_task(late.run())
     loading.add_done_callback(lambda _: reader.stop())
     conversation = StdioConversation(catalog, LineWriter(stdout), late)
@@ -210,7 +213,8 @@ class LateCatalog:
     def __init__(self, load: LoadTools) -> None:
         self._load = load
         self._catalog: asyncio.Future[tuple[Catalog, Caller]] = asyncio.get_running_loop().create_future()
-        self._wanted, self._ended = asyncio.Event(), asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def begin(self) -> None:
         self._wanted.set()

@@ -53,7 +53,8 @@ def with_deferred_tools(
     request: Request, removed: Collection[str], added: Sequence[JsonObject], wrapper: str, texts: Mapping[Place, str]
 ) -> Request:
     """Leave out tools, add others, turn calls of those left out into calls of `wrapper`, and replace `texts`."""
-    body, form = request.json, request.format
+    body = request.json
+    form = request.format
     named = ((place, read.string(place.name)) for place in form.calls(body))
     wrapped = [each for place, name in named if name in removed for each in wrap_call(body, place, name, wrapper)]
     return _apply_edits(request, [*form.replace_tools(body, removed, added), *wrapped, *_replace_texts(request, texts)])

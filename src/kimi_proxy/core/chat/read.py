@@ -265,7 +265,8 @@ class Fragment:
             return
         for raw in array(content):
             block = members(raw)
-            found, text = kinds.get(string(block.get("type")), "other"), block.get("text") or block.get("refusal")
+            found = kinds.get(string(block.get("type")), "other")
+            text = block.get("text") or block.get("refusal")
             if found == "text" and text is not None:
                 yield self.part(kind, text, call_id, failed=failed)
             else:
@@ -278,7 +279,8 @@ class JsonBody(Fragment):
     def __init__(self, body: bytes) -> None:
         """Raise ParseError if `body` is not a JSON object."""
         self.is_crowded = json.has_many_values(body)  # it holds too many values to be read: `members` has few of it
-        readable, members = body, few_members if self.is_crowded else OBJECT.decode
+        readable = body
+        members = few_members if self.is_crowded else OBJECT.decode
         try:
             self.members: RawObject = members(body)
         except RecursionError as e:

@@ -72,7 +72,8 @@ class EventBuffer:
             return self._tear() if self._size > MAX_HELD_BYTES else b""
         held = b"".join(self._held)
         cut = _end_of_events(held)
-        self._held, self._size = [held[cut:]], len(held) - cut
+        self._held = [held[cut:]]
+        self._size = len(held) - cut
         torn = self._tear() if self._size > MAX_HELD_BYTES else b""
         return self._shown(held[:cut]) + torn
 
@@ -86,7 +87,9 @@ class EventBuffer:
 
     def _tear(self) -> bytes:
         sent = b"".join(self._held)
-        self._held, self._size, self._torn = [], 0, sent[-2:]
+        self._held = []
+        self._size = 0
+        self._torn = sent[-2:]
         return sent
 
     def _rest_of_torn(self, piece: bytes) -> bytes:

@@ -64,7 +64,8 @@ def over(file: Mapping[str, object], env: Mapping[str, str]) -> tuple[dict[str, 
 
     Raise ConfigError for a number or a switch that is none.
     """
-    settings, variables = dict(file), dict[str, str]()
+    settings = dict(file)
+    variables = dict[str, str]()
     for variable in sorted(name for name in env if name.startswith(PREFIX)):
         _set(settings, variable.removeprefix(PREFIX).lower().split("__"), _value(env[variable]), variable, variables)
     for variable, section, key, reader in reversed(ENVIRONMENT):

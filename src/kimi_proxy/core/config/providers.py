@@ -103,7 +103,8 @@ def _address(given: str) -> str:
         parts = urlsplit(given)
         port_is_number = parts.port is None or parts.port >= 0
     except ValueError:
-        parts, port_is_number = urlsplit(""), False
+        parts = urlsplit("")
+        port_is_number = False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
         raise ValueError("must begin with http:// or https://")
     if parts.username is not None or parts.query or parts.fragment:

@@ -101,7 +101,8 @@ def visible_settings(settings: BaseModel, sections: Iterable[str], is_admin: boo
 def _visible(section: BaseModel, path: str, may_see: Callable[[str, object], bool]) -> JsonObject:
     shown: JsonObject = {}
     for name in type(section).model_fields:
-        value, place = getattr(section, name), f"{path}{name}"
+        value = getattr(section, name)
+        place = f"{path}{name}"
         if isinstance(value, BaseModel):
             inner = _visible(value, f"{place}.", may_see)
             shown |= {name: inner} if inner else {}

@@ -203,7 +203,8 @@ def _left(plan: CompressionPlan, total: int) -> int:
 
 def _cuts(history: History, keep_exchanges: int, is_full: bool) -> Iterator[int]:
     """Return places to cut at, those that keep most first; in a full window fewer exchanges may stay than wished."""
-    messages, exchanges = history.messages, history.exchanges
+    messages = history.messages
+    exchanges = history.exchanges
     is_open = bool(messages) and messages[-1].role != "assistant"
     wished = keep_exchanges + is_open
     yield from exchanges[-wished : -wished + 1 or None] if len(exchanges) >= wished else ()
@@ -270,7 +271,8 @@ class Proposal:
     @property
     def original(self) -> str:
         """Return the removed messages as the client sent them, one a line."""
-        messages, body = self.received.messages, self.received.request.body
+        messages = self.received.messages
+        body = self.received.request.body
         raw = (body[messages[place].start : messages[place].end] for place in self.plan.removed)
         return b"\n".join(raw).decode("utf-8", "surrogatepass")
 
@@ -283,7 +285,8 @@ def propose(
     draft: Draft, weighed: Composition, now_tokens: int, preset: Preset, window: int | None, after: int = 0
 ) -> Proposal | None:
     """Return what could be summarized; None if too little could. `now_tokens` are sent today."""
-    received, history = History(draft.received or draft.request), History(draft.request)
+    received = History(draft.received or draft.request)
+    history = History(draft.request)
     weights = [weighed.messages[at].tokens for at in history.at]
     found = plan(history, weights, weighed.total, now_tokens, preset, window)
     return None if found is None or found.cut <= after else Proposal(received, history, found, after)
@@ -305,7 +308,8 @@ def outline(messages: Sequence[Message], before: str, max_tokens: int, count: Ca
     costs = [count(line.text) + 1 for line in lines]
     # Among lines of the same worth the newer ones stay.
     by_worth = sorted(range(len(lines)), key=lambda at: (-lines[at].worth, -at))
-    room, kept = max_tokens, set[int]()
+    room = max_tokens
+    kept = set[int]()
     for at in by_worth:
         if costs[at] <= room:
             room -= costs[at]

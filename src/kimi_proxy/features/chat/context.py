@@ -165,7 +165,8 @@ def composition(request: Request, weigh: Weigh) -> Composition:
 def composition_with_tools(made: Composition, request: Request, weigh: Weigh) -> Composition:
     """Return the composition of a request whose messages are those of `made`, and whose tools may be others."""
     definitions = _count_tools(request, weigh)
-    more, shifted = definitions - made.definitions, []
+    more = definitions - made.definitions
+    shifted = []
     for one in made.everything:
         counts = (one.tokens, one.memory_tokens, one.tools_tokens, one.before + more, one.lead_tokens)
         shifted.append(MessageWeight(one.index, one.role, *counts))
@@ -186,7 +187,8 @@ def scaled_to(made: Composition, total: int) -> Composition:
     """Return the same proportions of another total: a provider counts by its own tokenizer."""
     if not made.total or total == made.total:
         return made
-    scale, scaled = total / made.total, []
+    scale = total / made.total
+    scaled = []
     for one in (made.apart, *made.messages):
         counts = (one.tokens, one.memory_tokens, one.tools_tokens, one.before, one.lead_tokens)
         scaled.append(MessageWeight(one.index, one.role, *(round(number * scale) for number in counts)))
@@ -203,7 +205,10 @@ def _weigh_message(
     memory_calls: set[str],
 ) -> MessageWeight:
     """Return the weight of one message. Add the memory in it to `found`, its calls of memory to `memory_calls`."""
-    total, memory, tools, lead = 0 if index < 0 else MESSAGE_TOKENS, 0, 0, 0
+    total = 0 if index < 0 else MESSAGE_TOKENS
+    memory = 0
+    tools = 0
+    lead = 0
     for part in parts:
         own = _weigh_part(part, weigh)
         if part.kind == "tool_call":
@@ -412,7 +417,8 @@ def with_repeated_instructions(draft: Draft, reminder: Reminder) -> Draft:
 
 
 def _without_memory(text: str) -> str:
-    kept, at = [], 0
+    kept = []
+    at = 0
     for segment in segments(text):
         kept.append(text[at : segment.start])
         at = segment.end

@@ -50,7 +50,8 @@ class Pair:
 
 def pairs(received: Request, outgoing: Request, cut: ActiveCompression | None) -> list[Pair]:
     """Return them in the order in which the model reads them."""
-    before, after = History(received), History(outgoing)
+    before = History(received)
+    after = History(outgoing)
     origins = dict(zip(after.at, _origins(before, cut), strict=False))
     summary = after.at[len(cut.kept)] if cut else None
     systems = iter([message for message in received.messages if message.role == "system"])

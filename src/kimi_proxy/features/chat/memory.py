@@ -68,7 +68,8 @@ def _find_calls(text: str) -> Iterator[Segment]:
     waiting: dict[str, list[tuple[int, str]]] = {"(": [], "[": []}
     calls = at = 0
     while found := (_BRACKET if calls else _CALL).search(text, at):
-        at, bracket = found.end(), found[0][-1]
+        at = found.end()
+        bracket = found[0][-1]
         if bracket in waiting:
             name = (found["name"] or "").lower()
             waiting[bracket].append((found.start(), name))

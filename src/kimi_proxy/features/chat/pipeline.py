@@ -125,7 +125,8 @@ class Draft:
     @property
     def size(self) -> int:
         """Return the sizes of its bodies in bytes, as received and as sent."""
-        received, body = self.received or self.request, self.request.body
+        received = self.received or self.request
+        body = self.request.body
         return len(body) + (0 if received.body is body else len(received.body))
 
 

@@ -204,17 +204,23 @@ def explain_miss(
     missed = expected - cached_tokens
     if missed < max(moment.rules.least_tokens, MISSED_SHARE * expected):
         return None
-    pause_s, life_s, change = moment.pause_s or 0.0, moment.rules.life_s, moment.difference
+    pause_s = moment.pause_s or 0.0
+    life_s = moment.rules.life_s
+    change = moment.difference
     if said in _SAID:
-        cause, detail = _SAID[said], change.detail if change and change.part == _SAID[said] else ""
+        cause = _SAID[said]
+        detail = change.detail if change and change.part == _SAID[said] else ""
     elif moment.is_compacted:
         cause, detail = "compacted", ""
     elif pause_s > life_s:
-        cause, detail = "expired", f"after {pause_s:.0f} s; it lives for {life_s:.0f} s"
+        cause = "expired"
+        detail = f"after {pause_s:.0f} s; it lives for {life_s:.0f} s"
     elif change is not None:
-        cause, detail = change.part, change.detail
+        cause = change.part
+        detail = change.detail
     else:
-        cause, detail = "ours" if is_ours else "provider", ""
+        cause = "ours" if is_ours else "provider"
+        detail = ""
     return ExplainedMiss(cause, missed, None, detail[:200])
 
 
@@ -239,7 +245,8 @@ def describe_change(before: Request, now: Request, change: Difference) -> Differ
         return change
     if found is None:
         return Difference(change.part, change.message, f"{where}: blocks came or went")
-    old, new = found[0].text, found[1].text
+    old = found[0].text
+    new = found[1].text
     at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     kind = _kind_of_change(old, new, at)
     detail = f"{where}, {found[1].kind}, character {at}" + (f": {kind}" if kind else "")
@@ -320,10 +327,12 @@ def anchored_request(request: Request, rules: CacheRules) -> Request:
     Clients change the end of the last turn with the next user message, and after long turns their own marks do not look
     back far enough to find the cached text before it.
     """
-    marks, spoken = request.format.cache_marks(request.json), _last_answered_user(request)
+    marks = request.format.cache_marks(request.json)
+    spoken = _last_answered_user(request)
     if spoken is None or not marks or len(marks) >= rules.breakpoints:
         return request
-    place, end = request.messages[spoken], request.messages[-1].end
+    place = request.messages[spoken]
+    end = request.messages[-1].end
     following = [mark for mark in marks if place.end <= mark.start < end]
     is_marked = any(place.start <= mark.start < place.end for mark in marks)
     # Only where the client has the conversation cached; of its lives the longer must come first.

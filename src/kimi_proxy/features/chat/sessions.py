@@ -178,7 +178,8 @@ def _agent_name(request: Request, headers: Mapping[bytes, bytes]) -> str:
 
 def _agent_session(request: Request, headers: Mapping[bytes, bytes], name: str, ids: SessionIds) -> Session:
     """Return the session of Claude Code itself, or that of the sub-agent which sends the request."""
-    agent, parent = _header(headers, _AGENT), _header(headers, _PARENT_AGENT)
+    agent = _header(headers, _AGENT)
+    parent = _header(headers, _PARENT_AGENT)
     if not agent:
         return _with_side(ids.session_named(name), request, ids)
     if is_safety_check(request):

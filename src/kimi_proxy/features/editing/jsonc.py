@@ -245,14 +245,16 @@ def _insert_first(text: str, parent: Value, key: str, value: JsonValue) -> str:
     quoted = json.dumps(key, ensure_ascii=False)
     if "\n" not in text.strip() and inside.strip() == "" and parent.start > 0:
         return f"{text[: parent.start]}{{{quoted}:{_compact(value, '')}}}{text[parent.end :]}"
-    base, newline = _indent(text, parent.start), newline_of(text)
+    base = _indent(text, parent.start)
+    newline = newline_of(text)
     indent = base + _unit(text)
     member = f"{newline}{indent}{quoted}: {_written(text, value, indent)}{newline}{base}}}"
     return f"{text[: parent.start + 1]}{inside.rstrip()}{member}{text[parent.end :]}"
 
 
 def _cut(text: str, parent: Value, member: Member) -> str:
-    members, end = parent.members or (), member.value.end
+    members = parent.members or ()
+    end = member.value.end
     comma = _comma_after(text, end)
     if len(members) == 1:
         after = text[end : parent.end - 1] if comma is None else text[end:comma] + text[comma + 1 : parent.end - 1]

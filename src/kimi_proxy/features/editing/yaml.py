@@ -48,7 +48,8 @@ class YamlList:
     name: str
 
     def with_entry(self, text: str, entry: JsonObject) -> str:
-        newline, lines = newline_of(text), self._lines(self._remove(text))
+        newline = newline_of(text)
+        lines = self._lines(self._remove(text))
         at = self._heading(lines)
         if at is None:
             lines += [f"{self.key}:"]
@@ -61,10 +62,13 @@ class YamlList:
 
     def restore(self, text: str, before: str) -> str:
         """Return `text` with the item of our name that `before` had, or without one."""
-        newline, old = newline_of(text), self._lines(before)
-        rest, had = self._remove(text), self._item(old)
+        newline = newline_of(text)
+        old = self._lines(before)
+        rest = self._remove(text)
+        had = self._item(old)
         lines = self._lines(rest)
-        at, was = self._heading(lines), self._heading(old)
+        at = self._heading(lines)
+        was = self._heading(old)
         if at is None:
             return rest
         if had:
@@ -74,7 +78,8 @@ class YamlList:
         return newline.join([*lines, ""]) if lines else ""
 
     def _remove(self, text: str) -> str:
-        lines, newline = self._lines(text), newline_of(text)
+        lines = self._lines(text)
+        newline = newline_of(text)
         found = self._item(lines)
         return text if found is None else newline.join([*lines[: found[0]], *lines[found[1] :], ""])
 

@@ -281,7 +281,8 @@ class Models:
         return provider in self._providers and self._providers[provider].translates(wire)
 
     def _check_target(self, target: Target, wire: Wire, credential: str, translate: bool = False) -> Target:
-        name, provider = target.provider, self._all[target.provider]
+        name = target.provider
+        provider = self._all[target.provider]
         if name not in self._providers and name not in self._on_demand:
             raise self._switched_off(name)
         if not provider.speaks(wire) and not (translate and provider.translates(wire)):
@@ -388,7 +389,8 @@ def lines_to_paste(target: Target) -> str:
 
 def _later_versions(row: KnownModel) -> list[KnownModel]:
     """Return the next version of the same model that has a larger window, if there is one."""
-    line, version = _VERSION.sub("", row.name), _version(row)
+    line = _VERSION.sub("", row.name)
+    version = _version(row)
     larger = (
         each
         for each in known_models.table()

@@ -139,7 +139,8 @@ def fit(
     records = fit_records(question, before, check) if scores is None else None
     if records is not None:
         return Fit(records.cuts, records, records.has_choice)
-    lines, options = text_lines.split(question.text), question.options
+    lines = text_lines.split(question.text)
+    options = question.options
     floor = max(len(lines) - math.floor(len(lines) * options.max_prune_ratio), options.min_keep_lines)
     if floor >= len(lines):
         return None
@@ -205,7 +206,8 @@ def explain(
     by_records = explain_records(question, cuts, part_starts, check)
     if by_records is not None:
         return by_records
-    lines, scorers = rows_of(question.text, part_starts), load_scorers()
+    lines = rows_of(question.text, part_starts)
+    scorers = load_scorers()
     with outlining(lines, question.source_type, check) as outlined:
         found, asked, of_use = _measure(question, lines, check, scorers, outlined)
     added = score.contributions(question.source_type, asked, scorers)
@@ -252,7 +254,8 @@ def _measure(
 
     Return its outline, its signals for the goal, and, with a context, those for its likely use by the agent.
     """
-    source_type, context = question.source_type, question.context if score.USED in scorers.learned else None
+    source_type = question.source_type
+    context = question.context if score.USED in scorers.learned else None
     words = read_lines(lines, question.goal, source_type, check)
     found = outlined()
     asked = measure(lines, question.goal, source_type, found, check, words=words)
@@ -366,7 +369,9 @@ def choose(
     Lines of `also` stay in any case.
     """
     fitted = fitted or (FITTED_TO_USE if analysis.is_of_use else FITTED[question.source_type])
-    lines, protected, ratio = analysis.lines, analysis.outline.protected, question.options.max_prune_ratio
+    lines = analysis.lines
+    protected = analysis.outline.protected
+    ratio = question.options.max_prune_ratio
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
     forced = _forced_lines(analysis, question.source_type, ratio)
@@ -397,7 +402,9 @@ def choose_within(
     analysis: Analysis, costs: Costs, question: Question, check: Callable[[], None] = _no_deadline
 ) -> list[bool]:
     """Return which lines to keep within the question's room: named, extreme and failed ones first, then by worth."""
-    source_type, lines, protected = question.source_type, analysis.lines, analysis.outline.protected
+    source_type = question.source_type
+    lines = analysis.lines
+    protected = analysis.outline.protected
     fitted = FITTED_TO_USE if analysis.is_of_use else FITTED[source_type]
     worth = score.worth(analysis.scores, lines, costs.lines, fitted.blank_share)
     weighed = [w * fitted.import_share if why == "import" else w for w, why in zip(worth, protected, strict=True)]
@@ -410,13 +417,15 @@ def choose_within(
     wanted = _room_of(analysis, costs, question)
     # The toll steers the search; what is paid are whole markers, so the room that it is given shrinks until they fit.
     room = wanted
-    best, most = list(forced), -1
+    best = list(forced)
+    most = -1
     for _ in range(ROOM_TRIES):
         check()
         keep = fill_small_gaps(select_within(weighed, toll, forced, int(room), check, frames), costs)
         paid = costs.of(keep)
         if most < paid <= wanted:
-            best, most = keep, paid
+            best = keep
+            most = paid
         if ROOM_USED * wanted <= paid <= wanted:
             break
         room *= 0.98 * wanted / max(1, paid)
@@ -451,7 +460,8 @@ def _first_lines(
     analysis: Analysis, costs: Costs, question: Question, worth: Sequence[float], check: Callable[[], None]
 ) -> list[bool]:
     """Return the lines that stay before the others are chosen: so many of them as take .8 of the room."""
-    lines, found = analysis.lines, analysis.outline
+    lines = analysis.lines
+    found = analysis.outline
     keep = [why in ALWAYS for why in found.protected]
     if lines and not lines[-1]:
         keep[-1] = True

@@ -194,7 +194,8 @@ def explain(
     for signal, column in contributions.items():
         if signal in _REASON_OF:
             added[_REASON_OF[signal]] = added.get(_REASON_OF[signal], 0.0) + column
-    names, table = list(added), np.array(list(added.values())) if added else np.zeros((0, len(protected)))
+    names = list(added)
+    table = np.array(list(added.values())) if added else np.zeros((0, len(protected)))
     rows: list[LineWhy] = []
     for i, why in enumerate(protected):
         strongest = _strongest(names, table[:, i])

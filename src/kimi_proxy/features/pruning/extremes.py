@@ -47,7 +47,8 @@ def asked_extreme(goal: str) -> Way | None:
     low = goal.lower()
     if _SUPERLATIVE.search(low) is None:
         return None
-    is_low, is_high = _LOWEST.search(low) is not None, _HIGHEST.search(low) is not None
+    is_low = _LOWEST.search(low) is not None
+    is_high = _HIGHEST.search(low) is not None
     if is_low == is_high or _LOSS.search(low) is not None:
         return "both"
     return "lowest" if is_low else "highest"

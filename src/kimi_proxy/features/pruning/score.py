@@ -171,7 +171,8 @@ def merge(local: Sequence[float], asked: Sequence[int], remote: Sequence[float])
 
 
 def _within_unit(scores: Sequence[float]) -> list[float]:
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    low = min(scores, default=0.0)
+    high = max(scores, default=0.0)
     if low >= 0 and high <= 1:
         return list(scores)
     # Divided first, for the difference of two huge numbers would be infinite.

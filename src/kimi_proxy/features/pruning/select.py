@@ -149,7 +149,10 @@ def neighbours(
     enough: Trial | None = None
     few: Trial | None = None
     per_line = 1.0 if size is None else max(1.0, sum(costs.lines) / max(1, len(worth)))
-    low, high, wanted, trials = 0, PRICES, floor / per_line, 0
+    low = 0
+    high = PRICES
+    wanted = floor / per_line
+    trials = 0
     while high - low > 1:
         check()
         if trials >= MOST_TRIALS:
@@ -159,14 +162,17 @@ def neighbours(
         else:
             step = scale.step(by_price[min(max(int(wanted), 1), len(worth)) - 1]) if worth else 0
         step = min(max(step, low + 1), high - 1)
-        keep, trials = search.at(scale[step]), trials + 1
+        keep = search.at(scale[step])
+        trials = trials + 1
         trial = Trial(keep, math.fsum(compress(worth, keep)), costs.of(keep))
         kept = sum(keep) if size is None else size(trial)
         wanted = _overshot(floor, kept) / per_line
         if kept >= floor:
-            enough, low = trial, step
+            enough = trial
+            low = step
         else:
-            few, high = trial, step
+            few = trial
+            high = step
     return enough, few
 
 
@@ -193,13 +199,18 @@ class PriceScale:
 
     def _bisect(self, is_above: Callable[[int, float], bool]) -> tuple[int, float]:
         """Return the step, with its price, at which the scale ends when halved by `is_above`."""
-        (low_price, high_price), low, high = self._ends, 0, PRICES
+        (low_price, high_price) = self._ends
+        low = 0
+        high = PRICES
         while high - low > 1:
-            middle, price = (low + high) // 2, math.sqrt(low_price * high_price)
+            middle = (low + high) // 2
+            price = math.sqrt(low_price * high_price)
             if is_above(middle, price):
-                low, low_price = middle, price
+                low = middle
+                low_price = price
             else:
-                high, high_price = middle, price
+                high = middle
+                high_price = price
         return low, low_price
 
 
@@ -282,7 +293,9 @@ class Search:
     def __init__(
         self, worth: Sequence[float], costs: Costs, forced: Sequence[bool], framing: Framing | None = None
     ) -> None:
-        self._worth, self._costs, self._marker = np.asarray(worth), np.asarray(costs.lines), costs.marker
+        self._worth = np.asarray(worth)
+        self._costs = np.asarray(costs.lines)
+        self._marker = costs.marker
         self._steps = _steps(framing, forced)
         self._bare = framing.bare if framing else (False,) * len(worth)
         self._has_wholes = any(step.act == WHOLE for step in self._steps)
@@ -322,7 +335,9 @@ def _reached_from(kept: int, cut: int) -> tuple[Came, Came, Came]:
 
 
 # Built once: building them for every line takes as long as the rest of a step.
-_FROM_KEPT, _FROM_BOTH, _FROM_CUT = _reached_from(KEPT, KEPT), _reached_from(KEPT, CUT), _reached_from(CUT, CUT)
+_FROM_KEPT = _reached_from(KEPT, KEPT)
+_FROM_BOTH = _reached_from(KEPT, CUT)
+_FROM_CUT = _reached_from(CUT, CUT)
 _BY_KEPT_ALONE = {came: _reached_from(KEPT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
 _BY_CUT_ALONE = {came: _reached_from(CUT_ALONE, came[0][1]) for came in (_FROM_KEPT, _FROM_BOTH, _FROM_CUT)}
 
@@ -335,7 +350,10 @@ class _States:
 
     def __init__(self, toll: float) -> None:
         self._toll = toll
-        self._kept, self._cut, self._kept_alone, self._cut_alone = 0.0, NEVER, NEVER, NEVER
+        self._kept = 0.0
+        self._cut = NEVER
+        self._kept_alone = NEVER
+        self._cut_alone = NEVER
         self._came: list[Came] = []
         self._outer: list[tuple[float, float, float, float]] = []
 
@@ -352,8 +370,13 @@ class _States:
 
     def _free_rows(self, gains: Sequence[float]) -> None:
         """Take lines outside of every frame."""
-        kept, cut, toll, came = self._kept, self._cut, self._toll, self._came.append
-        from_kept, from_both, from_cut = _FROM_KEPT[1], _FROM_BOTH[1], _FROM_CUT[1]
+        kept = self._kept
+        cut = self._cut
+        toll = self._toll
+        came = self._came.append
+        from_kept = _FROM_KEPT[1]
+        from_both = _FROM_BOTH[1]
+        from_cut = _FROM_CUT[1]
         for gain in gains:
             if kept < cut:
                 came(from_cut)
@@ -366,35 +389,49 @@ class _States:
             else:
                 came(from_both)
             kept += gain
-        self._kept, self._cut = kept, cut
+        self._kept = kept
+        self._cut = cut
 
     def _framed_rows(self, gains: Sequence[float], bare: Sequence[bool]) -> None:
-        kept, cut, kept_alone, cut_alone = self._kept, self._cut, self._kept_alone, self._cut_alone
-        toll, came = self._toll, self._came.append
+        kept = self._kept
+        cut = self._cut
+        kept_alone = self._kept_alone
+        cut_alone = self._cut_alone
+        toll = self._toll
+        came = self._came.append
         for gain, is_bare in zip(gains, bare, strict=True):
             if kept < cut:
-                best, came_from = cut, _FROM_CUT
+                best = cut
+                came_from = _FROM_CUT
             else:
-                best, into = kept, kept - toll
+                best = kept
+                into = kept - toll
                 if into > cut:
-                    cut, came_from = into, _FROM_KEPT
+                    cut = into
+                    came_from = _FROM_KEPT
                 else:
                     came_from = _FROM_BOTH
             if kept_alone < cut_alone:
-                best_alone, alone = cut_alone, 2
+                best_alone = cut_alone
+                alone = 2
             else:
-                best_alone, into = kept_alone, kept_alone - toll
+                best_alone = kept_alone
+                into = kept_alone - toll
                 alone = 0 if into > cut_alone else 1
                 cut_alone = into if alone == 0 else cut_alone
             if is_bare:
                 kept_alone = best_alone + gain
             else:
                 if best_alone > best:
-                    best, came_from = best_alone, (_BY_CUT_ALONE if alone == 2 else _BY_KEPT_ALONE)[came_from]
+                    best = best_alone
+                    came_from = (_BY_CUT_ALONE if alone == 2 else _BY_KEPT_ALONE)[came_from]
                 kept_alone = NEVER
             came(came_from[alone])
             kept = best + gain
-        self._kept, self._cut, self._kept_alone, self._cut_alone = kept, cut, kept_alone, cut_alone
+        self._kept = kept
+        self._cut = cut
+        self._kept_alone = kept_alone
+        self._cut_alone = cut_alone
 
     def _forced_rows(self, gains: Sequence[float], bare: Sequence[bool]) -> None:
         """Take lines that stay."""
@@ -404,14 +441,19 @@ class _States:
             best_alone, state_alone = alone if self._kept_alone >= self._cut_alone else (self._cut_alone, CUT_ALONE)
             if not is_bare:
                 if best_alone > best:
-                    best, state = best_alone, state_alone
-                best_alone, state_alone = NEVER, KEPT_ALONE
+                    best = best_alone
+                    state = state_alone
+                best_alone = NEVER
+                state_alone = KEPT_ALONE
             self._came.append((state, CUT, state_alone, CUT_ALONE))
             self._kept, self._kept_alone = best + gain, best_alone + gain
             self._cut = self._cut_alone = NEVER
 
     def enter(self) -> None:
-        kept, cut, kept_alone, cut_alone = self._kept, self._cut, self._kept_alone, self._cut_alone
+        kept = self._kept
+        cut = self._cut
+        kept_alone = self._kept_alone
+        cut_alone = self._cut_alone
         self._outer.append((kept, cut, kept_alone, cut_alone))
         self._came.append(
             (
@@ -464,5 +506,6 @@ class _States:
                     keep[start:end] = [True] * (end - start)
                 state = came[at][state]
                 if state < 0:
-                    state, cut_whole = -1 - state, (start, end)
+                    state = -1 - state
+                    cut_whole = (start, end)
         return keep

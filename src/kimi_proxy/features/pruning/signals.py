@@ -96,7 +96,8 @@ def measure(
     and another goal.
     """
     words = words or read_lines(lines, goal, source_type, check, context)
-    found, signals = words.found, dict(words.signals)
+    found = words.found
+    signals = dict(words.signals)
     blocks = [block for block in outline.blocks if block.kind in SCORED_BLOCKS]
     signals |= _stretches(found, blocks) | _blocks(found, words.akin, signals["near"], blocks)
     check()
@@ -219,7 +220,8 @@ class BlockColumns:
 
     @classmethod
     def of(cls, blocks: Sequence[Block], line_count: int) -> "BlockColumns":
-        owner, parent = np.full(line_count, -1), np.full(line_count, -1)
+        owner = np.full(line_count, -1)
+        parent = np.full(line_count, -1)
         for i, block in enumerate(blocks):
             parent[block.start : block.end] = owner[block.start : block.end]
             owner[block.start : block.end] = i
@@ -270,7 +272,9 @@ def _quantile(values: Floats, share: float) -> float:
     ordered = np.sort(values)
     place = (len(values) - 1) * share
     below = math.floor(place)
-    low, high, part = float(ordered[below]), float(ordered[min(below + 1, len(values) - 1)]), place - below
+    low = float(ordered[below])
+    high = float(ordered[min(below + 1, len(values) - 1)])
+    part = place - below
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)  # as numpy rounds
 
 
@@ -278,10 +282,12 @@ def _blocks(found: Matches, akin: Matches, near: Floats, blocks: Sequence[Block]
     """Score each line by the blocks that hold it."""
     n = len(near)
     columns = BlockColumns.of(blocks, n)
-    here, around = columns.here, columns.around
+    here = columns.here
+    around = columns.around
     headers = np.array([max(b.start + 1, min(b.body, b.end)) for b in blocks], dtype=np.int64)
     whole = found.over(columns.starts, columns.ends)
-    scores, coverage = scale_to_one(whole.bm25()), whole.coverage()
+    scores = scale_to_one(whole.bm25())
+    coverage = whole.coverage()
     named, precise = _names(found, blocks)
     since = np.arange(n) - here(columns.starts.astype(np.float64))
     until = here(columns.ends.astype(np.float64)) - np.arange(n)
@@ -313,7 +319,8 @@ def _names(found: Matches, blocks: Sequence[Block]) -> tuple[Floats, Floats]:
     """Return for each block which share of the goal is in its name, and which share of its name is in the goal."""
     weight = dict(zip(found.stems, found.idf.tolist(), strict=True))
     total = sum(weight.values()) or 1.0
-    recall, precision = np.zeros(len(blocks)), np.zeros(len(blocks))
+    recall = np.zeros(len(blocks))
+    precision = np.zeros(len(blocks))
     for i, block in enumerate(blocks):
         words = (parts(word) for word in WORD.findall(block.name))
         # Of a name of several parts, those alone.
@@ -367,7 +374,8 @@ def _cooccurrence(words: TextWords, first_guess: Floats, blocks: Sequence[Block]
 
 def _cooccurrence_weights(words: TextWords, first_guess: Floats) -> Floats:
     """Return for each word how much more often it occurs in the best lines than elsewhere."""
-    n, size = words.line_count, len(words.vocabulary)
+    n = words.line_count
+    size = len(words.vocabulary)
     best = np.argsort(-np.round(first_guess, 9), kind="stable")[: max(BEST_LINES, int(n * BEST_SHARE))]
     trust = np.zeros(n)
     trust[best] = first_guess[best]

@@ -35,11 +35,13 @@ SAMPLES, REPEATED = 2, 0.4  # failures of one shape with full weight, and the we
 REPORT_WEIGHT, CONTEXT_WEIGHT = 2.0, 0.7
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?")
-_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+(?:[ _-][^\W\d_]+)*"), re.compile(r"\d+")
+_LETTERS = re.compile(r"[^\W\d_]+(?:[ _-][^\W\d_]+)*")
+_DIGITS = re.compile(r"\d+")
 _LETTER = re.compile(r"[^\W\d_]")
 # The same for ASCII, in a third of the time.
 _AS_A_OR_0 = str.maketrans(dict.fromkeys(ascii_letters, "a") | dict.fromkeys(digits, "0"))
-_MANY_A, _MANY_0 = re.compile(r"a+(?:[ _-]a+)*"), re.compile(r"00+")
+_MANY_A = re.compile(r"a+(?:[ _-]a+)*")
+_MANY_0 = re.compile(r"00+")
 WORD_WITHIN_CHARS = 40
 _NOTHING = frozenset({"", '""', "null", "0", "false", "none", "[]", "{}", "no", "-", "ok", "0.0"})
 _FLAGS = frozenset({"true", "false"})
@@ -344,7 +346,8 @@ def weights(text: str, found: Sequence[Unit], goal: str, check: Callable[[], Non
 
 
 def _odd_inside(node: Node) -> float:
-    total, rest = 0.0, [node]
+    total = 0.0
+    rest = [node]
     while rest:
         inside = rest.pop()
         total += inside.odd
@@ -447,7 +450,9 @@ class Ranking:
         failures: list[int] = []
         extremes = weigh(root, check, failures, goal)
         self._failures = sorted(failures)
-        self._text, self._root, self._check = text, root, check
+        self._text = text
+        self._root = root
+        self._check = check
         self._found = tree.units(root, min(max(budget_chars // UNITS_WITHIN, tree.UNIT_CHARS), MAX_UNIT_CHARS))
         self._weighed = weights(text, self._found, goal, check)
         scores = self._weighed.goal + ODD_WEIGHT * self._weighed.odd
@@ -490,7 +495,8 @@ class Ranking:
         return None
 
     def _choose(self, room: float, floor: float) -> "_Choice":
-        order, choice = self._order, _Choice(self._found)
+        order = self._order
+        choice = _Choice(self._found)
         choice.take(order.worth_keeping(), room)
         if choice.kept:
             choice.take(order.examples(), min(room, choice.used + EXAMPLES_SHARE * room))

@@ -63,7 +63,8 @@ def _tree(text: str, start: int, end: int) -> tree.Node | None:
             continue
         around = open_[-1] if open_ else None
         if character == '"' and around is not None and around.style is tree.MEMBER and key_start < 0:
-            key, key_start = text[first + 1 : after - 1], first
+            key = text[first + 1 : after - 1]
+            key_start = first
             continue
         node = tree.Node(first if key_start < 0 else key_start, after, key)
         key, key_start = "", -1
@@ -97,7 +98,8 @@ _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 def _divide_string(node: tree.Node, text: str, start: int, end: int) -> None:
     """Give a long string children: its lines, else stretches of words. An escape stays in one piece."""
-    node.style, at = tree.IN_STRING, start
+    node.style = tree.IN_STRING
+    at = start
     while at < end:
         line = _STRING_LINE.match(text, at, end)
         after = line.end() if line else _stretch_end(text, at, end)

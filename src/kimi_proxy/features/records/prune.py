@@ -44,7 +44,8 @@ class RecordCuts:
 
 def fit_records(question: Question, tokens_before: int, check: Callable[[], None]) -> RecordCuts | None:
     """Return the records that matter less; None if the text is not made of records, or holds a directive."""
-    text, options = question.text, question.options
+    text = question.text
+    options = question.options
     root = read(text) if NO_PRUNE_BEGIN not in text else None
     if root is None:
         return None
@@ -109,7 +110,8 @@ def _within(
 
 def cut_of(starts: Sequence[int], gap: RecordGap) -> Cut:
     """Return a gap as the rows that it takes, which begin at `starts`."""
-    first, last = bisect_right(starts, gap.start), bisect_right(starts, gap.end - 1)
+    first = bisect_right(starts, gap.start)
+    last = bisect_right(starts, gap.end - 1)
     return Cut(first, last, gap_reason(gap))
 
 

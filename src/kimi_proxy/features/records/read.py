@@ -46,7 +46,8 @@ class Rows:
 
     def node(self, first: int, last: int, key: str = "") -> tree.Node:
         """Return a node for the lines from `first` to `last`, both included, without the last newline."""
-        start, end = self.starts[first], self.starts[last] + len(self.lines[last])
+        start = self.starts[first]
+        end = self.starts[last] + len(self.lines[last])
         return tree.Node(start, end, key, self.text[start:end])
 
     def most_match(self, pattern: re.Pattern[str], share: float) -> bool:
@@ -127,7 +128,8 @@ def _table(
     rows: Rows, found: Sequence[int], head: Sequence[int], cells: Callable[[str], list[str]], style: tree.GapStyle
 ) -> tree.Node:
     """Return a table whose rows are the lines of `found`; those of `head` stay."""
-    names, pinned = cells(rows.lines[found[0]]), set(head)
+    names = cells(rows.lines[found[0]])
+    pinned = set(head)
     root = rows.root(style)
     for row in found:
         node = rows.node(row, row)
@@ -224,7 +226,8 @@ def _read_yaml(rows: Rows) -> tree.Node | None:
         root.children.append(document)
     if len(documents) == 1:
         root = root.children[0]
-        root.start, root.end = 0, len(rows.text)
+        root.start = 0
+        root.end = len(rows.text)
     return root if root.children else None
 
 
@@ -313,12 +316,15 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.N
         first = tree.Node(node.start, rows.starts[row] + len(line), "", rest, is_pinned=True)
         inner = _YAML_LINE.match(rest)
         if inner is not None and inner[3]:
-            first.key, first.value = inner[3], rest[inner.end() :].strip()
+            first.value = rest[inner.end() :].strip()
+            first.key = inner[3]
         if last == row:
-            node.children, node.style = [first], None
+            node.children = [first]
+            node.style = None
             return
         if _BLOCK_SCALAR.search(rest) or not _add_members(rows, heads, node, row + 1, last, first):
-            node.children, node.style = [], None
+            node.children = []
+            node.style = None
         return
     if last == row:
         node.value = rest
@@ -330,7 +336,8 @@ def _look_into(rows: Rows, heads: Sequence["re.Match[str] | None"], node: tree.N
         at for at in range(row + 1, last + 1) if rows.lines[at].strip() and not rows.lines[at].lstrip().startswith("#")
     )
     if not _add_block(rows, heads, node, below, last):
-        node.children, node.style = [], None
+        node.children = []
+        node.style = None
 
 
 def _add_members(
@@ -452,7 +459,8 @@ def _files(rows: Rows, first: int, last: int) -> list[tree.Node]:
         file = rows.node(start, end)
         hunks = [row for row in range(start, end + 1) if rows.lines[row].startswith("@@")]
         if hunks and file.size > tree.UNIT_CHARS:
-            file.style, file.is_list = tree.PLAIN, True
+            file.style = tree.PLAIN
+            file.is_list = True
             file.children = [rows.node(start, hunks[0] - 1)] if hunks[0] > start else []
             for child in file.children:
                 child.is_pinned = True

@@ -41,7 +41,9 @@ def read_table(value: JsonValue) -> JsonValue:
     """Return the value that the tables in `value` encode."""
     if isinstance(value, dict):
         if value.keys() == {CONSTANTS, COLUMNS, ROWS}:
-            constants, columns, rows = value[CONSTANTS], value[COLUMNS], value[ROWS]
+            constants = value[CONSTANTS]
+            columns = value[COLUMNS]
+            rows = value[ROWS]
             if isinstance(constants, dict) and isinstance(columns, list) and isinstance(rows, list):
                 return [{**constants, **dict(zip(map(str, columns), _cells(row), strict=True))} for row in rows]
         return {key: read_table(inside) for key, inside in value.items()}
@@ -90,7 +92,8 @@ def _value(text: str, member: Node) -> str:
 
 def _is_same(text: str, table: str) -> bool:
     """Return whether both are the same value, numbers compared as they are written: `1` is not `1.0`, nor `"1"`."""
-    before, after = _exact(text), _exact(table)
+    before = _exact(text)
+    after = _exact(table)
     return not _holds_table(before) and read_table(after) == before
 
 

@@ -155,7 +155,8 @@ def write(text: str, gaps: Sequence[RecordGap], marker: Callable[[RecordGap], st
 
 def fills_lines(text: str, start: int, end: int) -> bool:
     """Return whether `text[start:end]` has only a comma next to it on its lines."""
-    line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    line = text.rfind("\n", 0, start) + 1
+    after = text.find("\n", end)
     return not text[line:start].strip() and text[end : len(text) if after < 0 else after].strip() in ("", ",")
 
 

@@ -228,7 +228,8 @@ def restore_cuts(
 
 
 def _enter_new(conversation: RequestResults, facts: Facts) -> Iterator[ShortenedOutput]:
-    outputs, decisions = conversation.outputs, dict(facts.known)
+    outputs = conversation.outputs
+    decisions = dict(facts.known)
     cut: set[bytes] = set()  # digests of texts of which the model has seen a part
     for at, output in enumerate(outputs):
         form = facts.scored.get(output.key)
@@ -256,7 +257,9 @@ def _cut_old(
     conversation: RequestResults, policy: Policy, facts: Facts, decisions: Mapping[bytes, Decision]
 ) -> tuple[tuple[ShortenedOutput, ...], OldCuts]:
     """Return the old results that change now, and what was chosen to be cut."""
-    request, outputs, cold_from = conversation.request, conversation.outputs, facts.cache.cold_from
+    request = conversation.request
+    outputs = conversation.outputs
+    cold_from = facts.cache.cold_from
     aged = aged_results(request, outputs, decisions, cold_from)
     cuts = choose_old(aged, policy, CutMoment.of(request, facts.cache, facts.filled_window))
     old = [outputs[at] for at in cuts.positions]
@@ -293,7 +296,8 @@ def _renew(
     conversation: RequestResults, facts: Facts, decisions: Mapping[bytes, Decision], gone: Collection[bytes]
 ) -> Iterator[tuple[LongOutput, ShortenedText]]:
     """Yield with their own text the results that referred to an old result which is cut now."""
-    outputs, hint = conversation.outputs, conversation.hint
+    outputs = conversation.outputs
+    hint = conversation.hint
     for at, output in enumerate(outputs):
         decision = decisions.get(output.key)
         if decision is not None and decision.why == "repeated" and output.key not in gone:

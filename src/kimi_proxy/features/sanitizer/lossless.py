@@ -59,7 +59,8 @@ def _common_runs(lines: Sequence[str], earlier: Sequence[str], anchors: dict[str
         if there is None:
             row += 1
             continue
-        start, end = row, row + 1
+        start = row
+        end = row + 1
         while start > done and there - (row - start) > 0 and lines[start - 1] == earlier[there - (row - start) - 1]:
             start -= 1
         while end < len(lines) and there + end - row < len(earlier) and lines[end] == earlier[there + end - row]:
@@ -152,7 +153,8 @@ def table_form(output: LongOutput, seed: bytes) -> ShortenedText | None:
     table = write_table(output.text) if len(output.text) <= MAX_TABLE_CHARS else None
     if table is None or output.whole_because:
         return None
-    mask_id, before = ids_of(seed)("msk"), tokens.count(output.text)
+    mask_id = ids_of(seed)("msk")
+    before = tokens.count(output.text)
     form = ShortenedText(
         table(mask_id), "thinned", (Hidden(mask_id, output.text),), before, tokens.count(table(mask_id))
     )
@@ -172,12 +174,15 @@ def bounded_form(
     if chosen is not None:
         return chosen
     lines = text_lines.split(output.text)
-    head, tail = _rows_within(lines, HEAD_SHARE * room), _rows_within(lines[::-1], TAIL_SHARE * room)
+    head = _rows_within(lines, HEAD_SHARE * room)
+    tail = _rows_within(lines[::-1], TAIL_SHARE * room)
     next_id = ids_of(seed)
     if head and tail and head + tail < len(lines):
         cut = Cut(head + 1, len(lines) - tail, clean_reason(f"milieu d'un long résultat : {source_of(output)}"))
         return _with_hint(_by_lines(output, lines, (cut,), "pruned", next_id, before), hint)
-    mask_id, start, end = next_id("msk"), int(HEAD_SHARE * room), int(len(output.text) - TAIL_SHARE * room)
+    mask_id = next_id("msk")
+    start = int(HEAD_SHARE * room)
+    end = int(len(output.text) - TAIL_SHARE * room)
     marker = str(MaskMarker(mask_id, len(output.text), start, len(output.text) - end))
     shown = output.text[:start] + marker + output.text[end:]
     form = ShortenedText(shown, "masked", (Hidden(mask_id, output.text),), before, tokens.count(shown))
@@ -188,7 +193,8 @@ def _chosen_form(
     output: LongOutput, seed: bytes, max_tokens: int, hint: str, before: int, goal: str
 ) -> ShortenedText | None:
     """Return the chosen records or lines of a result; None if there is nothing to choose by."""
-    text, mask_id = output.text, ids_of(seed)("msk")
+    text = output.text
+    mask_id = ids_of(seed)("msk")
     kind = type_of(output.origin, text)
     room = max_tokens
     for _ in range(TRIES):
@@ -253,7 +259,8 @@ def _rows_within(lines: Sequence[str], chars: float) -> int:
 
 
 def _ends(output: LongOutput, next_id: NextId, before: int) -> ShortenedText | None:
-    text, mask_id = output.text, next_id("msk")
+    text = output.text
+    mask_id = next_id("msk")
     if len(text) <= 3 * END_CHARS:
         return None
     marker = str(MaskMarker(mask_id, len(text), END_CHARS, END_CHARS // 2))

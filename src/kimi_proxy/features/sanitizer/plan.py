@@ -410,10 +410,12 @@ def _elements(text: str) -> Iterator[OutputSection]:
 def _headed_sections(text: str) -> Iterator[OutputSection]:
     headers = [header for at in _lines_with(text, "@") if (header := _HEADER.match(text, at))]
     for header, following in zip_longest(headers, headers[1:]):
-        start, end = header.end(), following.start() if following else len(text)
+        start = header.end()
+        end = following.start() if following else len(text)
         fence = _FENCE.match(text, start)
         if fence is not None:
-            start, end = fence.end(), _end_of_fence(text, fence)
+            start = fence.end()
+            end = _end_of_fence(text, fence)
         elif following is None:
             end = _before_question(text, start)
         yield OutputSection(start, end, header[1], header[2])
@@ -510,7 +512,8 @@ def _user_texts(request: Request) -> Iterator[str]:
 def own_words(text: str) -> str:
     """Return the user's own words in a text, without those of tools and clients."""
     found = sections(text, MAX_CHARS)
-    starts, ends = (0, *(section.end for section in found)), (*(section.start for section in found), len(text))
+    starts = (0, *(section.end for section in found))
+    ends = (*(section.start for section in found), len(text))
     text = "".join(text[start:end] for start, end in zip(starts, ends, strict=True))
     own: list[str] = []
     at = 0
@@ -634,7 +637,8 @@ class CallHistory:
     def _end_answer(self) -> None:
         """End an answer: its text and calls are the previous activity from now on."""
         self._recent = "\n".join((self._recent, *self._answer))[-RECENT_CHARS:] if self._answer else self._recent
-        self._said, self._answer = "", []
+        self._said = ""
+        self._answer = []
 
     def result(self, call_id: str, result: str | tuple[int, ...], failed: bool = False) -> CallContext | None:
         """Return the agent's activity at the time of this result, given as text or by the hashes of its lines.

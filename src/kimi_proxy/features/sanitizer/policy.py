@@ -298,13 +298,16 @@ def paying(
     `read` and `write` are the prices of cached tokens relative to plain ones. Everything after the oldest cut has to be
     written to the cache again.
     """
-    best, most, saved = len(cuts), 0.0, 0
+    best = len(cuts)
+    most = 0.0
+    saved = 0
     for at in range(len(cuts) - 1, -1, -1):
         saved += cuts[at].saved
         rewritten = max(0, prompt_tokens - cuts[at].place - saved)
         net = read * saved * (within_requests + 1) - (write - read) * rewritten
         if net > most:
-            best, most = at, net
+            best = at
+            most = net
     return cuts[best:]
 
 
@@ -341,7 +344,8 @@ def aged_results(
     last_shown = {outputs[at].origin.path: at for at in shown_files if outputs[at].origin.path}
     aged: list[Aged] = []
     for at, output in enumerate(outputs):
-        decision, path = decisions.get(output.key), output.origin.path
+        decision = decisions.get(output.key)
+        path = output.origin.path
         shown = output.text if decision is None or decision.shown is None else decision.shown
         aged.append(
             Aged(

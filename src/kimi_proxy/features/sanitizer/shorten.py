@@ -234,7 +234,8 @@ def _fit_task(
     if found is None or not found.cuts:
         return None
     next_id = ids_of(task.seed)
-    prune_id, mask_id = next_id("prn"), next_id("msk")
+    prune_id = next_id("prn")
+    mask_id = next_id("msk")
     if found.records is not None and found.part_starts:
         shown = write_by_chars(text, found.records.gaps, mask_id, task.hint.replace("{id}", mask_id))
         hidden = Hidden(mask_id, task.text)

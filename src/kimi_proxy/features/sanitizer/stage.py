@@ -79,7 +79,8 @@ def _replace_outputs(
             by_spot[output.spot].append(output)
     texts: dict[Place, str] = {}
     for spot, found in by_spot.items():
-        text, at = request.part(*spot).text, 0
+        text = request.part(*spot).text
+        at = 0
         pieces: list[str] = []
         for output in sorted(found, key=lambda output: output.start):
             pieces += (text[at : output.start], shown[output.key])
@@ -149,7 +150,8 @@ class SanitizerFields(TypedDict):
 
 def _counts(made: Sequence[Decision], decided: RequestDecisions) -> SanitizerFields:
     cut = [decision for decision in made if decision.shown is not None]
-    before, after = sum(d.tokens_before for d in cut), sum(d.tokens_after for d in cut)
+    before = sum(d.tokens_before for d in cut)
+    after = sum(d.tokens_after for d in cut)
     return {
         "outputs": len(made),
         "cut": len(cut),

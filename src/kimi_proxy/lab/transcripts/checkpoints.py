@@ -60,7 +60,8 @@ def sessions(repository: Path) -> list[StoredSession]:
     ids = _session_ids(repository, {folder: metadata[folder] for _, folder in folders if folder in metadata})
     largest: dict[str, StoredSession] = {}
     for (_, folder), pieces in folders.items():
-        name, size = ids.get(folder, folder), sum(size for _, _, size in pieces)
+        name = ids.get(folder, folder)
+        size = sum(size for _, _, size in pieces)
         if name not in largest or size > largest[name].size:
             largest[name] = StoredSession(name, tuple(sha for _, sha, _ in sorted(pieces)), size)
     return sorted(largest.values(), key=lambda session: session.name)

@@ -55,7 +55,8 @@ class _ClaudeReader:
         self._chains: dict[str, str] = {}  # the sidechain that an entry belongs to, by the entry's uuid
 
     def take(self, record: Mapping[str, JsonValue]) -> None:
-        kind, at = record.get("type"), seconds(record.get("timestamp"))
+        kind = record.get("type")
+        at = seconds(record.get("timestamp"))
         if kind == "system" and record.get("subtype") == "compact_boundary":
             self._builder(record).start_over()
         elif kind == "attachment":
@@ -86,7 +87,8 @@ class _ClaudeReader:
         return self.builders[chain]
 
     def _chain(self, record: Mapping[str, JsonValue]) -> str:
-        own, parent = string(record.get("uuid")), string(record.get("parentUuid"))
+        own = string(record.get("uuid"))
+        parent = string(record.get("parentUuid"))
         chain = string(record.get("agentId")) or self._chains.get(parent) or own or "sidechain"
         self._chains[own] = chain
         return chain
@@ -122,7 +124,8 @@ class _ClaudeReader:
 
 def _usage(counted: Mapping[str, JsonValue], before: ProviderUsage | None) -> ProviderUsage:
     """Return the newest count; only that of the output grows while an answer is written."""
-    written, kinds = number(counted.get("cache_creation_input_tokens")), mapping(counted.get("cache_creation"))
+    written = number(counted.get("cache_creation_input_tokens"))
+    kinds = mapping(counted.get("cache_creation"))
     for_an_hour = number(kinds.get("ephemeral_1h_input_tokens"))
     return ProviderUsage(
         number(counted.get("input_tokens")),

@@ -52,7 +52,8 @@ def read_chat(chat: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
 
 def _take_all(builder: TranscriptBuilder, messages: Mapping[str, Mapping[str, JsonValue]]) -> None:
     for key, message in messages.items():
-        kind, at = message.get("type"), seconds(message.get("timestamp"))
+        kind = message.get("type")
+        at = seconds(message.get("timestamp"))
         if kind in ("user", "summary"):
             builder.add_user(message.get("content"), at, is_person=kind == "user")
         elif kind == "gemini":

@@ -23,7 +23,8 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, name)
     for line in lines:
         record = entry(line, _KEYS)
-        role, content = record.get("role"), record.get("content")
+        role = record.get("role")
+        content = record.get("content")
         if role == "_system_prompt":
             builder.transcript.instructions = text_of(content)
         elif role == "user":

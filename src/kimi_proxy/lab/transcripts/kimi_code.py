@@ -23,7 +23,8 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, name)
     for line in lines:
         record = entry(line, _KEYS)
-        kind, at = record.get("type"), seconds(record.get("time"))
+        kind = record.get("type")
+        at = seconds(record.get("time"))
         if kind == "config.update":
             builder.transcript.instructions = string(record.get("systemPrompt")) or builder.transcript.instructions
             builder.model = string(record.get("modelAlias")) or builder.model
@@ -63,7 +64,8 @@ def _event(builder: TranscriptBuilder, event: Mapping[str, JsonValue], at: float
         text = text_of(result.get("output")) or text_of(event.get("result"))
         builder.add_output(event.get("toolCallId"), text, result.get("isError") is True, at)
     elif kind == "step.end" and (usage := mapping(event.get("usage"))):
-        read, written = usage.get("inputCacheRead"), usage.get("inputCacheCreation")
+        read = usage.get("inputCacheRead")
+        written = usage.get("inputCacheCreation")
         builder.answer(key, at).usage = ProviderUsage.from_counts(
             usage.get("inputOther"), read, written, usage.get("output")
         )

@@ -40,7 +40,8 @@ def read_export(export: Mapping[str, JsonValue], name: str) -> Iterator[Transcri
 
 def read_folder(session: Path) -> Iterator[Transcript]:
     """Yield the session of `storage/session/PROJECT/ses_….json`, with its messages and parts in folders beside it."""
-    storage, name = session.parent.parent.parent, session.stem
+    storage = session.parent.parent.parent
+    name = session.stem
     builder = TranscriptBuilder(AGENT, name)
     builder.transcript.version = string(read_document(session).get("version"))
     for file in sorted((storage / "message" / name).glob("*.json")):

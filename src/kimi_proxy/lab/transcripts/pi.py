@@ -23,7 +23,8 @@ def read(lines: Iterable[bytes], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(AGENT, name)
     for line in lines:
         record = entry(line, _KEYS)
-        kind, at = record.get("type"), seconds(record.get("timestamp"))
+        kind = record.get("type")
+        at = seconds(record.get("timestamp"))
         if kind == "session":
             builder.transcript.id = string(record.get("id")) or name
         elif kind == "message":
@@ -62,5 +63,6 @@ def _take_answer(builder: TranscriptBuilder, message: Mapping[str, JsonValue], a
         elif kind == "toolCall":
             builder.add_call(part.get("id"), part.get("name"), part.get("arguments"), key, at)
     if usage := mapping(message.get("usage")):
-        read, written = usage.get("cacheRead"), usage.get("cacheWrite")
+        read = usage.get("cacheRead")
+        written = usage.get("cacheWrite")
         request.usage = ProviderUsage.from_counts(usage.get("input"), read, written, usage.get("output"))

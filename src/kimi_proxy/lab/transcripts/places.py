@@ -232,7 +232,8 @@ def _is_session(file: Path) -> bool:
             head = opened.read(2000)
     except OSError:
         return False
-    is_export, is_chat = b'"info"' in head and b'"ses_' in head, b'"projectHash"' in head and b'"sessionId"' in head
+    is_export = b'"info"' in head and b'"ses_' in head
+    is_chat = b'"projectHash"' in head and b'"sessionId"' in head
     return head.lstrip().startswith(b"{") and (is_export or is_chat)
 
 
@@ -249,7 +250,8 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
 def _name(path: Path) -> str:
     """Return a name for a session whose file has no id in it; some agents call all files the same."""
     if path.parent.parent.name == "agents":
-        session, agent = path.parent.parent.parent.name, path.parent.name
+        session = path.parent.parent.parent.name
+        agent = path.parent.name
         return session if agent == "main" else f"{session}/{agent}"
     if path.stem.startswith("context"):  # context_1.jsonl is the history before a compaction
         return path.parent.name if path.stem == "context" else f"{path.parent.name}/{path.stem}"

@@ -27,7 +27,8 @@ def read_mini(run: Mapping[str, JsonValue], name: str) -> Iterator[Transcript]:
     builder = TranscriptBuilder(MINI, name)
     builder.transcript.patch = string(mapping(run.get("info")).get("submission"))
     for message in map(mapping, items(run.get("messages"))):
-        role, text = message.get("role"), text_of(message.get("content"))
+        role = message.get("role")
+        text = text_of(message.get("content"))
         if role == "system":
             builder.transcript.instructions = text
         elif role == "assistant":
@@ -64,7 +65,8 @@ def _last_call(builder: TranscriptBuilder) -> str:
 
 def _usage(counted: Mapping[str, JsonValue]) -> ProviderUsage | None:
     cached = number(mapping(counted.get("prompt_tokens_details")).get("cached_tokens"))
-    prompt, output = number(counted.get("prompt_tokens")), number(counted.get("completion_tokens"))
+    prompt = number(counted.get("prompt_tokens"))
+    output = number(counted.get("completion_tokens"))
     return ProviderUsage(max(prompt - cached, 0), cached, 0, 0, output) if prompt else None
 
 

@@ -129,7 +129,9 @@ class TranscriptBuilder:
             self._next.at = self._next.at or at
             self._next.model = self.model
             requests.append(self._next)
-            self._next, self._has_input, self._key = AgentRequest(), False, key
+            self._next = AgentRequest()
+            self._has_input = False
+            self._key = key
         return requests[-1]
 
     def add_text(self, content: JsonValue, key: str | None = None, at: float = 0.0) -> None:

@@ -147,7 +147,8 @@ class HttpExchange:
         for message in jsonrpc.messages(event.data, self._server):
             if jsonrpc.answers(message, call_id):
                 return message
-            reply, on_notice = protocol.reply_to_server(message), jsonrpc.listener()
+            reply = protocol.reply_to_server(message)
+            on_notice = jsonrpc.listener()
             if reply is not None:
                 await self.send(reply, headers)
             elif on_notice is not None and "method" in message:

@@ -279,7 +279,8 @@ class ServerProgram(Generic[P, T]):
 
     def _why(self, error: Exception) -> str:
         """Describe the problem with the configured program, and where it is set."""
-        program, where = self._command.argv[0], f"command in [mcp.servers.{self._server}]"
+        program = self._command.argv[0]
+        where = f"command in [mcp.servers.{self._server}]"
         if self._command.cwd is not None and not Path(self._command.cwd).is_dir():
             return f"the folder {str(self._command.cwd)!r} does not exist: correct root in [mcp.servers.{self._server}]"
         if isinstance(error, FileNotFoundError):

@@ -93,7 +93,8 @@ class StdioProcess(ServerProcess):
             return
         first, *lines, rest = data.split(b"\n")
         yield (*self._partial, first)
-        self._partial, self._partial_size = [rest], len(rest)
+        self._partial = [rest]
+        self._partial_size = len(rest)
         yield from ((line,) for line in lines)
 
     def _messages(self, pieces: Sequence[bytes]) -> Iterator[JsonObject]:

@@ -108,7 +108,7 @@ class RepeatPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CompressionPlan:
+class DueCompression:
     """A compression to be made, or why there is none; once it is committed, what is sent and what is said of it."""
 
     why_not: Reason | None = None
@@ -239,7 +239,8 @@ class Compressor(ChangingStage[RepeatPlan]):
 
     async def inherit(self, draft: Draft, parent: Conversation) -> bool:
         """Give the session of a request the active compression of another; return whether there is one."""
-        who, session = draft.caller, draft.session.id
+        who = draft.caller
+        session = draft.session.id
         if parent.session == session:
             return False
         active = (await self.state(who, parent.session)).active
@@ -288,7 +289,8 @@ class Compressor(ChangingStage[RepeatPlan]):
 
     async def compress(self, draft: Draft, preset: Preset, is_automatic: bool = False) -> CompressedBody:
         """Compress a session permanently; raise CompressionRefused if that would save too little."""
-        who, session = draft.caller, draft.session.id
+        who = draft.caller
+        session = draft.session.id
         async with self._lock(who, session):
             active = (await self.state(who, session)).active
             proposal, now_tokens = await self._propose(draft, preset)
@@ -409,7 +411,8 @@ class Compressor(ChangingStage[RepeatPlan]):
         active = (await self.state(draft.caller, draft.session.id)).active
         sent = await self.now_sent(draft)
         after = active.cut if active and sent.request is not draft.request else 0
-        now_tokens, window = await self.tokens(sent.request), self.window(draft)
+        now_tokens = await self.tokens(sent.request)
+        window = self.window(draft)
         weighed = await self._counter.composition(draft.request)
         found = await asyncio.to_thread(propose, draft, weighed, now_tokens, preset, window, after)
         if found is None:
@@ -428,7 +431,8 @@ class Compressor(ChangingStage[RepeatPlan]):
         self, draft: Draft, proposal: Proposal, summary: Summary, now_tokens: int, preset: Preset, is_automatic: bool
     ) -> tuple[bytes, CompressionRecord]:
         """Return the compression, with the text that it replaces; raise CompressionRefused if it saves nothing."""
-        id, plan = new_id("msk", self._draw), proposal.plan
+        id = new_id("msk", self._draw)
+        plan = proposal.plan
         message = await asyncio.to_thread(proposal.message, summary.text, id)
         request = await asyncio.to_thread(with_summary, draft.request, plan.cut, plan.kept, message)
         tokens = await self.tokens(request)
@@ -462,7 +466,7 @@ def _drop_parsed(draft: Draft) -> Draft:
     )
 
 
-class AutoCompression(ChangingStage[CompressionPlan]):
+class AutoCompression(ChangingStage[DueCompression]):
     """The stage after the one that repeats a compression: it makes one if the context window is nearly full."""
 
     def __init__(
@@ -485,15 +489,15 @@ class AutoCompression(ChangingStage[CompressionPlan]):
             memory or Memory(), "automatic compressions in vain", size=MAX_SESSIONS, forget=with_session
         )
 
-    async def decide(self, draft: Draft) -> CompressionPlan | None:
+    async def decide(self, draft: Draft) -> DueCompression | None:
         if not self.is_on or not await self._is_full(draft):
             return None
         reason = self._why_not(await self._compressor.state(draft.caller, draft.session.id), draft)
         # No provider is asked for what is only observed.
         asks_provider = self._preset.asks_provider and not draft.caller.is_observed
-        return CompressionPlan(why_not=reason or None, preset=replace(self._preset, asks_provider=asks_provider))
+        return DueCompression(why_not=reason or None, preset=replace(self._preset, asks_provider=asks_provider))
 
-    async def commit(self, draft: Draft, plan: CompressionPlan) -> CompressionPlan:
+    async def commit(self, draft: Draft, plan: DueCompression) -> DueCompression:
         """Compress the session, unless it was or may not be; the active compression is sent in any case."""
         if plan.why_not is not None or plan.preset is None:
             # Another request, or another server, may have compressed it since this one was read.
@@ -509,7 +513,7 @@ class AutoCompression(ChangingStage[CompressionPlan]):
         # Another request may have compressed the session in the meantime: the active compression is sent.
         return replace(plan, sent=await self._compressor.now_sent(whole))
 
-    def render(self, draft: Draft, plan: CompressionPlan) -> Draft:
+    def render(self, draft: Draft, plan: DueCompression) -> Draft:
         return plan.render(draft)
 
     async def _is_full(self, draft: Draft) -> bool:

@@ -292,10 +292,12 @@ class LatestRequests(ChatObserver):
     async def context(self, who: Caller, session: str, record: SessionRecord | None = None) -> ContextBody:
         """Return the messages of the newest request, to scale; `record` has what the session cost."""
         latest = self._latest(who, session)
-        weighed, window = await self._counter.composition(latest.outgoing), self._models.window(latest.target)
+        weighed = await self._counter.composition(latest.outgoing)
+        window = self._models.window(latest.target)
         total = latest.counted or weighed.total
         weighed = scaled_to(weighed, total)  # so that all views show the one count
-        pairs, summarized = latest.pairs, latest.summarized_messages
+        pairs = latest.pairs
+        summarized = latest.summarized_messages
         received = await self._counter.composition(latest.received) if summarized else weighed
         rows = [
             context_map.summarized_to_json(index, message, received)
@@ -346,7 +348,8 @@ class LatestRequests(ChatObserver):
         if message is None:
             raise InvalidParams("index", "no summary replaced a message with this index in the newest request")
         summary = _summary(latest.pairs)
-        received, sent = context_map.words(message), context_map.words(summary.sent)
+        received = context_map.words(message)
+        sent = context_map.words(summary.sent)
         return {
             "index": index,
             "role": message.role,
@@ -374,7 +377,8 @@ class LatestRequests(ChatObserver):
 def _describe_tools(latest: LatestRequest, usd_per_token: float | None) -> list[SentToolsBody]:
     """Return the tokens of the client's tool definitions; calls are those of the conversation so far."""
     weights = tools.tool_weights(latest.received, tokens.count)
-    client, outgoing = tools.client_of(one.name for one in weights), latest.outgoing
+    client = tools.client_of(one.name for one in weights)
+    outgoing = latest.outgoing
     sent = {name for name, raw in outgoing.format.tools(outgoing.json) if not read.is_deferred(raw)}
     return [_describe(one, sent, usd_per_token) for one in tools.by_server(weights, client)[:MAX_TOOLS]]
 
@@ -414,7 +418,8 @@ class Reinjection(ChangingStage[ReminderPlan]):
 
     async def decide(self, draft: Draft) -> ReminderPlan | None:
         """Return the instructions to repeat at the end, if they are buried and not too long."""
-        window, limits = self._models.window(draft.target), self._settings
+        window = self._models.window(draft.target)
+        limits = self._settings
         if not self.is_on or window is None or is_certainly_below(draft.request, window * limits.threshold):
             return None
         async with asyncio.timeout(COUNT_S):

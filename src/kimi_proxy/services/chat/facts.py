@@ -191,7 +191,8 @@ class ChatFacts:
 
     async def inherit(self, draft: Draft, parent: Conversation) -> bool:
         """Give the conversation of a request what there is about `parent`; return whether there is anything."""
-        who, own = draft.caller, draft.conversation
+        who = draft.caller
+        own = draft.conversation
         has_tool = await self.has_tool(who, parent.place)
         turns = await self.cleared_turns(who, parent.place)
         names = await self.deferred_tools(who, parent.place)

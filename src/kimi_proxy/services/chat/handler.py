@@ -205,7 +205,9 @@ class Chat:
         received: Draft | None = None,  # before the stages changed it
         is_relayed: bool = False,  # not a chat request, but it may cost money
     ) -> AsyncIterator[Answer]:
-        relay, charge, admission = Relay(draft, self._now), charge_of(question), ADMITTED
+        relay = Relay(draft, self._now)
+        charge = charge_of(question)
+        admission = ADMITTED
         self._metrics.streams_in_flight.inc()
         try:
             for observer in observers:
@@ -214,7 +216,8 @@ class Chat:
             await self.rate_limiter.take(draft.target.provider)
             admission = await self._budgets.admit(draft, charge) if self._budgets else ADMITTED
             async with self._reply(draft, question, relay.on_recall) as reply:
-                answer, ours = await relay.answer(reply), (*draft.answer_headers, *admission.headers)
+                answer = await relay.answer(reply)
+                ours = (*draft.answer_headers, *admission.headers)
                 yield replace(answer, headers=(*answer.headers, *ours)) if ours else answer
         except KimiProxyError as e:
             relay.on_failure(e)
@@ -312,7 +315,8 @@ class Chat:
             return None
 
     def _record(self, exchange: Exchange) -> None:
-        usage, provider = exchange.usage, exchange.draft.target.provider
+        usage = exchange.usage
+        provider = exchange.draft.target.provider
         timing = exchange.elapsed_s, exchange.first_byte_s
         self._metrics.count_chat(provider, exchange.outcome, exchange.status, *timing)
         if usage is not None:

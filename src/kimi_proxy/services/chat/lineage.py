@@ -112,7 +112,8 @@ class Lineage:
 
     def _note(self, draft: Draft, words: bytes, marks: Sequence[bytes], results: int) -> None:
         """Remember the conversation of a request, and that these results are its own."""
-        who, session = draft.caller, draft.session.id
+        who = draft.caller
+        session = draft.session.id
         self._known.put((who.scope, draft.conversation.name), _Known(session, results))
         owner = _encode([(session, words)])
         for mark in _ends(marks):
@@ -120,7 +121,8 @@ class Lineage:
 
     async def _find(self, draft: Draft, words: bytes, marks: Sequence[bytes]) -> Conversation:
         """Return the conversation of a request, whose name this process does not know."""
-        who, own = draft.caller, draft.conversation
+        who = draft.caller
+        own = draft.conversation
         known_key = _known_key(own)
         keys = [known_key, *marks]
         stored = await self._read(draft, keys)

@@ -12,7 +12,7 @@ AT_ONCE = 2
 
 
 @dataclass(slots=True)
-class _Turn:
+class _WaitingPerson:
     """One person's long requests, which follow each other."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -24,7 +24,7 @@ class LongRequests:
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._all = asyncio.Semaphore(at_once)
-        self._people: dict[str, _Turn] = {}
+        self._people: dict[str, _WaitingPerson] = {}
 
     @asynccontextmanager
     async def turn(self, who: Caller, size: int) -> AsyncIterator[None]:
@@ -40,7 +40,7 @@ class LongRequests:
 
     @asynccontextmanager
     async def _own_turn(self, person: str) -> AsyncIterator[None]:
-        turn = self._people.setdefault(person, _Turn())
+        turn = self._people.setdefault(person, _WaitingPerson())
         turn.waiting += 1
         try:
             async with turn.lock:

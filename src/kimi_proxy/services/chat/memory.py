@@ -214,7 +214,8 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
 
     async def commit(self, draft: Draft, plan: MemoryPlan) -> MemoryPlan:
         """Store a new block before it is sent: the next process has to send the same."""
-        who, session = draft.caller, draft.session.id
+        who = draft.caller
+        session = draft.session.id
         if plan.is_new:
             key = _memory_key(session)
             try:
@@ -261,7 +262,8 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
 
     async def inherit(self, draft: Draft, parent: Conversation) -> bool:
         """Give the session of a request the block that another began with; return whether there is one."""
-        who, session = draft.caller, draft.session.id
+        who = draft.caller
+        session = draft.session.id
         theirs = _memory_key(parent.session)
         if parent.session == session or (who.scope, session) in self._blocks:
             return False
@@ -277,7 +279,8 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
         if unsure := {place for place in self._unsure if place[0] == who.scope}:
             await self._facts.delete(who, "memory", [key for _, key in unsure])
             self._unsure -= unsure
-        session, memory_key = draft.session.id, _memory_key(draft.session.id)
+        session = draft.session.id
+        memory_key = _memory_key(draft.session.id)
         known = (await self._facts.get(who, "memory", [memory_key])).get(memory_key)
         if known is not None:
             return MemoryPlan(decode_text(known))
@@ -296,7 +299,8 @@ class ProjectMemory(ChangingStage[MemoryPlan]):
 
     def _go_without(self, draft: Draft) -> None:
         """The session started without memory, and continues without it; a stored block is deleted later."""
-        scope, session = draft.caller.scope, draft.session.id
+        scope = draft.caller.scope
+        session = draft.session.id
         self._blocks.put((scope, session), "")
         if len(self._unsure) < MAX_SESSIONS:
             self._unsure.add((scope, _memory_key(session)))

@@ -230,7 +230,8 @@ class ModelWindows(ChatObserver):
 
     def on_end(self, exchange: Exchange) -> None:
         """Ask once a model has answered: then there is one, and the request did not wait for it."""
-        draft, target = exchange.draft, exchange.draft.target
+        draft = exchange.draft
+        target = exchange.draft.target
         is_asked = (target.provider, target.model) in self._asked
         is_answered = (exchange.status, exchange.outcome) == (200, "ok")
         if not is_answered or is_asked or self._models.is_certain(target):

@@ -120,7 +120,8 @@ class PromptCaches(ChatObserver):
 
     async def observe(self, draft: Draft) -> CacheMoment:
         """Return the state of the conversation that `draft` belongs to, and note that it is sent now."""
-        request, place = draft.request, _place_of(draft)
+        request = draft.request
+        place = _place_of(draft)
         # The cache belongs to the API that the provider supports.
         wire = draft.upstream_wire or request.wire
         rules = self._rules(draft.target, ttl := wire.format.cache_ttl(request.json))
@@ -189,11 +190,13 @@ class PromptCaches(ChatObserver):
 
     def on_end(self, exchange: Exchange) -> None:
         """Record the provider's counts: a hit after a pause proves that its cache lived that long."""
-        moment, scope = exchange.draft.cache, exchange.draft.caller.scope
+        moment = exchange.draft.cache
+        scope = exchange.draft.caller.scope
         sent = self._sent.get((scope, moment.conversation)) if moment else None
         if moment is None or sent is None:
             return
-        prefix, proven_s = sent.prefix, sent.proven_s
+        prefix = sent.prefix
+        proven_s = sent.proven_s
         if moment.rules.clock == "response":
             prefix = replace(prefix, at=max(prefix.at, self._now()))
         usage = exchange.recalled.first or exchange.usage
@@ -313,7 +316,8 @@ class ThinkingClearer(ChangingStage[ThinkingPlan]):
         self._facts = facts
 
     async def decide(self, draft: Draft) -> ThinkingPlan | None:
-        moment, request = draft.cache, draft.request
+        moment = draft.cache
+        request = draft.request
         if moment is None or not self._is_on_for(draft):
             return None
         turns = thinking_turns(request)

@@ -71,7 +71,8 @@ class RateLimiter:
 
     async def take(self, provider: str) -> None:
         """Count one request to `provider`; raise RateLimited if it is too early for one."""
-        rate, now = self._rates[provider], self._now()
+        rate = self._rates[provider]
+        now = self._now()
         wait_s = rate.wait_s(now)
         if wait_s == 0 and rate.per_minute and self._replicas is not None:
             wait_s = await self._take_shared_turn(self._replicas, provider, rate.per_minute)

@@ -133,7 +133,8 @@ class _Progress:
 
         A client's text may name any id, such as one that was copied from another conversation, or forged.
         """
-        sent, received = self.draft.request, self.draft.received or self.draft.request
+        sent = self.draft.request
+        received = self.draft.received or self.draft.request
         is_ours = sent.body.count(id.encode()) > received.body.count(id.encode())
         return session in ("", self.draft.session.id) or is_ours
 
@@ -144,7 +145,8 @@ class _Progress:
 
     def count(self, rounds: RecallRounds, turns: int = 0) -> None:
         """Add up the recoveries, and the provider's counts of all rounds so far."""
-        before, read_usage = self._recalled, self.request.format.usage
+        before = self._recalled
+        read_usage = self.request.format.usage
         counted = [usage for value in rounds.usages if (usage := read_usage(value)) is not None]
         first, total = (counted[0], reduce(Usage.plus, counted)) if counted else (None, None)
         self._recalled = Recalled(self._read_back, before.turns + turns, first, total)
@@ -241,7 +243,8 @@ class Recall:
         """Ask again with an answer to each of our calls; if it is refused, their length may be the reason."""
         calls = rounds.calls.own
         if progress.turns >= self._max_rounds + REFUSED_ROUNDS:
-            target, tool = progress.draft.target, calls[0].name
+            target = progress.draft.target
+            tool = calls[0].name
             raise UpstreamUnreadable(
                 f"{target.model[:80]!r} called {tool} {progress.turns + 1} times in one answer, and continued after "
                 "being refused: try again, or raise recover_rounds in [sanitizer]"
@@ -308,7 +311,8 @@ class Recall:
         stores the response, including calls without a result, expects a result for each of them. A client that
         continues from a response by its id uses the first round's id, but means the last.
         """
-        draft, calls = progress.draft, rounds.calls
+        draft = progress.draft
+        calls = rounds.calls
         is_stored = bool(rounds.id) and draft.request.format.is_answer_stored(draft.request.json)
         if calls.own and calls.others:
             found = [(call, await self._answer(call, progress)) for call in calls.own]

@@ -43,7 +43,9 @@ class RewrittenReply:
     """A provider's reply with a body of ours."""
 
     def __init__(self, reply: ReplyStream, body: AsyncIterator[bytes]) -> None:
-        self.status, self.media_type, self.encoding = reply.status, reply.media_type, reply.encoding
+        self.status = reply.status
+        self.media_type = reply.media_type
+        self.encoding = reply.encoding
         self.headers = [(name, value) for name, value in reply.headers if name != b"content-length"]
         self.is_delimited = reply.is_delimited
         self._body = body
@@ -122,7 +124,8 @@ class Relay:
 
     async def answer(self, reply: ReplyStream) -> Answer:
         """Return the beginning of the answer; errors are raised as long as the client has no status."""
-        self._status, self._quota = reply.status, plan_quota(reply.headers)
+        self._quota = plan_quota(reply.headers)
+        self._status = reply.status
         is_stream = reply.media_type == _STREAM
         reader = self._reader = ReplyReader(self._wire, is_stream, reply.encoding)
         if is_stream:
@@ -139,7 +142,8 @@ class Relay:
         self._outcome = error.code
 
     def exchange(self) -> Exchange:
-        elapsed_s, reader = self._now() - self._began, self._reader
+        elapsed_s = self._now() - self._began
+        reader = self._reader
         facts, events = (reader.facts, reader.events) if reader else (ReplyFacts(), 0)
         noted = self._first_byte_s, elapsed_s, self._recalled, events, self._quota
         return Exchange(self._draft, self._status, self._outcome, facts, *noted)

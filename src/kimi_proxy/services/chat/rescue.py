@@ -12,7 +12,7 @@ from kimi_proxy.features.chat.compression import Preset, can_compress
 from kimi_proxy.features.chat.context import is_certainly_below
 from kimi_proxy.features.chat.pipeline import ChangingStage, Draft, Note
 from kimi_proxy.features.models.routing import room_beside
-from kimi_proxy.services.chat.compression import EVENT, CompressionPlan, Compressor, event_of
+from kimi_proxy.services.chat.compression import EVENT, Compressor, DueCompression, event_of
 from kimi_proxy.services.chat.models import count_ratio
 from kimi_proxy.services.store.protocols import SessionStore
 
@@ -27,7 +27,7 @@ LargestWindow = Callable[[Draft], int | None]
 class RescuePlan:
     """A compression, and the room that the request then has to fit into."""
 
-    made: CompressionPlan
+    made: DueCompression
     room: float  # in the provider's tokens
     ratio: float  # of those to ours
 
@@ -62,9 +62,9 @@ class Rescue(ChangingStage[RescuePlan]):
             return None
         whole = draft.uncompressed or draft
         if not can_compress(whole.request):
-            return RescuePlan(CompressionPlan("kept_by_provider"), room, ratio)
+            return RescuePlan(DueCompression("kept_by_provider"), room, ratio)
         preset = replace(self._preset, target_share=TARGET_SHARE * (room / ratio) / window)
-        return RescuePlan(CompressionPlan(await self._why_not(whole), preset), room, ratio)
+        return RescuePlan(DueCompression(await self._why_not(whole), preset), room, ratio)
 
     async def commit(self, draft: Draft, plan: RescuePlan) -> RescuePlan:
         """Compress the session, with as many of the last exchanges whole as fit."""
@@ -92,9 +92,9 @@ class Rescue(ChangingStage[RescuePlan]):
             return "store_unavailable"
         return "compression_taken_back" if state.is_paused else None
 
-    async def _compress(self, whole: Draft, preset: Preset) -> CompressionPlan:
+    async def _compress(self, whole: Draft, preset: Preset) -> DueCompression:
         try:
             done = await self._compressor.compress(whole, preset, is_automatic=True)
         except (CompressionRefused, StoreUnavailable) as e:
-            return CompressionPlan(reasons=(e.reason if isinstance(e, CompressionRefused) else "store_unavailable",))
-        return CompressionPlan(notes=(Note(EVENT, event_of(done)),))
+            return DueCompression(reasons=(e.reason if isinstance(e, CompressionRefused) else "store_unavailable",))
+        return DueCompression(notes=(Note(EVENT, event_of(done)),))

@@ -163,7 +163,8 @@ class ToolOffer:
 
     async def find(self, draft: Draft, cache: CacheMoment, may_join: bool) -> WayBack:
         """Return the way back; our tool joins only while the prompt cache has nothing to lose."""
-        request, who = draft.request, draft.caller
+        request = draft.request
+        who = draft.caller
         place = who.scope, cache.conversation
         recalls = self._read_recalls(draft, place)
         if not self._is_on or not stage.may_offer_tool(request):
@@ -359,7 +360,8 @@ class Sanitizer(ChangingStage[CutPlan]):
 
     async def stats(self, who: Caller) -> SanitizerStatsBody:
         """Return the settings, all tool results that were cut, and what requests saved since the start."""
-        settings, totals = self._settings, await self._decisions.totals(who)
+        settings = self._settings
+        totals = await self._decisions.totals(who)
         saved = totals.tokens_before - totals.tokens_after
         return {
             "enabled": self.is_on,
@@ -614,8 +616,11 @@ def _leave_new_uncut(conversation: RequestResults, scored: Mapping[bytes, Shorte
 def _mask_to_json(mask: ListedOriginal) -> MaskBody:
     body: MaskBody = {"id": mask.id, "created_at": mask.created, "last_used_at": mask.last_used}
     if (decision := mask.decision) is not None:
-        body["why"], body["preview"], body["session"] = decision.why, decision.preview, decision.session
-        body["tokens_before"], body["tokens_after"] = decision.tokens_before, decision.tokens_after
+        body["why"] = decision.why
+        body["preview"] = decision.preview
+        body["session"] = decision.session
+        body["tokens_before"] = decision.tokens_before
+        body["tokens_after"] = decision.tokens_after
         return body
     note = read_note(mask.about)
     if preview := note.get("preview"):

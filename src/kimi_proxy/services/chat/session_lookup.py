@@ -223,7 +223,8 @@ class SessionsByResponse(ChatObserver):
         self._waits_s = (0.0, 0.02, 0.05, 0.1) if is_shared else (0.0,)
 
     def on_end(self, exchange: Exchange) -> None:
-        request, response_id = exchange.draft.request, exchange.reply.response_id
+        request = exchange.draft.request
+        response_id = exchange.reply.response_id
         if response_id and request.is_kept:
             key = _key(b"answered", encode_text(response_id))
             self._sessions.put(exchange.draft.caller, key, exchange.draft.session)
@@ -261,7 +262,8 @@ class Conversations(ChatObserver):
         )
 
     def on_end(self, exchange: Exchange) -> None:
-        session, request = exchange.draft.session, exchange.draft.received or exchange.draft.request
+        session = exchange.draft.session
+        request = exchange.draft.received or exchange.draft.request
         is_answered = exchange.outcome == "ok" and exchange.status == 200
         if not session.beginning or not is_answered or not request.tool_names:
             return

@@ -93,7 +93,8 @@ class Summaries:
         """Return the summary that the session's own model writes. Raise UpstreamError if there is none."""
         if self._upstreams is None:
             raise UpstreamUnreadable("no provider is configured")
-        wire, target = draft.request.wire, draft.target
+        wire = draft.request.wire
+        target = draft.target
         text = await asyncio.to_thread(task.transcript)
         body = compression.body(wire, target.model, task.before, text, task.max_tokens)
         await self._rate_limiter.take(target.provider)

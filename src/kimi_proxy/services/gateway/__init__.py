@@ -273,7 +273,8 @@ class Gateway:
         wait_s = self.blocked_for(*place)
         if wait_s > 0:
             raise UpstreamUnreachable(f"{name} failed too often: the next try is in {wait_s:.1f} s", wait_s)
-        began, stats = self._now(), self.call_stats[name]
+        began = self._now()
+        stats = self.call_stats[name]
         self._circuits[place] = self._circuits.get(place, CLOSED).on_try(began)
         stats.calls += 1
         try:
@@ -328,7 +329,8 @@ class Gateway:
         self, who: Caller, name: str, server: McpServer, call: RpcCall, answer: JsonObject
     ) -> JsonObject:
         """Return the server's answer as the agent sees it; unchanged, it is the same object."""
-        error, result = answer.get("error"), answer.get("result")
+        error = answer.get("error")
+        result = answer.get("result")
         if isinstance(error, dict) and "data" in error:
             data = await self._mask(who, name, server.masking, error["data"])
             return answer if data is error["data"] else {**answer, "error": {**error, "data": data}}
@@ -429,7 +431,8 @@ class Gateway:
         before = await aside(len(text) <= masking.SMALL_CHARS, tokens.count, text)
         room = min(MOST, max(MIN_ROOM, int(SHARE * before)))
         kind = await aside(len(text) <= masking.SMALL_CHARS, type_of, Origin(path=goal.source), text)
-        ratio, keep = settings.max_prune_ratio, settings.min_keep_lines
+        ratio = settings.max_prune_ratio
+        keep = settings.min_keep_lines
         if (1 - ratio) * before > MOST:
             ratio, keep = 1 - FIRST_AIM * MOST / before, 1
         options = Options(ratio, keep, BUSY_FACTOR * settings.timeout_ms, False, True)
@@ -515,7 +518,8 @@ def _first_escape(root: str, arguments: Sequence[PathArgument]) -> PathArgument 
 
 def _with_own_pruner(config: Config) -> tuple[McpSettings, bool]:
     """Return the servers, with our pruner where it really listens, and whether the pruner is ours."""
-    known, where = config.mcp.servers[PRUNER], config.mcp_pruner
+    known = config.mcp.servers[PRUNER]
+    where = config.mcp_pruner
     if known.url != McpSettings().servers[PRUNER].url:
         return config.mcp, False
     ours = known.model_copy(update={"url": Address(f"{local_url(where.host, where.port)}/rpc")})

@@ -61,7 +61,8 @@ class McpClients:
         self, server_name: str, message: JsonObject, who: Caller = ANONYMOUS
     ) -> JsonObject | None:
         """Return the response of the server with that name to `message`."""
-        server, person = self._server(server_name), self.person_of(server_name, who)
+        server = self._server(server_name)
+        person = self.person_of(server_name, who)
         if not person:
             return await self._client(server_name).forward(message, server.timeout_s)
         personal = self._personal_client(ALIASES.get(server_name, server_name), person)

@@ -115,7 +115,8 @@ class ServerStatus:
             stats.took(self._now() - began)
             result = answer.get("result") if answer else None
             listed: JsonObject = result if isinstance(result, dict) else {}
-            tools, cursor = listed.get("tools"), listed.get("nextCursor")
+            tools = listed.get("tools")
+            cursor = listed.get("nextCursor")
             count += len(tools) if isinstance(tools, list) else 0
             if not cursor:
                 break
@@ -143,16 +144,20 @@ class ServerStatus:
         if state == "off":
             return body
         if status is not None:
-            body["pid"], body["up_s"], body["restarts"] = status.pid, round(status.up_s, 1), max(0, status.starts - 1)
+            body["pid"] = status.pid
+            body["up_s"] = round(status.up_s, 1)
+            body["restarts"] = max(0, status.starts - 1)
         return {**body, **self._traffic(name, status)}
 
     def _traffic(self, name: str, status: ProgramStatus | None) -> TrafficBody:
         stats = self._gateway.call_stats[name]
         retry_s = max(self._gateway.blocked_for(name), status.wait_s if status else 0.0)
-        last_error, last_code = stats.last_error or None, stats.last_error_code or None
+        last_error = stats.last_error or None
+        last_code = stats.last_error_code or None
         if status is not None and status.problem is not None:
             # The reason why a program does not run is more useful than the errors of failed calls.
-            last_error, last_code = status.problem.full, status.problem.code
+            last_error = status.problem.full
+            last_code = status.problem.code
         return {
             "tools": stats.tools,
             "latency_ms": None if stats.latency_ms is None else round(stats.latency_ms, 1),

@@ -89,7 +89,8 @@ class ToolDirectory:
         """Return the tools that fit a query best, and the number of those that were searched."""
         await self.list_tools(who)
         known = self._tools()
-        tools, words = [tool for tool, _ in known], [each for _, each in known]
+        tools = [tool for tool, _ in known]
+        words = [each for _, each in known]
         return await aside(len(known) <= RANKED_AT_ONCE, rank_tools, tools, query, limit, words), len(known)
 
     def _tools(self) -> list[tuple[ListedTool, ToolWords]]:
@@ -181,9 +182,11 @@ class ToolDirectory:
             async with asyncio.timeout(LIST_S):
                 problem = await self._read_pages(who, server, tools)
         except TimeoutError:
-            tools, problem = [], UpstreamTimeout(f"it has not listed its tools within {LIST_S:g} s")
+            tools = []
+            problem = UpstreamTimeout(f"it has not listed its tools within {LIST_S:g} s")
         except KimiProxyError as e:
-            tools, problem = [], e
+            tools = []
+            problem = e
         return ServerTools(tuple(tools), await self._gateway.tool_words(tools), self._now(), problem)
 
     async def _read_pages(self, who: Caller, server: str, tools: list[ListedTool]) -> KimiProxyError | None:

@@ -30,7 +30,8 @@ async def agent_tools(
     find_ripgrep: Callable[[str | None], str | None] = ripgrep,
 ) -> AsyncIterator[Mapping[str, AnyTool]]:
     """Yield read and grep by name, and bash where there are process groups to end."""
-    settings, keeper = config.tools, Keeper(originals)
+    settings = config.tools
+    keeper = Keeper(originals)
     is_chosen = bool(settings.cwd or settings.roots)
     space = workspace(_cwd(settings.cwd), settings.roots, (config.home,), settings.denied_names, is_chosen)
     # One command may fill half of the store's room, not push out all that others keep there.

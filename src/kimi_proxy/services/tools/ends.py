@@ -67,7 +67,9 @@ async def choose(who: Caller, text: str, keeper: Keeper, max_tokens: int, origin
 def _chosen_gaps(text: str, max_tokens: int, origin: Origin) -> Sequence[RecordGap] | None:
     if len(text) > MAX_CHOSEN_CHARS or "\n" not in text.strip():
         return None
-    id, before, room = "prn_" + "0" * 16, tokens.count(text), max_tokens
+    id = "prn_" + "0" * 16
+    before = tokens.count(text)
+    room = max_tokens
     kind = type_of(origin, text)
     for _ in range(TRIES):
         found = engine.fit(Question(text, "", kind, _PLAIN, room=room), tokens_before=before)
@@ -124,7 +126,8 @@ def _parts(text: str, max_tokens: int) -> tuple[str, str, str, int] | None:
     if len(text) <= max_tokens * READ_BYTES_PER_TOKEN and tokens.count(text) <= max_tokens:
         return None
     raw = text_lines.encode_text(text)
-    begin, end = head(raw, max_tokens // 2), tail(raw, max_tokens // 2)
+    begin = head(raw, max_tokens // 2)
+    end = tail(raw, max_tokens // 2)
     if len(begin) + len(end) >= len(raw):
         return None
     middle = raw[len(begin) : len(raw) - len(end)].removesuffix(b"\n")

@@ -163,7 +163,8 @@ class Endpoint(Protocol):
 
 def pruning(settings: ToolSettings, pruner: Pruner, keeper: Keeper, endpoint: Endpoint | None) -> Pruning:
     if endpoint is None:
-        shorten, where = partial(_shorten_here, pruner, settings), LOCAL
+        shorten = partial(_shorten_here, pruner, settings)
+        where = LOCAL
     else:
         shorten = partial(_shorten_there, endpoint, keeper, settings, pruner.fail_open)
         where = settings.pruner_endpoint.host
@@ -241,7 +242,8 @@ def _with_markers(text: str, kept: str, prune_id: str) -> PrunedOutput:
     cuts = recovery.read(text_lines.split(sent), kept)
     annotations = annotate(cuts or [], prune_id)
     shown = kept if cuts is None else render(lines, annotations, _PLAIN)
-    before, after = tokens.count(text), tokens.count(shown)
+    before = tokens.count(text)
+    after = tokens.count(shown)
     if after >= before:
         return PrunedOutput(text, text, None, (), before, before)
     return PrunedOutput(shown, text, prune_id, annotations, before, after, exact=cuts is not None)

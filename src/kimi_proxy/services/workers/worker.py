@@ -192,7 +192,8 @@ def main() -> None:
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     """Keep the pipes private: output that a library prints must not become part of a response."""
-    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    jobs = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)

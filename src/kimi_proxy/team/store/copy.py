@@ -224,7 +224,8 @@ def _insert_records(
     )
     statement = f"""INSERT INTO record ({", ".join(columns)}, size) VALUES ({places}, %s)
       ON CONFLICT DO NOTHING RETURNING size"""  # noqa: S608 - the columns of a table
-    at, about = columns.index("text"), columns.index("about")
+    at = columns.index("text")
+    about = columns.index("about")
     count = size = 0
     for row in values:
         text = source.execute("SELECT scope, hash, length(frame) FROM text WHERE seq = ?", (row[at],)).fetchone()

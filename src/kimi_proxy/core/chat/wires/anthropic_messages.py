@@ -152,7 +152,8 @@ class MessagesRecallStream(_MessagesRounds, RecallStream):
 
     def _assemble_block(self, index: int) -> JsonObject:
         """Return a block assembled from all its pieces."""
-        block, growth = self._blocks[index], self._growth.get(index, {})
+        block = self._blocks[index]
+        growth = self._growth.get(index, {})
         grown: JsonObject = {name: read.as_text(block.get(name)) + "".join(by) for name, by in growth.items()}
         return {**block, **grown}
 
@@ -178,7 +179,10 @@ class MessagesCallStream(CallStream):
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
         block = read.as_object(value.get("content_block"))
         if not self._held and block.get("type") == "tool_use" and block.get("name") == self._wrapper:
-            self._held, self._block, self._index, self._arguments = [raw], value, value.get("index"), []
+            self._held = [raw]
+            self._block = value
+            self._index = value.get("index")
+            self._arguments = []
             return ()
         if not self._held or value.get("index") != self._index or value.get("type") == "content_block_start":
             return (raw,)
@@ -271,7 +275,8 @@ class AnthropicMessages(WireFormat):
     def add_cache_mark(self, body: JsonBody, message: int | None, ttl: str) -> Edit | None:
         if message is not None:
             return _mark_end(body, self._content_of(body, message), ttl)
-        system, tools = body.members.get("system"), read.array(body.members.get("tools"))
+        system = body.members.get("system")
+        tools = read.array(body.members.get("tools"))
         if system is not None and (edit := _mark_end(body, system, ttl)):
             return edit
         return _with_mark(body, tools[-1], ttl) if tools else None
@@ -290,7 +295,8 @@ class AnthropicMessages(WireFormat):
         return {"type": "model", "id": key, "display_name": key, "created_at": "1970-01-01T00:00:00Z"}
 
     def model_list(self, models: Sequence[tuple[str, str]]) -> JsonObject:
-        keys, data = [key for key, _ in models], [self.model_entry(*model) for model in models]
+        keys = [key for key, _ in models]
+        data = [self.model_entry(*model) for model in models]
         ends: JsonObject = {"first_id": keys[0] if keys else None, "last_id": keys[-1] if keys else None}
         return {"data": data, "has_more": False, **ends}
 
@@ -361,7 +367,8 @@ class AnthropicMessages(WireFormat):
         """Here `input_tokens` counts only the tokens after the cached prefix."""
         if not isinstance(value, Mapping):
             return None
-        cached, written = count(value, "cache_read_input_tokens"), count(value, "cache_creation_input_tokens")
+        cached = count(value, "cache_read_input_tokens")
+        written = count(value, "cache_creation_input_tokens")
         read = count(value, "input_tokens") + cached + written
         hour_long = min(written, count(value, "cache_creation", "ephemeral_1h_input_tokens"))
         return Usage(
@@ -407,7 +414,8 @@ class AnthropicMessages(WireFormat):
                 return facts
 
     def _read_body_facts(self, facts: ReplyFacts, members: RawObject) -> ReplyFacts:
-        finish, usage = read.string(members.get("stop_reason")), self.usage(read.value(members.get("usage")))
+        finish = read.string(members.get("stop_reason"))
+        usage = self.usage(read.value(members.get("usage")))
         return _with_cleared(facts.update(members.get("model"), finish, usage), members)
 
 
@@ -417,7 +425,8 @@ def _mark_end(body: JsonBody, content: Raw | None, ttl: str) -> Edit | None:
         return None
     if read.is_string(content):
         start, end = body.span(content)
-        text, mark = body.body[start:end], _mark_member(ttl)
+        text = body.body[start:end]
+        mark = _mark_member(ttl)
         return (start, end, b'[{"type":"text","text":' + text + b"," + mark + b"}]") if end - start > 2 else None
     last = next(reversed(read.array(content)), None)
     block = read.members(last)
@@ -489,7 +498,8 @@ def _block_parts(body: Fragment, raw: Raw) -> Iterator[Part]:
 
 
 def _result_parts(body: Fragment, raw: Raw, result: RawObject) -> Iterator[Part]:
-    content, call_id = result.get("content"), read.string(result.get("tool_use_id"))
+    content = result.get("content")
+    call_id = read.string(result.get("tool_use_id"))
     if content is None or not (read.is_string(content) or read.array(content)):  # no text, only the result of its call
         yield body.part("other", raw, call_id)
     yield from body.parts(content, "tool_result", _RESULT_KINDS, call_id, read.is_true(result.get("is_error")))

@@ -78,7 +78,8 @@ def wrap_call(body: JsonBody, place: CallPlace, name: str, wrapper: str) -> list
     if place.arguments is None:
         return [renamed]
     start, end = body.span(place.arguments)
-    given, is_text = body.body[start:end], read.is_string(place.arguments)
+    given = body.body[start:end]
+    is_text = read.is_string(place.arguments)
     inner = _object_text(given) if is_text else given
     wrapped = b'{"name":' + json.encode(name) + b',"arguments":' + inner + b"}"
     return [renamed, (start, end, json.encode(wrapped.decode("utf-8", "surrogatepass")) if is_text else wrapped)]

@@ -65,7 +65,8 @@ _MAX_DEPTH = 4  # in the answer of a tool, where texts are looked for
 
 def call_id_of(call: JsonObject) -> str:
     """Return the id of a call, or one derived from the call: most models send none."""
-    name, arguments = read.as_text(call.get("name")), json.encode(_sort_members(call.get("args") or {}))
+    name = read.as_text(call.get("name"))
+    arguments = json.encode(_sort_members(call.get("args") or {}))
     return read.as_text(call.get("id")) or f"{name}:{zlib.crc32(arguments):08x}"
 
 
@@ -238,7 +239,8 @@ class GeminiContents(WireFormat):
         if path not in ("", *self.count_paths):
             return None
         members = JsonBody(body).members
-        model, is_stream = read.string(members.get("model")), read.is_true(members.get("stream"))
+        model = read.string(members.get("model"))
+        is_stream = read.is_true(members.get("stream"))
         verb = "countTokens" if path else "streamGenerateContent" if is_stream else "generateContent"
         query = "alt=sse" if is_stream and not path else ""
         return UpstreamAddress(
@@ -304,7 +306,8 @@ class GeminiContents(WireFormat):
 
     def replace_tools(self, body: JsonBody, removed: Collection[str], added: Sequence[JsonObject]) -> list[Edit]:
         """Leave out lists that would be empty; ours come in a list of their own."""
-        listed, entries = body.members["tools"], list[bytes]()
+        listed = body.members["tools"]
+        entries = list[bytes]()
         for raw in read.array(listed):
             start, end = body.span(raw)
             declared = _either(read.members(raw), "functionDeclarations", "function_declarations")
@@ -410,7 +413,8 @@ def _parts(body: Fragment, raw: Raw, open_calls: list[tuple[str, str]]) -> Itera
     fields = read.members(raw)
     if (call := _either(fields, "functionCall", "function_call")) is not None:
         made = read.as_object(read.value(call))
-        id, name = call_id_of(made), read.as_text(made.get("name"))
+        id = call_id_of(made)
+        name = read.as_text(made.get("name"))
         open_calls.append((id, name))
         yield body.part("tool_call", read.members(call).get("args") or call, id, name)
     elif (result := _either(fields, "functionResponse", "function_response")) is not None:

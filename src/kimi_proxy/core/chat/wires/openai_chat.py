@@ -87,7 +87,8 @@ class ChatToolCalls:
 
     def _call_of(self, piece: JsonObject) -> ChatToolCall:
         """Return the call that a piece belongs to: some providers give every call the same index, or none."""
-        index, id = read.as_index(piece.get("index")), read.as_text(piece.get("id"))
+        index = read.as_index(piece.get("index"))
+        id = read.as_text(piece.get("id"))
         known = self._at.get(index or 0)
         is_named = index is None and bool(read.as_object(piece.get("function")).get("name"))
         if known is None or is_named or (id and known.id and id != known.id):
@@ -127,7 +128,8 @@ class ChatRecallBody(_ChatRounds, RecallBody):
         return super().take(body)
 
     def join_rounds(self) -> JsonObject:
-        message, choice = self._message, self._choice
+        message = self._message
+        choice = self._choice
         calls = read.as_objects(message.get("tool_calls"))
         others = [call for call in calls if read.as_object(call.get("function")).get("name") not in self._own]
         rest = {key: value for key, value in message.items() if key != "tool_calls"}
@@ -140,7 +142,8 @@ class ChatRecallBody(_ChatRounds, RecallBody):
 
     def _content(self) -> JsonValue:
         """Return the output of all rounds: a text, or blocks if any round has blocks."""
-        first, second = self._content_before, self._message.get("content")
+        first = self._content_before
+        second = self._message.get("content")
         if not first or not second:
             return first or second
         if isinstance(first, str) and isinstance(second, str):
@@ -214,7 +217,8 @@ class ChatRecallStream(_ChatRounds, RecallStream):
         finish = choice.get("finish_reason")
         if self._has_own and (finish or not choice):
             self._hold(event, _with_choice(chunk, choice, {}, finish))
-            chunk, finish = {**chunk, "usage": None}, None
+            chunk = {**chunk, "usage": None}
+            finish = None
         if not any(shown.values()) and not finish and not chunk.get("usage"):
             return b""
         return event_bytes(event, _with_choice(chunk, choice, shown, finish))
@@ -241,7 +245,8 @@ class ChatCallStream(CallStream):
 
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> Sequence[bytes]:
         choice = (read.as_objects(value.get("choices")) or [{}])[0]
-        delta, others = read.as_object(choice.get("delta")), list[JsonObject]()
+        delta = read.as_object(choice.get("delta"))
+        others = list[JsonObject]()
         for piece, call in self._calls.take(delta):
             if call.name == self._wrapper:
                 self._hold(value, read.as_index(piece.get("index")), call)
@@ -402,7 +407,8 @@ def _calls(body: Fragment, fields: RawObject) -> Iterator[Part]:
         call = read.members(raw)
         function = read.members(call.get("function") or call.get("custom"))
         arguments = function.get("arguments") or function.get("input")
-        call_id, name = read.string(call.get("id")), read.string(function.get("name"))
+        call_id = read.string(call.get("id"))
+        name = read.string(function.get("name"))
         yield body.part("tool_call", raw if arguments is None else arguments, call_id, name)
 
 

@@ -64,7 +64,8 @@ class _ResponsesRounds(RecallRounds):
     def _calls(self) -> Iterator[tuple[str, str, str]]:
         """Yield the id, name and arguments of each call; the provider's own steps, such as a search, have no id."""
         for item in self._output:
-            id, is_own = read.as_text(item.get("call_id")), self._is_own(item)
+            id = read.as_text(item.get("call_id"))
+            is_own = self._is_own(item)
             if is_own or (id and read.as_text(item.get("type")).endswith("_call")):
                 name = read.as_text(item.get("name")) or (SEARCH_TOOL if item.get("type") == _SEARCH_CALL else "")
                 yield id, name if is_own else "", _arguments(item)
@@ -119,7 +120,8 @@ class ResponsesRecallStream(_ResponsesRounds, RecallStream):
     def _feed(self, event: SseEvent, value: JsonObject, raw: bytes) -> bytes:
         self.real_id = read.as_text(read.as_object(value.get("response")).get("id")) or self.real_id
         self.id = self.id or self.real_id
-        kind, index = read.as_text(value.get("type")), read.as_index(value.get("output_index"))
+        kind = read.as_text(value.get("type"))
+        index = read.as_index(value.get("output_index"))
         if index is not None and (item := read.as_object(value.get("item"))):
             self._items[index] = item
         if kind in _ENDS:
@@ -194,10 +196,12 @@ class ResponsesCallStream(CallStream):
         item = self._rewrite(done)
         if item is done:
             return [raw for _, _, raw in held]
-        arguments, shown = item["arguments"], list[bytes]()
+        arguments = item["arguments"]
+        shown = list[bytes]()
         for event, value, _ in held:
             if "delta" in value:  # the first has them all: no number of the events is left out
-                value, arguments = {**value, "delta": arguments}, ""
+                value = {**value, "delta": arguments}
+                arguments = ""
             elif "item" in value:
                 is_done = value.get("type") == "response.output_item.done"
                 value = {**value, "item": item if is_done else {**item, "arguments": "", "status": "in_progress"}}
@@ -418,7 +422,8 @@ def _is_web_search(raw: Raw) -> bool:
 
 
 def _item(body: Fragment, raw: Raw, fields: RawObject) -> tuple[Role, Iterator[Part]]:
-    kind, call_id = read.string(fields.get("type")), read.string(fields.get("call_id"))
+    kind = read.string(fields.get("type"))
+    call_id = read.string(fields.get("call_id"))
     if kind in ("message", "") and "role" in fields:
         return role_of(fields.get("role")), body.parts(fields.get("content"), "text", _KINDS)
     if kind == "reasoning":

@@ -100,7 +100,9 @@ class RecallBody(RecallRounds):
 
     def take(self, body: JsonObject) -> RoundCalls:
         """Read a round; return its calls."""
-        self._body, self._usage, self._is_over = body, body.get("usage"), True
+        self._body = body
+        self._usage = body.get("usage")
+        self._is_over = True
         return self.calls
 
     @abstractmethod

@@ -54,7 +54,8 @@ class WordIndex:
         return places if word == root else (at for at in places if word in self.lines[self._rows_of[at][0]])
 
     def _scan(self, word: str) -> Iterator[int]:
-        starts, text = self._starts, self._text
+        starts = self._starts
+        text = self._text
         place = 0
         at = text.find(word)
         while at >= 0:

@@ -180,7 +180,8 @@ class ParseJob(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_jobs, _decoder = msgspec.msgpack.Decoder(ParseJob), msgspec.msgpack.Decoder(Syntax | None)
+_jobs = msgspec.msgpack.Decoder(ParseJob)
+_decoder = msgspec.msgpack.Decoder(Syntax | None)
 
 
 def perform(job: bytes) -> bytes:
@@ -274,7 +275,8 @@ class _TreeReader:
         """Record what `node` is; return the scope to read its children in, if they matter."""
         kind = node.type
         start, end = _rows(node)
-        grammar, found = self._grammar, self._found
+        grammar = self._grammar
+        found = self._found
         first = start if scope.wrapper < 0 else scope.wrapper
         if "comment" in kind or self._is_import(node, start):
             (found.comments if "comment" in kind else found.imports).append((start, end))
@@ -345,7 +347,8 @@ def _rows(node: "Node") -> tuple[int, int]:
 
 
 def _definition(node: "Node", grammar: Grammar, first: int, end: int, holder: str) -> Definition | None:
-    kind, value = grammar.definitions[node.type], node
+    kind = grammar.definitions[node.type]
+    value = node
     if kind == "assigned":
         assigned = _assigned_definition(node)
         if assigned is None:

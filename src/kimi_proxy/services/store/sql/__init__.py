@@ -151,7 +151,8 @@ class WallClock:
         with self._lock:
             wall = self._wall()
             if self._is_believable(wall):
-                self._believed, self._leapt_to = wall, None
+                self._believed = wall
+                self._leapt_to = None
             self._latest_look = wall
             return Moment(min(wall, self._believed), max(wall, self._believed))
 

@@ -82,13 +82,15 @@ class SqlDecisions(SqlTables[D]):
         decided = await self.database.rows(statement, (*scopes, b""))
         statement = f"SELECT session_id, original FROM compression_log WHERE {one_of(_OWNER, who.scopes)}"
         compressed = await self.database.rows(statement, who.scopes)
-        theirs, others = set(also), set[str]()
+        theirs = set(also)
+        others = set[str]()
         for session, id in _uses(decided, compressed):
             (theirs if sessions is None or session in sessions else others).add(id)
         return frozenset(theirs - others)
 
     async def forget_sessions(self, who: Caller, sessions: Collection[str] | None) -> int:
-        scopes, names = tuple(map(encode_text, who.scopes)), None if sessions is None else sorted(sessions)
+        scopes = tuple(map(encode_text, who.scopes))
+        names = None if sessions is None else sorted(sessions)
         parts = [None] if names is None else in_batches(names, SESSIONS_AT_ONCE)
         total = 0
         for part in parts:
@@ -132,7 +134,8 @@ class SqlDecisions(SqlTables[D]):
             )
 
     async def compression_totals(self, who: Caller, session: str | None = None) -> CompressionTotals:
-        one, scopes = None if session is None else (session,), who.counts
+        one = None if session is None else (session,)
+        scopes = who.counts
         (row,) = await self.database.rows(
             f"""SELECT count(*), count(undone), {sums("original_tokens", "compressed_tokens")} FROM compression_log
                WHERE {one_of("session_id", one)} AND {one_of(_OWNER, scopes)}""",
@@ -289,7 +292,9 @@ class SqlFacts(SqlTables[D]):
     async def put_if_absent(
         self, who: Caller, kind: FactKind, facts: Mapping[bytes, bytes], session: str | Mapping[bytes, str] = ""
     ) -> Mapping[bytes, bytes]:
-        scope, now, added = encode_text(who.scope), self.database.clock.look().latest, set[object]()
+        scope = encode_text(who.scope)
+        now = self.database.clock.look().latest
+        added = set[object]()
         for some in in_batches(sorted(facts), AT_ONCE):  # in one order, so that no two servers wait for each other
             rows = []
             for key in some:

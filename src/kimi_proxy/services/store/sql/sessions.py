@@ -276,7 +276,9 @@ def add_metric(metric: Metric, table: str = "metrics") -> SqlStatement:
 
 def _metric_values(metric: Metric, field: str) -> Row:
     """Return the values of the columns for one field."""
-    context, account, miss = metric.context, metric.account, metric.miss
+    context = metric.context
+    account = metric.account
+    miss = metric.miss
     match field:
         case "reasons":
             return (" ".join(metric.reasons),)
@@ -297,13 +299,15 @@ def after_metric(metric: Metric, segments: str = "memory_segments") -> Iterator[
     context = metric.context
     if context is None or context.layout is None:
         return
-    memory, layout = json.encode(context.memory_to_json()).decode(), json.encode(context.layout.to_json()).decode()
+    memory = json.encode(context.memory_to_json()).decode()
+    layout = json.encode(context.layout.to_json()).decode()
     yield SqlStatement(
         "UPDATE sessions SET memory_context = ?, layout = ? WHERE id = ? AND scope = ?",
         (memory, layout, metric.session, metric.scope),
     )
     for found in context.layout.found:
-        place, same = (metric.session, found.kind), (found.count, found.tokens, found.preview)
+        place = (metric.session, found.kind)
+        same = (found.count, found.tokens, found.preview)
         yield SqlStatement(
             f"""INSERT INTO {segments} (session_id, kind, segments, tokens, preview, request_id, at)
                SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ? AND scope = ?)
@@ -358,9 +362,11 @@ def _add_to_session(metric: Metric) -> SqlStatement:
 
 def _metric(row: list[object]) -> Metric:
     """Return the request of a row; the columns are in the order of the fields."""
-    row, owner = row[: -len(_OWNER)], row[-len(_OWNER) :]
+    owner = row[-len(_OWNER) :]
+    row = row[: -len(_OWNER)]
     *row, life_s, observed_tokens, observed_usd, quota = row
-    row, missed = row[: -len(_MISS)], row[-len(_MISS) :]
+    missed = row[-len(_MISS) :]
+    row = row[: -len(_MISS)]
     miss = None if missed[0] is None else ExplainedMiss(*missed)  # type: ignore[arg-type]
     *counted, system, memory, tools, chat = row[: -len(_ACCOUNT)]
     reasons = tuple(str(counted[8]).split())

@@ -285,7 +285,8 @@ class Database:
 
     def _after_commit(self) -> float:
         """Wait for a commit of ours, whose end wakes us: SQLite would sleep ever longer. Return the seconds left."""
-        began, lock_s = time.monotonic(), self._lock_s(self._reads_locked)
+        began = time.monotonic()
+        lock_s = self._lock_s(self._reads_locked)
         if self._committing.acquire(timeout=lock_s):
             self._committing.release()
         return max(0.0, lock_s - (time.monotonic() - began))

@@ -166,7 +166,8 @@ class SqliteOriginals(SqlTables[Database]):
 
     def _find(self, connection: Connection, *, who: Caller, id: str) -> Original:
         moment = self.database.clock.look()
-        theirs, handle = one_of("scope", who.scopes), (*map(encode_text, who.scopes), encode_text(id))
+        theirs = one_of("scope", who.scopes)
+        handle = (*map(encode_text, who.scopes), encode_text(id))
         row = connection.execute(
             f"""SELECT record.scope, record.key, record.about, record.last_used, text.hash, text.frame
                FROM record JOIN text ON text.seq = record.text WHERE record.{theirs} AND record.id = ?""",  # noqa: S608
@@ -192,7 +193,8 @@ class SqliteOriginals(SqlTables[Database]):
         return self._find_live(connection, who=who, ids=ids)
 
     def _find_live(self, connection: Connection, *, who: Caller, ids: Collection[str]) -> frozenset[str]:
-        moment, scopes = self.database.clock.look(), tuple(map(encode_text, who.scopes))
+        moment = self.database.clock.look()
+        scopes = tuple(map(encode_text, who.scopes))
         statement = f"SELECT scope, last_used FROM record WHERE {one_of('scope', who.scopes)} AND id = ?"  # noqa: S608
         rows = {id: connection.execute(statement, (*scopes, encode_text(id))).fetchone() for id in ids}
         return frozenset(id for id, row in rows.items() if row and self._use((decode_text(row[0]), id), row[1], moment))
@@ -263,7 +265,9 @@ class SqliteOriginals(SqlTables[Database]):
         return of_person(connection.execute(statement, values).fetchall(), person_id)
 
     async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
-        scopes, wanted, gone = tuple(map(encode_text, who.scopes)), sorted(ids), set[str]()
+        scopes = tuple(map(encode_text, who.scopes))
+        wanted = sorted(ids)
+        gone = set[str]()
         for start in range(0, len(wanted), DELETE_AT_ONCE):
             some = wanted[start : start + DELETE_AT_ONCE]
             statement = f"""SELECT seq, scope, id, text FROM record
@@ -354,8 +358,10 @@ class SqliteOriginals(SqlTables[Database]):
 
 def _insert(connection: Connection, pending: PendingOriginal, now: float) -> bool:
     """Store an original. Storing it twice keeps one, with the newer note. Return False if its id is taken."""
-    original, hashed = pending.original, pending.compressed.hash
-    scope, id = encode_text(original.scope), encode_text(original.id)
+    original = pending.original
+    hashed = pending.compressed.hash
+    scope = encode_text(original.scope)
+    id = encode_text(original.id)
     known = connection.execute(
         """SELECT record.key, text.hash FROM record JOIN text ON text.seq = record.text
            WHERE record.scope = ? AND record.id = ?""",

@@ -102,7 +102,8 @@ class SqliteStore:
         self.database.note = note
 
     async def usage(self) -> StoreUsage:
-        path, commits = self.database.path, self.originals.commits
+        path = self.database.path
+        commits = self.originals.commits
         usage = StoreUsage(str(path), "ok", 0, 0, self._max_bytes, None, commits, ())
 
         def read(connection: sqlite3.Connection) -> StoreUsage:
@@ -111,7 +112,8 @@ class SqliteStore:
             return replace(found, set_aside=set_aside_files(path))
 
         try:
-            usage, trouble = await self.database.read(read), self.database.trouble
+            usage = await self.database.read(read)
+            trouble = self.database.trouble
         except StoreUnavailable as e:
             trouble = self.database.trouble or e
         return replace(usage, state=f"degraded: {trouble.full}") if trouble else usage

@@ -54,7 +54,8 @@ class SqliteDecisions(SqlDecisions[Database]):
 
     @reads
     def times(self, connection: Connection, who: Caller, keys: Sequence[bytes]) -> Mapping[bytes, float]:
-        statement, scope = "SELECT created FROM decision WHERE scope = ? AND place = ?", encode_text(who.scope)
+        statement = "SELECT created FROM decision WHERE scope = ? AND place = ?"
+        scope = encode_text(who.scope)
         found = ((key, connection.execute(statement, (scope, key))) for key in keys)
         return {key: float(row[0]) for key, rows in found if (row := rows.fetchone()) is not None}
 

@@ -96,7 +96,8 @@ class PostgresDatabase:
     @property
     def pool_usage(self) -> PoolUsage:
         counted = self._pool.get_stats()
-        size, idle = counted.get("pool_size", 0), counted.get("pool_available", 0)
+        size = counted.get("pool_size", 0)
+        idle = counted.get("pool_available", 0)
         return PoolUsage(size, idle, counted.get("requests_waiting", 0))
 
     async def open(self) -> None:

@@ -149,7 +149,8 @@ class PostgresOriginals:
 
     async def live(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
         async def work(connection: Connection, moment: Moment) -> frozenset[str]:
-            scopes, wanted = [*map(encode_text, who.scopes)], [*map(encode_text, ids)]
+            scopes = [*map(encode_text, who.scopes)]
+            wanted = [*map(encode_text, ids)]
             values = (moment.latest, scopes, wanted, moment.earliest - self._ttl_s)
             rows = await _execute_or_peek(connection, _LIVE, values, _PEEK_LIVE)
             return frozenset(decode_text(read_bytes(id)) for (id,) in await rows.fetchall())
@@ -224,7 +225,8 @@ class PostgresOriginals:
         return await self._database.read(work)
 
     async def delete(self, who: Caller, ids: Collection[str]) -> frozenset[str]:
-        wanted, gone = sorted(ids), set[str]()
+        wanted = sorted(ids)
+        gone = set[str]()
         for start in range(0, len(wanted), DELETE_AT_ONCE):
             some = [encode_text(id) for id in wanted[start : start + DELETE_AT_ONCE]]
 
@@ -351,7 +353,8 @@ async def _insert(
 
     Storing it twice keeps one, with the newer note.
     """
-    scope, id = encode_text(original.scope), encode_text(original.id)
+    scope = encode_text(original.scope)
+    id = encode_text(original.id)
     # The same text is stored once. If the disk has damaged it since, this copy repairs it.
     values = (scope, compressed.hash, compressed.frame, original.person)
     added = await (await connection.execute(_ADD_TEXT.encode(), values)).fetchone()

@@ -294,7 +294,8 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
         # The unique index of a partition does not see what was written before there was that one.
         ids = [storable(metric.id) for metric in metrics]
         rows = await connection.execute("SELECT id FROM metrics WHERE id = ANY(%s)", (ids,))
-        known, added = {str(id) for (id,) in await rows.fetchall()}, list[Metric]()
+        known = {str(id) for (id,) in await rows.fetchall()}
+        added = list[Metric]()
         for metric in metrics:
             table, segments = (self._partitions.table_for(name, metric.at) for name in ("metrics", "memory_segments"))
             if storable(metric.id) in known or not (await execute(connection, *add_metric(metric, table))).rowcount:
@@ -330,7 +331,8 @@ class PostgresSessions(SqlSessions[PostgresDatabase]):
 
     async def _delete(self, who: Caller, which: str = "", values: Row = ()) -> Sequence[str]:
         theirs, own = session_filter(who.scopes)
-        where, given = f"{theirs}{which}", (*own, *values)
+        where = f"{theirs}{which}"
+        given = (*own, *values)
 
         async def work(connection: Connection, moment: Moment) -> Sequence[str]:
             for table in OF_SESSIONS:
