@@ -256,7 +256,8 @@ def _source(value: Mapping[str, JsonValue]) -> Source | None:
     session = str(value.get("session", ""))
     match value:
         case {"door": "hooks", **rest}:
-            cut = _source(rest)
+            # The tool is the hook's; that of a gateway's server would stand beside the cut.
+            cut = _source({name: each for name, each in rest.items() if name != "tool"})
             tokens = _pair(rest.get("tokens_before"), rest.get("tokens_after"))
             sizes = _number(rest.get("chars")), _number(rest.get("lines")), tokens
             inner = cut if isinstance(cut, PrunedLines | PrintedText) else PrintedText(session=session)
