@@ -1,6 +1,7 @@
 """`kimi-proxy audit` as a person and a program run it."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -37,9 +38,19 @@ def test_a_person_reads_where_the_money_went_and_what_could_be_saved(cli: Cli, r
 
     text = done.stdout.decode()
     assert (done.returncode, done.stderr) == (0, b"")
-    assert text.startswith("3 sessions of kimi-proxy: ")
-    assert "Where the money went" in text
-    assert "  default: drops repeats, shortens new results over 1,000 tokens (8,000 if likely to be quoted)" in text
+    assert re.match(r"You would have saved \d+\.\d\d of \d+\.\d\d USD \(\d+\.\d%\)[;.]", text)
+    assert "\n3 sessions of kimi-proxy: " in text
+    assert "\nWhere the money went\n" in text
+    assert "\nTo begin: kimi-proxy start" in text
+    assert "[sanitizer] policy" not in text
+
+
+def test_a_person_who_wants_more_reads_every_policy_by_its_name(cli: Cli):
+    text = cli("audit", str(RECORDINGS), "--more").stdout.decode()
+
+    assert "What [sanitizer] policy would have saved, net of everything it costs" in text
+    for policy in ("careful", "default", "deep"):
+        assert re.search(rf"^  {policy} +-?\d+\.\d%", text, re.M)
 
 
 def test_a_program_reads_json_and_a_colleague_a_page(cli: Cli):
@@ -57,7 +68,7 @@ def test_without_a_path_the_usual_places_are_read(cli: Cli):
 
     done = cli("audit")
 
-    assert done.stdout.decode().startswith("1 session of Claude Code: 1 requests")
+    assert "\n1 session of Claude Code: 1 request, " in done.stdout.decode()
 
 
 def test_on_a_machine_without_sessions_it_says_where_it_looked_and_offers_the_demo(cli: Cli):
@@ -129,7 +140,7 @@ def test_an_audit_makes_no_store_and_reads_on_if_there_is_none_to_read(cli: Cli,
     done = cli("audit", str(recordings))
 
     assert done.returncode == 0
-    assert done.stdout.startswith(b"3 sessions of kimi-proxy: ")
+    assert b"\n3 sessions of kimi-proxy: " in done.stdout
     assert b"sessions that went through kimi-proxy are not left out" in done.stderr
     assert (home / "store" / "originals.sqlite3").read_bytes() == b"no database" * 100
 

@@ -251,7 +251,7 @@ def test_sub_agents_belong_to_their_session_and_are_none_themselves(tmp_path: Pa
 
     done = audited(tmp_path / "a")
 
-    assert audit_report.as_text(done).startswith("1 session and 2 sub-agents of Claude Code: 24 requests")
+    assert "\n1 session and 2 sub-agents of Claude Code: 24 requests" in audit_report.as_text(done)
     told = audit_report.as_json(done)
     assert (told["sessions"], told["sub_agents"], told["requests"]) == (1, 2, 24)
     assert told["sources"]["a: Claude Code"]["sessions"] == 1

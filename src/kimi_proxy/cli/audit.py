@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     metavar="[PATH]...",
     help="Folders, files or git repositories with sessions, instead of the usual places.",
 )
+@click.option("--more", is_flag=True, help="Also show cache misses, tools, all policies, versions and lost lines.")
 @html_option
 @json_option
-def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
-    """Show what your agents' past sessions cost, and the net savings you could have had.
+def audit(paths: tuple[Path, ...], more: bool, html: Path | None, as_json: bool) -> None:
+    """Show what you would have saved in your agents' past sessions, and where their money went.
 
     Reads the sessions that Claude Code, Codex, Gemini CLI, Kimi CLI, Kimi Code, opencode, pi and mini-swe-agent store
     on this machine, and recordings of kimi-proxy. Changes nothing, and sends nothing anywhere. docs/audit.md explains
@@ -66,7 +67,10 @@ def audit(paths: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
         except OSError as e:
             raise click.BadParameter(f"cannot write {html}: {e.strerror}", param_hint="--html") from e
         remark(f"the report is in {html}")
-    write_json(audit_report.as_json(done)) if as_json else write(without_terminal_codes(audit_report.as_text(done)))
+    if as_json:
+        write_json(audit_report.as_json(done))
+    else:
+        write(without_terminal_codes(audit_report.as_text(done, more)))
 
 
 def _read_shortened_sessions() -> frozenset[str]:

@@ -31,12 +31,45 @@ _PART_HEAD = ("cost USD", "cache misses", "saved", "extra turns/100", "harmed", 
 _MISS_HEAD = ("cause", "times", "median pause", "tokens", "of all", "USD")
 
 
-def as_text(audit: Audit) -> str:
-    out = [summary(audit), *_warn_of_prices(audit)]
+START = (
+    "To begin: kimi-proxy start, then in another terminal kimi-proxy run --proxy claude (with an API key) or "
+    "kimi-proxy init claude --hooks (with a plan login). kimi-proxy init --help lists other agents."
+)
+MORE = "With --more: prompt cache misses, tools, all policies, versions, and the lines that would have been lost."
+
+
+def as_text(audit: Audit, more: bool = True) -> str:
+    """Return the answer, then where the money went; with `more`, all else that is known."""
+    out = [*_wrap(answer(audit), indent=""), "", *_wrap(summary(audit), indent=""), *_warn_of_prices(audit)]
     out += _wrap(_left_out(audit), indent="")
     out += ["", "Where the money went", *_grid(_shares(audit.cost_by_part(), audit.cost_usd))]
     out += _wrap(_warn_of_counts(audit))
-    out += ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
+    if more:
+        out += _details(audit)
+    out += ["", *_wrap(START, indent="")]
+    out += [] if more else _wrap(MORE, indent="")
+    return "\n".join(line[:LINE_CHARS] for line in out) + "\n"
+
+
+def answer(audit: Audit) -> str:
+    """Return what the default policy would have saved in these sessions, and what it would have risked."""
+    total = next((total for total in audit.totals() if total.policy == DEFAULT), None)
+    if total is None:
+        return "There are no sessions to judge by."
+    if total.saved_usd < 0:
+        more = f"{-total.saved_usd:,.2f} USD more than {audit.cost_usd:,.2f} USD ({-total.saved:.1%})"
+        return f"You would have paid {more}."
+    saved = f"You would have saved {total.saved_usd:,.2f} of {audit.cost_usd:,.2f} USD ({total.saved:.1%})"
+    if not total.harmed:
+        return f"{saved}; no tool result that you used would have lost a line."
+    return (
+        f"{saved}; {total.harmed:.1%} of the tool results that you used would have lost a line, which the model can "
+        "read back."
+    )
+
+
+def _details(audit: Audit) -> list[str]:
+    out = ["", "What was in the prompt cache and had to be written again", *_miss_lines(audit)]
     out += ["", "Tools whose outputs cost most", *_grid(_shares(audit.cost_by_tool(), audit.cost_usd)[:MOST_TOOLS])]
     out += ["", "Tools that every request describes", *(_grid(_described_rows(audit)) or [f"  {NOT_DESCRIBED}"])]
     out += _wrap(_advise_on_tools(audit))
@@ -52,15 +85,15 @@ def as_text(audit: Audit) -> str:
         out += [line for one in lost for line in (f"  {_where(*one)}", f"    {_clip(one[1].line)}")]
     if losers := _losers(audit):
         out += ["", f"Sessions that would have lost with {DEFAULT.name}", *_grid(losers)]
-    return "\n".join(line[:LINE_CHARS] for line in out) + "\n"
+    return out
 
 
 def summary(audit: Audit) -> str:
     agents = ", ".join(_name_versions(audit))
     helpers = f" and {count_of(audit.sub_agents, 'sub-agent')}" if audit.sub_agents else ""
     return (
-        f"{count_of(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: {audit.requests:,} requests, "
-        f"{audit.cost_usd:,.2f} USD at list prices"
+        f"{count_of(len(audit.whole_sessions()), 'session')}{helpers} of {agents}: "
+        f"{count_of(audit.requests, 'request')}, {audit.cost_usd:,.2f} USD at list prices"
     )
 
 

@@ -132,8 +132,9 @@ _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 )
 _HTML = re.compile(
-    r"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body|div|p|table|ul|ol|main|article|section)\b",
-    re.I | re.S,
+    r"\s*(?:<!--[^-]*(?:-(?!->)[^-]*)*-->\s*)*"
+    r"<(?:!doctype html|html|head|body|div|p|table|ul|ol|main|article|section)\b",
+    re.I,
 )
 _PARAGRAPH = re.compile(r"<(?:p|h[1-6])\b")
 _SCRIPTS = frozenset({"script", "style"})
