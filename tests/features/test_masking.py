@@ -214,7 +214,7 @@ class TestJsonInText:
         assert (masked["total"], masked["next"]) == (3000, None)
         assert masked["rows"][:hidden] == rows[:hidden]
         assert masked["rows"][hidden + 1 :] == rows[3000 - behind :]
-        assert min(hidden, behind) > 15
+        assert min(hidden, behind) > 10  # what stays is chosen as everywhere: more of the beginning than of the end
 
     def test_a_long_object_hides_members_too(self):
         members = {f"key {i}": i for i in range(3000)}
