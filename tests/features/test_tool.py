@@ -30,6 +30,14 @@ def test_the_first_wrong_field_is_named_even_when_it_should_not_be_there() -> No
     assert refused.value.data() == {"code": "invalid_params", "field": "m"}
 
 
+def test_every_missing_and_every_unknown_field_is_named_at_once() -> None:
+    with pytest.raises(InvalidParams) as refused:
+        validate(Count, {"m": 2, "o": 3})
+
+    assert str(refused.value).startswith("n: Field required; m: there is no such field")
+    assert refused.value.data() == {"code": "invalid_params", "field": "n", "fields": ["n", "m", "o"]}
+
+
 # The table of requests: complete, and without ways that nobody described.
 
 

@@ -40,6 +40,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NewType, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kimi_proxy.core.caller import Caller
     from kimi_proxy.core.json import JsonObject
 
@@ -167,12 +169,15 @@ class MethodNotFound(BadRequest, code="method_not_found", rpc_code=-32601, http_
 
 
 class InvalidParams(BadRequest, code="invalid_params", rpc_code=-32602):
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
+    def __init__(self, field: str, problem: str, others: "Sequence[tuple[str, str]]" = ()) -> None:
+        """`others` are further fields that are wrong, each with its problem."""
+        super().__init__("; ".join(f"{name}: {what}" for name, what in ((field, problem), *others)))
         self.field = field
+        self.fields = (field, *(name for name, _ in others))
 
     def data(self) -> "JsonObject":
-        return {"code": self.code, "field": self.field}
+        more: JsonObject = {"fields": list(self.fields)} if len(self.fields) > 1 else {}
+        return {"code": self.code, "field": self.field, **more}
 
 
 class HeaderMismatch(BadRequest, code="header_mismatch", rpc_code=-32020):

@@ -71,14 +71,20 @@ class AnyTool(Protocol):
     async def call(self, who: Caller, arguments: Mapping[str, JsonValue]) -> ToolAnswer: ...
 
 
+MAX_PROBLEMS = 10  # that an error names
+
+
 def validate(model: type[Arguments], arguments: Mapping[str, JsonValue]) -> Arguments:
-    """Return `arguments` as the model; raise InvalidParams, which names the first field that is wrong."""
+    """Return `arguments` as the model; raise InvalidParams, which names every field that is wrong."""
     try:
         return model.model_validate(arguments)
     except ValidationError as e:
-        problem = e.errors(include_url=False, include_input=False)[0]
-        place = problem["loc"]
-        raise InvalidParams(".".join(map(str, place)) or "arguments", _explain(model, place, problem)) from e
+        problems: dict[str, str] = {}
+        for found in e.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
+            place = found["loc"]
+            problems.setdefault(".".join(map(str, place)) or "arguments", _explain(model, place, found))
+        (field, problem), *others = problems.items()
+        raise InvalidParams(field, problem, others) from e
 
 
 def _explain(model: type[BaseModel], place: Sequence[int | str], problem: ErrorDetails) -> str:
