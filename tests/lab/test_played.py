@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.lab.test_audit import claude_session, with_fields
+from tests.support.lab.sessions import claude_session, with_fields
 
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "benchmarks"
 

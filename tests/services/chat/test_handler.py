@@ -1,29 +1,21 @@
 """The life of a chat request: what a step changed leaves, and a step that fails changes nothing."""
 
-import json
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.evil import Evil, answering, evil, http
 from tests.support.fakes import Clock
+from tests.support.services.chat.handling import BODY, LONG, world
 
 from kimi_proxy.core.caller import LOCAL
 from kimi_proxy.core.chat import Wire, edit
 from kimi_proxy.core.config import parse
 from kimi_proxy.core.errors import NoProvider
-from kimi_proxy.features.chat.pipeline import Draft, Stage
-from kimi_proxy.proxy.upstream import Upstreams
+from kimi_proxy.features.chat.pipeline import Draft
 from kimi_proxy.services.chat.handler import Chat
 from kimi_proxy.services.chat.relay import Answer
 from kimi_proxy.services.chat.requests import ChatRequest
 from kimi_proxy.services.metrics import Metrics
-
-LONG = "a long tool result"
-BODY = json.dumps({"model": "m", "messages": [{"role": "tool", "content": LONG}]}).encode()
 
 
 async def cuts(draft: Draft) -> Draft:
@@ -34,18 +26,6 @@ async def cuts(draft: Draft) -> Draft:
 class Breaks:
     async def stage(self, draft: Draft) -> Draft:
         raise RuntimeError
-
-
-@asynccontextmanager
-async def world(*stages: Stage, now: Callable[[], float] = time.monotonic) -> AsyncIterator[tuple[Chat, Evil, Metrics]]:
-    metrics = Metrics()
-    async with evil(answering(http(b"{}"))) as provider:
-        config = parse(provider.toml(), {}, Path("home"))
-        upstreams = Upstreams(config.providers, config.provider_keys)
-        try:
-            yield Chat(config, upstreams, metrics, stages=stages, now=now), provider, metrics
-        finally:
-            await upstreams.close()
 
 
 async def ask(chat: Chat, body: bytes = BODY) -> Answer:

@@ -5,8 +5,8 @@ import json
 from collections import Counter
 
 import pytest
-from tests.services.chat.test_handler import BODY, world
 from tests.support.processes import until
+from tests.support.services.chat.handling import BODY, world
 
 from kimi_proxy.core.caller import LOCAL, Caller
 from kimi_proxy.core.chat import Wire
