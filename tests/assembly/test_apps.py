@@ -156,28 +156,31 @@ def error(answer: JsonObject) -> JsonObject:
     return found
 
 
+OTHER_OPTIONS = [f"options.{name}" for name in ("min_keep_lines", "timeout_ms", "annotate_lines", "include_markers")]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "field"),
+    ("arguments", "field", "others"),
     [
-        ({}, "text"),
-        ({**question(), "text": 1}, "text"),
-        ({**question(), "goal_hint": None}, "goal_hint"),
-        ({**question(), "source_type": "poem"}, "source_type"),
-        ({**question(), "options": {}}, "options.max_prune_ratio"),
-        ({**question(), "options": None}, "options"),
-        (question(max_prune_ratio=1.5), "options.max_prune_ratio"),
-        (question(max_prune_ratio=-0.1), "options.max_prune_ratio"),
-        (question(max_prune_ratio="0.5"), "options.max_prune_ratio"),
-        (question(min_keep_lines=-1), "options.min_keep_lines"),
-        (question(timeout_ms=0), "options.timeout_ms"),
-        (question(timeout_ms=1.5), "options.timeout_ms"),
-        (question(annotate_lines=1), "options.annotate_lines"),
-        (question(include_markers="yes"), "options.include_markers"),
-        (question(speed="high"), "options.speed"),
-        ({**question(), "language": "python"}, "language"),
+        ({}, "text", ["goal_hint", "source_type", "options"]),
+        ({**question(), "text": 1}, "text", []),
+        ({**question(), "goal_hint": None}, "goal_hint", []),
+        ({**question(), "source_type": "poem"}, "source_type", []),
+        ({**question(), "options": {}}, "options.max_prune_ratio", OTHER_OPTIONS),
+        ({**question(), "options": None}, "options", []),
+        (question(max_prune_ratio=1.5), "options.max_prune_ratio", []),
+        (question(max_prune_ratio=-0.1), "options.max_prune_ratio", []),
+        (question(max_prune_ratio="0.5"), "options.max_prune_ratio", []),
+        (question(min_keep_lines=-1), "options.min_keep_lines", []),
+        (question(timeout_ms=0), "options.timeout_ms", []),
+        (question(timeout_ms=1.5), "options.timeout_ms", []),
+        (question(annotate_lines=1), "options.annotate_lines", []),
+        (question(include_markers="yes"), "options.include_markers", []),
+        (question(speed="high"), "options.speed", []),
+        ({**question(), "language": "python"}, "language", []),
     ],
 )
-def test_a_wrong_argument_is_named_at_every_door(port: int, arguments: JsonObject, field: str):
+def test_wrong_arguments_are_named_at_every_door(port: int, arguments: JsonObject, field: str, others: list[str]):
     direct = error(rpc(port, "prune_text", arguments))
     called = error(rpc(port, "tools/call", {"name": "prune_text", "arguments": arguments}))
     told = wire.post(
@@ -192,7 +195,8 @@ def test_a_wrong_argument_is_named_at_every_door(port: int, arguments: JsonObjec
     )
 
     assert direct == called
-    assert (direct["code"], direct["data"]) == (-32602, {"code": "invalid_params", "field": field})
+    more = {"fields": [field, *others]} if others else {}
+    assert (direct["code"], direct["data"]) == (-32602, {"code": "invalid_params", "field": field, **more})
     match told.json:
         case {"result": {"isError": True, "content": [{"text": str(text)}]}}:
             assert text.startswith(f"invalid_params: {field}: ")
